@@ -211,10 +211,13 @@ func (l *lostCloud) keeps(node string, vms []api.UnknownVM, before map[string]ap
 
 func (l *lostCloud) removes(node string, vms []api.UnknownVM) {
 	t := l.t
-	if code, _, said := l.run("node", "adopt", node, "--remove", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs stay as they are") {
+	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs stay as they are") {
 		t.Errorf("exit %d: %s", code, said)
 	}
-	code, out, said := l.run("node", "adopt", node, "--remove", "-o", "json")
+	if code, _, said := l.run("node", "adopt", node, "--remove"); code != 2 || !strings.Contains(said, "give --yes; nothing was done") {
+		t.Errorf("removal without --yes and a terminal ended with %d: %s", code, said)
+	}
+	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "-o", "json")
 	var done []api.Adopted
 	if err := json.Unmarshal([]byte(out), &done); code != 0 || err != nil || len(done) != len(vms) || done[0].Outcome != "removed" {
 		t.Errorf("exit %d, %v: %s%s", code, err, out, said)

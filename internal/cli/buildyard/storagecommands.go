@@ -175,6 +175,7 @@ func repairTable(r api.RegistryRepair) func(*cli.Grid) {
 func gcCommand(streams Streams) *cobra.Command {
 	k := keeper{Streams: streams}
 	var o registry.GCOptions
+	var yes cli.Confirmation
 	cmd := k.add(&cobra.Command{
 		Use:   "gc",
 		Short: "Collect at once what no version needs",
@@ -182,8 +183,13 @@ func gcCommand(streams Streams) *cobra.Command {
 grace that the registry gives by itself, and removes what has been in the trash for a day.
 With --empty-trash it removes all of the trash: what was deleted cannot be taken back then.`,
 		Example: `  buildyard registry gc --dry-run
-  buildyard registry gc --empty-trash`,
+  buildyard registry gc --empty-trash --yes`,
 	}, func(ctx context.Context) error {
+		if o.EmptyTrash && !o.DryRun {
+			if err := yes.Ask(ctx, k.Streams, "Remove everything in the trash for good?"); err != nil {
+				return err
+			}
+		}
 		var report api.RegistryGC
 		done, err := k.here(func() error {
 			return k.open(ctx, func(r *registry.Registry) (err error) {
@@ -203,7 +209,8 @@ With --empty-trash it removes all of the trash: what was deleted cannot be taken
 		return k.Output.Write(k.Out, report, gcTable(report))
 	})
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false, "remove everything in the trash for good, whatever its age")
+	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false, "remove everything in the trash for good, whatever its age; asks first")
+	yes.Add(cmd)
 	return cmd
 }
 

@@ -17,6 +17,7 @@ type adoptOptions struct {
 	Asker
 	Keep, Remove, DryRun bool
 	VMs                  []string
+	Yes                  cli.Confirmation
 }
 
 func adoptCommand(streams cli.Streams) *cobra.Command {
@@ -41,15 +42,16 @@ Kept ones have "adopted": true in their metadata. Both may be asked for again.`,
 		Example: `  buildyard node adopt
   buildyard node adopt mac-03 --keep --dry-run
   buildyard node adopt mac-03 --keep
-  buildyard node adopt mac-03 --remove --vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
+  buildyard node adopt mac-03 --remove --yes --vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
 		Args: cobra.MaximumNArgs(1),
 	}, o.run)
 	fs := cmd.Flags()
 	fs.BoolVar(&o.Keep, "keep", false, "make instances of them")
-	fs.BoolVar(&o.Remove, "remove", false, "remove them, however many they are")
+	fs.BoolVar(&o.Remove, "remove", false, "remove them, however many they are; asks first")
 	fs.BoolVar(&o.DryRun, "dry-run", false, "only say what would become of them")
 	fs.StringArrayVar(&o.VMs, "vm", nil, "only the one with this id; may be given several times")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
+	o.Yes.Add(cmd)
 	cmd.ValidArgsFunction = o.complete
 	return cmd
 }
@@ -98,6 +100,11 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	adoption := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
 	if o.Remove {
 		adoption.Action = "remove"
+		if !o.DryRun {
+			if err := o.Yes.Ask(ctx, o.Streams, "Remove the VMs of %s that belong to no instance?", node); err != nil {
+				return err
+			}
+		}
 	}
 	got, err := ask(ctx, func(ctx context.Context) ([]api.Adopted, error) { return o.API.Adopt(ctx, adoption) })
 	if err != nil {

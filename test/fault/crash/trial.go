@@ -65,7 +65,7 @@ func (t *trial) run(ctx context.Context) error {
 	if err := t.goOn(ctx, acked); err != nil {
 		return err
 	}
-	if _, err := t.tool(ctx, "gc", "--empty-trash"); err != nil { // at rest, since pulls keep layers for a while
+	if _, err := t.tool(ctx, "gc", "--empty-trash", "--yes"); err != nil { // at rest, since pulls keep layers for a while
 		return err
 	}
 	t.check(ctx, "in the end")
