@@ -3,17 +3,13 @@ package etcd
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,59 +53,6 @@ func fill(t *testing.T, dir string) (empty func()) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// writeToFullDisk writes until it is killed, whatever the disk is like, and begins anew when the store asks for it. Each
-// line on stdout says what became of a commit.
-func writeToFullDisk(dir string, unlimited bool) error {
-	ctx := context.Background()
-	b, err := Embedded(ctx, EmbeddedOptions{Dir: dir, unlimited: unlimited})
-	if err != nil {
-		return err
-	}
-	table := store.NewTable[blob]("c")
-	s, err := store.Open(ctx, b, store.Options{Tables: []store.AnyTable{table}, Replica: "embedded"})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(os.Stdout, "open")
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for w := range 4 {
-		wg.Go(func() {
-			id := fmt.Sprint(w)
-			n := 0
-			if last, _, ok := table.Get(id); ok {
-				n = last.N
-			}
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				n++
-				err := s.Commit(ctx, store.Put(table, id, &blob{N: n, Body: body(4 << 10)}, store.Any))
-				switch {
-				case err == nil:
-					fmt.Fprintf(os.Stdout, "ok %s %d\n", id, n)
-				case errors.Is(err, store.ErrUnavailable):
-					fmt.Fprintf(os.Stdout, "refused: %s (%d records to be read)\n", s.Busy(), table.Len())
-					time.Sleep(20 * time.Millisecond)
-				default:
-					fmt.Fprintf(os.Stdout, "unknown: %v\n", err)
-				}
-			}
-		})
-	}
-	<-b.Restart()
-	close(stop)
-	wg.Wait()
-	fmt.Fprintln(os.Stdout, "restart")
-	if err := errors.Join(s.Close(), b.Close()); err != nil {
-		return err
-	}
-	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
 // diskChild is a process that writes to a small disk.
