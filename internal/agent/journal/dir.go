@@ -120,7 +120,6 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 			}
 		}
 	}
-	sortEntries(out)
 	return out, nil
 }
 

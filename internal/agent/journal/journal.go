@@ -91,7 +91,7 @@ func (m *Memory) Load() ([]Entry, error) {
 		e.State.No += numbers
 		out = append(out, e)
 	}
-	sortEntries(out)
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Order.InstanceID, b.Order.InstanceID) })
 	return out, nil
 }
 
@@ -128,12 +128,6 @@ func (m *Memory) Remove(id string) error {
 	defer m.mu.Unlock()
 	delete(m.entries, id)
 	return nil
-}
-
-func sortEntries(list []Entry) {
-	slices.SortFunc(list, func(a, b Entry) int {
-		return strings.Compare(a.Order.InstanceID, b.Order.InstanceID)
-	})
 }
 
 func decode(raw []byte, into any) error {

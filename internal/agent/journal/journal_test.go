@@ -1,9 +1,12 @@
 package journal_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/tools/crashfs"
 )
@@ -106,8 +110,13 @@ func TestBook(t *testing.T) {
 			if got := load(t, b); len(got) != 1 {
 				t.Errorf("%d entries after Remove, want 1", len(got))
 			}
-			if err := b.Accept(start("../x", "1")); err == nil {
-				t.Error("an id that is a path was accepted")
+			if err := b.Save(idA, s); err == nil {
+				t.Error("the state of an entry that is gone was saved")
+			}
+			for _, id := range []string{"", ".", "..", "../x", "a/b", ".hidden", "é", strings.Repeat("x", 129)} {
+				if err := b.Accept(start(id, "1")); farm.CodeOf(err) != farm.CodeInvalid {
+					t.Errorf("%q was accepted as an id: %v", id, err)
+				}
 			}
 		})
 	}
@@ -226,32 +235,106 @@ func TestNewJournalIsThereAfterACrash(t *testing.T) {
 	}
 }
 
+// TestDamagedEntryIsSetAside: whatever is wrong with an entry, a look changes nothing, and Load keeps it under
+// another name. What an interrupted Accept or Remove left is cleared away; what is no entry stays.
 func TestDamagedEntryIsSetAside(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir, nil)
-	for _, id := range []string{idA, idB} {
-		if err := d.Accept(start(id, "1")); err != nil {
-			t.Fatal(err)
-		}
+	write := func(name string) func(string) error {
+		return func(dir string) error { return os.WriteFile(filepath.Join(dir, name), []byte(`{"kind":`), 0o600) }
 	}
-	if err := os.WriteFile(filepath.Join(dir, idA, "order.json"), []byte(`{"kind":`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	looked, err := journal.Reader(dir)
-	if err != nil || len(looked) != 1 {
-		t.Fatalf("Reader gives %d entries, %v, want the whole one", len(looked), err)
-	}
-	if got := load(t, d); len(got) != 1 || got[idB].Order.InstanceID != idB {
-		t.Fatalf("Load gives %v, want the whole entry only", got)
-	}
-	if _, err := os.Stat(filepath.Join(dir, ".damaged-"+idA, "order.json")); err != nil {
-		t.Errorf("the damaged entry is gone: %v", err)
+	aside := ".damaged-" + idA
+	for name, c := range map[string]struct {
+		damage func(dir string) error
+		left   string // name of the entry's directory after Load; "": it is gone
+	}{
+		"order is cut": {write(idA + "/order.json"), aside},
+		"state is cut": {write(idA + "/status.json"), aside},
+		"no state":     {func(dir string) error { return os.Remove(filepath.Join(dir, idA, "status.json")) }, aside},
+		"no order":     {func(dir string) error { return os.Remove(filepath.Join(dir, idA, "order.json")) }, ""},
+		"other instance": {func(dir string) error {
+			return errors.Join(os.Remove(idPath(dir, idA)), os.Link(idPath(dir, idB), idPath(dir, idA)))
+		}, aside},
+		"no file": {func(dir string) error {
+			return errors.Join(os.Remove(idPath(dir, idA)), os.Mkdir(idPath(dir, idA), 0o700))
+		}, aside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			d := open(t, dir, nil)
+			for _, id := range []string{idA, idB} {
+				if err := d.Accept(start(id, "1")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := errors.Join(c.damage(dir), os.Mkdir(filepath.Join(dir, "lost+found"), 0o700), write("notes")(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := names(t, dir)
+			if looked, err := journal.Reader(dir); err != nil || len(looked) != 1 || !slices.Equal(names(t, dir), before) {
+				t.Fatalf("Reader gives %d entries, %v, want the whole one; %v is left", len(looked), err, names(t, dir))
+			}
+			if got := load(t, d); len(got) != 1 || got[idB].Order.InstanceID != idB {
+				t.Fatalf("Load gives %v, want the whole entry only", got)
+			}
+			want := []string{idB, "lost+found", "notes"}
+			if c.left != "" {
+				want = append([]string{c.left}, want...)
+			}
+			if got := names(t, dir); !slices.Equal(got, want) {
+				t.Errorf("left are %v, want %v", got, want)
+			}
+		})
 	}
 }
 
+// TestDamageIsNeverDropped: Load fails where an entry cannot be set aside, since another one has its name.
+func TestDamageIsNeverDropped(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir, nil)
+	for range 2 {
+		if err := d.Accept(start(idA, "1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, idA, "status.json")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Load()
+		if first := len(names(t, dir)) == 1; first != (err == nil) {
+			t.Errorf("%v is there after Load: %v", names(t, dir), err)
+		}
+	}
+}
+
+func idPath(dir, id string) string { return filepath.Join(dir, id, "order.json") }
+
+// names lists a directory, sorted.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, item := range list {
+		out = append(out, item.Name())
+	}
+	return out
+}
+
 func TestReaderWithoutDirectory(t *testing.T) {
-	if got, err := journal.Reader(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
+	dir := t.TempDir()
+	if got, err := journal.Reader(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v, want nothing", got, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := journal.Reader(file); err == nil {
+		t.Error("a file is read as a journal")
+	}
+	if _, err := journal.Open(filepath.Join(file, "journal"), journal.Options{}); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a journal below a file: %v", err)
 	}
 }
 
@@ -288,34 +371,39 @@ func TestReserve(t *testing.T) {
 	if got := load(t, d); !got[idA].State.Ending || len(got) != 1 {
 		t.Errorf("Load gives %+v", got)
 	}
-	if err := os.Mkdir(file, 0o700); err != nil { // stands for a disk without room for it
-		t.Fatal(err)
-	}
 	crowded = false
-	if err := d.Accept(start(idB, "1")); err == nil {
-		t.Error("a start was accepted without a reserve")
-	}
-	if err := os.Mkdir(file, 0o700); err != nil { // the attempt has removed it
-		t.Fatal(err)
-	}
-	task := journal.State{Claim: "1", Phase: api.PhaseRunning, Task: &journal.Task{Stage: api.TaskAccepted}}
-	if err := d.Save(idA, task); err == nil {
-		t.Error("a task was accepted without a reserve")
-	}
-	failing := task
-	failing.Task = &journal.Task{Stage: api.TaskAccepted, Failure: &journal.TaskFailure{Message: "no"}}
-	if err := d.Save(idA, failing); err != nil {
-		t.Errorf("that a task fails was refused: %v", err)
-	}
-	task.Ending = true
-	if err := d.Save(idA, task); err != nil {
-		t.Errorf("the end of an instance with a task was refused: %v", err)
-	}
 	end := start(idB, "1")
 	end.State = journal.Tombstone(end.Order)
-	if err := d.Accept(end); err != nil {
-		t.Errorf("an end was refused: %v", err)
+	state := func(task journal.Task) journal.State {
+		return journal.State{Claim: "1", Phase: api.PhaseRunning, Task: &task}
 	}
+	for name, c := range map[string]struct {
+		do func() error
+		ok bool
+	}{
+		"a start":       {func() error { return d.Accept(start(idB, "1")) }, false},
+		"a task":        {func() error { return d.Save(idA, state(journal.Task{Stage: api.TaskAccepted})) }, false},
+		"an end":        {func() error { return d.Accept(end) }, true},
+		"a task's step": {func() error { return d.Save(idA, state(journal.Task{Stage: api.TaskTesting})) }, true},
+		"a state":       {func() error { return d.Save(idA, journal.State{Claim: "1"}) }, true},
+		"a task's failure": {func() error {
+			return d.Save(idA, state(journal.Task{Stage: api.TaskAccepted, Failure: &journal.TaskFailure{Message: "no"}}))
+		}, true},
+		"an end with a task": {func() error {
+			s := state(journal.Task{Stage: api.TaskAccepted})
+			s.Ending = true
+			return d.Save(idA, s)
+		}, true},
+	} {
+		// A directory in its place stands for a disk without room for the reserve; an attempt to make it removes that.
+		if err := os.Mkdir(file, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
+		if err := c.do(); (err == nil) != c.ok {
+			t.Errorf("%s without a reserve: %v", name, err)
+		}
+	}
+	_ = os.Remove(file)
 	if err := d.Remove(idA); err != nil || !there() {
 		t.Errorf("after a removal: %v, reserve %v", err, there())
 	}

@@ -49,7 +49,7 @@ func (r *reserve) fill() error {
 func (r *reserve) give() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.size > 0 && r.root.Remove(reserveFile) == nil
+	return r.root.Remove(reserveFile) == nil
 }
 
 // full says whether an error means that the disk has no room.
@@ -60,7 +60,7 @@ func full(err error) bool {
 // withRoom does one write, and once more with the reserve's room when it needs that.
 func (d *Dir) withRoom(do func() error) error {
 	err := do()
-	if err == nil || !full(err) || !d.reserve.give() {
+	if !full(err) || !d.reserve.give() {
 		return err
 	}
 	d.log.Warn("the disk is full; the journal gives up its reserve")
