@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,19 +65,21 @@ func (u unit) read(text string) (total float64, ok bool) {
 		if !first && !u.parts {
 			return 0, false
 		}
-		digits := text[:spanOf(text, func(c byte) bool { return c >= '0' && c <= '9' || c == '.' })]
+		digits := text[:spanOf(text, isDigit)]
 		text = text[len(digits):]
-		name := text[:spanOf(text, func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' })]
+		name := text[:spanOf(text, func(c byte) bool { return !isDigit(c) })]
 		text = text[len(name):]
 		n, err := strconv.ParseFloat(digits, 64)
 		factor, known := u.factor[strings.ToLower(name)]
-		if err != nil || !known || name == "" && (text != "" || !first) {
+		if err != nil || !known || name == "" && !first {
 			return 0, false
 		}
 		total += n * factor
 	}
-	return total, total >= 0 && !math.IsInf(total, 0)
+	return total, true
 }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
 // spanOf gives how many bytes a text begins with that are of a kind.
 func spanOf(text string, is func(byte) bool) int {

@@ -28,7 +28,7 @@ var things = Table[thing]{
 var (
 	now  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	some = thing{
-		name: `Mac "one", two`, state: "Drain Mode", tags: []string{"v1", "Release:Blue+1"}, vms: 2, disk: 4 << 30,
+		name: `Mac "one", two`, state: "Drain Mode", tags: []string{"v1", "Release:Blue+1", "WXYZ{"}, vms: 2, disk: 4 << 30,
 		made: now.Add(-15 * time.Minute), ttl: 7200,
 	}
 )
@@ -44,7 +44,11 @@ func TestMatch(t *testing.T) {
 		"disk>=4GB": true, "disk>4gb": false, "disk<5g": true, "disk:4GiB": true, "disk>4095mb": true, "disk>100": true,
 		"age>10m": true, "age>20m": false, "age<1h30m": true, "age>=900": true, "age<=15m": true, "age<1d": true, "age<1w": true, "age>0.2h": true,
 		"ttl>1h": true, "ttl<1h": false, "mac": true, "ONE": true, "three": false, "-three": true, `"one"`: true, "m*o": true, "one,three": true,
-		"state:drain* age>10m tag:v1": true, "state:drain* age>10m tag:v2": false, "state:drain*\tvms:2\n": true,
+		"vms<2": false, "ttl<2h": false, "tag:v1*1": false, "tag:v1*": true, "state:brain*": false, "state:*moda": false, "state:b*e": false,
+		`state:"drain mode" vms:2`: true, "state:drain*\rvms:2": true, "tag:*:bl*": true, "tag:*XY*": true, "tag:*y*,v9": true, "tag:*@*": false, "tag:*[*": false, "tag:*z{": true,
+		"disk<" + strings.Repeat("9", 308) + "t": true, "tag:v1" + strings.Repeat(",x", maxValues-1): true,
+		strings.Repeat(" ", MaxText-5) + "vms:2": true,
+		"state:drain* age>10m tag:v1":            true, "state:drain* age>10m tag:v2": false, "state:drain*\tvms:2\n": true,
 	} {
 		f, err := things.Parse(text)
 		if err != nil {
@@ -88,6 +92,11 @@ func TestWrong(t *testing.T) {
 		`state:"a"b`:          `at 10: after a quoted value comes a blank or a comma`,
 		`state:a"b"`:          `at 8: a quote begins in the middle of a value`,
 		"state>a":             `at 1: state is text: write state:value`,
+		"tag>1":               `at 1: tag is text: write tag:value`,
+		"ttl>x":               `at 5: ttl takes a time such as 90s, 10m, 2h or 3d`,
+		"age>+5m":             `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
+		`age>"1h 30m"`:        `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
+		"azAZ09_:y":           `at 1: there is no field "azAZ09_"; the fields are age, disk, name, state, tag, ttl, vms`,
 		"age:10m":             `at 1: age is compared: write age>10m or age<10m`,
 		"age>10x":             `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
 		"age>10m5":            `at 5: age takes a time such as 90s, 10m, 2h or 3d`,

@@ -1,6 +1,7 @@
 package filter_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,19 +28,20 @@ var things = filter.Table[thing]{
 // stay in order.
 func TestOrder(t *testing.T) {
 	now := time.Unix(1000, 0)
-	list := []thing{{"b", 1, now}, {"A", 3, time.Time{}}, {"c", 2, now.Add(-time.Hour)}, {"a", 2, now.Add(time.Hour)}}
+	list := []thing{{"b", 1, now}, {"A", 3, time.Time{}}, {"c", 2, now.Add(-time.Hour)}, {"a", 2, now.Add(time.Hour)}, {"", 2, now.Add(2 * time.Hour)}}
 	for order, want := range map[string]string{
-		"":      "b A c a",
-		"name":  "A a b c",
-		"-name": "c b A a",
-		"names": "A a b c",
-		"size":  "b c a A",
-		"-size": "A c a b",
-		"age":   "a b c A",
-		"-age":  "c b a A",
-		"life":  "c a A b",
-		"-life": "A c a b",
-		"-Name": "c b A a",
+		"":       "b A c a .",
+		"name":   ". A a b c",
+		"-name":  "c b A a .",
+		"names":  ". A a b c",
+		"-names": "c b A a .",
+		"size":   "b c a . A",
+		"-size":  "A c a . b",
+		"age":    ". a b c A",
+		"-age":   "c b a . A",
+		"life":   "c a . A b",
+		"-life":  "A c a . b",
+		"-Name":  "c b A a .",
 	} {
 		o, err := things.Order(order)
 		if err != nil {
@@ -58,7 +60,7 @@ func TestOrder(t *testing.T) {
 		}
 		var got []string
 		for _, v := range sorted {
-			got = append(got, v.name)
+			got = append(got, cmp.Or(v.name, "."))
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("by %q: %v, want %s", order, got, want)

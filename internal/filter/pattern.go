@@ -17,9 +17,6 @@ func (t term) patterns() (func(string) bool, error) {
 	for i, v := range t.values {
 		list[i] = v.pattern()
 	}
-	if len(list) == 1 {
-		return list[0].match, nil
-	}
 	return func(s string) bool {
 		return slices.ContainsFunc(list, func(p pattern) bool { return p.match(s) })
 	}, nil
@@ -50,9 +47,7 @@ func (p pattern) match(s string) bool {
 		return false
 	}
 	s = s[len(first) : len(s)-len(last)]
-	if s = s[:min(len(s), maxLook)]; strings.ContainsFunc(s, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
-		s = lower(s)
-	}
+	s = lower(s[:min(len(s), maxLook)])
 	for _, part := range p[1 : len(p)-1] {
 		i := strings.Index(s, part)
 		if i < 0 {
@@ -70,11 +65,17 @@ const maxLook = 1 << 10
 // lower makes ASCII letters small and leaves all else as it is, so that no text changes its
 // length.
 func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		b[i] = small(c)
+	for i := range len(s) {
+		if small(s[i]) == s[i] {
+			continue
+		}
+		b := []byte(s)
+		for i, c := range b {
+			b[i] = small(c)
+		}
+		return string(b)
 	}
-	return string(b)
+	return s
 }
 
 func small(c byte) byte {
@@ -84,11 +85,8 @@ func small(c byte) byte {
 	return c
 }
 
-// hasPrefix says whether s begins with a prefix, which is in lower case.
+// hasPrefix says whether s begins with a prefix, which is in lower case and no longer.
 func hasPrefix(s, prefix string) bool {
-	if len(s) < len(prefix) {
-		return false
-	}
 	for i := range len(prefix) {
 		if small(s[i]) != prefix[i] {
 			return false
