@@ -139,7 +139,7 @@ func (s *site) attackSlowly(ctx context.Context, a *attackers) error {
 	whats := []string{"POST " + s.controller + "/api/v1/vm", "POST " + s.controller + "/login", "POST " + s.registry + "/log"}
 	for range slowAtOnce {
 		a.every(ctx, "slow bodies", time.Second, func(ctx context.Context, o *outcome, n int) {
-			if with := slowBody(ctx, c, whats[n%len(whats)]); with != "" {
+			if with, _ := slowBody(ctx, c, whats[n%len(whats)]); with != "" {
 				o.refuse(with)
 			}
 		})

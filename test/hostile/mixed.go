@@ -61,9 +61,13 @@ func (x *runner) mixedLoad(ctx context.Context) {
 		x.add(row{Name: mixedName, Fault: err.Error()})
 		return
 	}
-	fmt.Fprintf(x.out, "alone:    %s\nattacked: %s\np99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d VMs left over\n",
-		r.Alone, r.Attacked, r.Slower, slowerAtMost, r.Larger, largerAtMost, r.Left)
+	fmt.Fprintf(x.out, "p99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d VMs left over\n", r.Slower, slowerAtMost, r.Larger, largerAtMost, r.Left)
 	x.Mixed = r
+	x.add(r.row())
+}
+
+// row holds the figures to their targets.
+func (r *mixed) row() row {
 	o := &outcome{}
 	for _, fault := range []struct {
 		is   bool
@@ -81,7 +85,7 @@ func (x *runner) mixedLoad(ctx context.Context) {
 		}
 	}
 	o.effect("p99 x %.2f, memory x %.2f, %d lost, %d left over", r.Slower, r.Larger, r.Alone.Lost+r.Attacked.Lost, r.Left)
-	x.add(o.row(mixedName))
+	return o.row(mixedName)
 }
 
 // mix runs both phases.
@@ -101,6 +105,7 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	if r.Alone, err = s.normal(ctx, x.out, max(whole/10, leastBase)); err != nil {
 		return nil, err
 	}
+	fmt.Fprintln(x.out, "alone:   ", r.Alone)
 	attacking, stop := context.WithCancel(ctx)
 	defer stop()
 	attackers, err := s.attackAll(attacking)
@@ -110,6 +115,7 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	if r.Attacked, err = s.normal(ctx, x.out, whole); err != nil {
 		return nil, err
 	}
+	fmt.Fprintln(x.out, "attacked:", r.Attacked)
 	stop()
 	for _, one := range attackers.end() {
 		x.add(one)
@@ -158,21 +164,21 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (s *site) leftOver(ctx context.Context) (left int, err error) {
 	err = s.await(ctx, "the end of all instances", func() (bool, error) {
 		list, err := s.other.Instances(ctx, client.ListOptions{})
-		if err != nil {
-			return false, err
-		}
+		var alive []string
 		left = 0
 		for _, item := range list {
-			if item.VM.InstanceState != "Terminated" {
-				left++
+			switch item.VM.InstanceState {
+			case "Terminated":
+				continue
+			case "Terminating":
+			default:
+				alive = append(alive, item.InstanceID)
 			}
-			if item.VM.InstanceState != "Terminated" && item.VM.InstanceState != "Terminating" {
-				if err := s.other.Terminate(ctx, item.InstanceID); err != nil && !errors.Is(err, client.ErrNotFound) {
-					return false, err
-				}
-			}
+			left++
 		}
-		return left == 0, nil
+		o := &outcome{}
+		s.endAll(ctx, o, alive)
+		return left == 0, errors.Join(append(o.faults, err)...)
 	})
 	if err != nil {
 		return left, err

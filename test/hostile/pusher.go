@@ -123,6 +123,6 @@ func slowParts(ctx context.Context, s *site, o *outcome) {
 	}
 	var session api.PushSession
 	o.check(c.get(ctx, "POST "+s.registry+"/registry/v2/push", json.RawMessage(reserve(s.b, "slow", 1<<20)), &session))
-	slowBodies(ctx, o, c, []string{"PUT " + s.registry + "/registry/v2/push/" + session.Session + "/disk.img"}, 100)
+	slowBodies(ctx, o, c, []string{"PUT " + s.registry + "/registry/v2/push/" + session.Session + "/disk.img?off=0"}, 100)
 	s.othersPush(ctx, o)
 }

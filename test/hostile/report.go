@@ -158,7 +158,9 @@ func (o *outcome) fault(format string, args ...any) {
 // check finds fault when err is not nil.
 func (o *outcome) check(err error) {
 	if err != nil {
-		o.fault("%v", err)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.faults = append(o.faults, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,10 +53,13 @@ func slowBodies(ctx context.Context, o *outcome, c caller, whats []string, conne
 	)
 	for i := range connections {
 		wg.Go(func() {
-			with := slowBody(ctx, c, whats[i%len(whats)])
-			if with == "" {
+			with, said := slowBody(ctx, c, whats[i%len(whats)])
+			switch {
+			case with == "":
 				o.fault("a slow body is served without an end")
 				return
+			case with == "400" && !strings.Contains(said, "slowly"):
+				o.fault("%s is refused for something else: %.200s", whats[i%len(whats)], said)
 			}
 			o.refuse(with)
 			mu.Lock()
@@ -67,12 +71,12 @@ func slowBodies(ctx context.Context, o *outcome, c caller, whats []string, conne
 	o.effect("the last slow body was ended after %.0f s", longest.Seconds())
 }
 
-// slowBody sends one body, and gives with what it was ended; "" when it was not.
-func slowBody(ctx context.Context, c caller, what string) string {
+// slowBody sends one body, and gives with what it was ended and what was said; "" when it was not.
+func slowBody(ctx context.Context, c caller, what string) (with, said string) {
 	reader, writer := io.Pipe()
 	r, err := c.request(ctx, what, reader)
 	if err != nil {
-		return err.Error()
+		return "", err.Error()
 	}
 	r.ContentLength = 60_000
 	go func() {
@@ -87,13 +91,14 @@ func slowBody(ctx context.Context, c caller, what string) string {
 	by := http.Client{Transport: c.by.Transport}
 	resp, err := by.Do(r)
 	if ctx.Err() != nil {
-		return ""
+		return "", ""
 	}
 	if err != nil {
-		return "closed"
+		return "closed", err.Error()
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return fmt.Sprint(resp.StatusCode)
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead)) // the connection may end before it
+	return fmt.Sprint(resp.StatusCode), string(text)
 }
 
 // Answers that nobody reads: of so many connections, each of a list of so many instances.
@@ -176,12 +181,11 @@ func (c caller) deaf(ctx context.Context, address string) (ended bool, err error
 
 // endAll terminates instances.
 func (s *site) endAll(ctx context.Context, o *outcome, ids []string) {
-	for _, id := range ids {
-		if err := s.other.Terminate(ctx, id); err != nil {
+	flood(len(ids), func(n int) {
+		if err := s.other.Terminate(ctx, ids[n]); err != nil && !errors.Is(err, client.ErrNotFound) {
 			o.fault("terminate an instance of the attack: %v", err)
-			return
 		}
-	}
+	})
 }
 
 // watchMemory samples the memory of the service until the peak is asked for.
