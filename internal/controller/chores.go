@@ -42,6 +42,7 @@ func (k *keeper) jobs(sweep bool) []leaderJob {
 		{"pending save requests", true, k.c.tidyPending},
 		{"the history", working, k.c.tidyHistory},
 		{"save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves},
+		{"scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts},
 		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
 		{"updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates},
 		{"removed nodes", sweep, k.c.tidyRemoved},

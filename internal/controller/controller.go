@@ -167,6 +167,7 @@ type Tables struct {
 	Groups    *store.Table[farm.Group]
 	Settings  *store.Table[Setting]
 	Removed   *store.Table[RemovedNode]
+	Scripts   *store.Table[Script] // of starts
 	Saves     *store.Table[farm.SaveRequest]
 	Pieces    *store.Table[Piece]
 	Past      *store.Table[farm.Past]
@@ -235,6 +236,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Instances: store.NewTable(kindInstance, store.WithEncoded(render),
 			store.WithIndex(byNode, func(i *farm.Instance) []string { return given(i.NodeID) }),
 			store.WithIndex(byExternalID, func(i *farm.Instance) []string { return given(i.ExternalID) }),
+			store.WithIndex(byScript, func(i *farm.Instance) []string { return given(i.Options.ScriptID) }),
 			store.WithIndex(byAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
 			store.WithSums(perState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
 			store.WithSums(takenOn, takenOf)),
@@ -243,6 +245,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Groups:   store.NewTable[farm.Group](kindGroup),
 		Settings: store.NewTable[Setting](kindSetting),
 		Removed:  store.NewTable[RemovedNode](kindRemoved),
+		Scripts:  newScriptTable(),
 		Saves: store.NewTable(kindSave, store.WithIndex(byStatus, func(s *farm.SaveRequest) []string {
 			return []string{string(s.Status)}
 		})),
@@ -271,7 +274,10 @@ func given(value string) []string {
 
 // All gives every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Saves, t.Pieces, t.Past, t.Digests, t.Released, t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures, t.Known}
+	return []store.AnyTable{
+		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.Pieces, t.Past, t.Digests, t.Released,
+		t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures, t.Known,
+	}
 }
 
 // New makes a controller over an open store. Nothing runs before Run.

@@ -13,9 +13,9 @@ import (
 
 // create writes new instances, placed where a node is free, else waiting. It fails
 // whole: what was written of a call that failed is ended again.
-func (c *Controller) create(ctx context.Context, instances []*farm.Instance, m *memory) error {
+func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *memory) error {
 	drafts, r := c.placer.admit(instances)
-	parts := c.parts(drafts)
+	parts := c.parts(drafts, script)
 	if m == nil {
 		return c.createParts(ctx, r, parts)
 	}
@@ -85,12 +85,13 @@ func (c *Controller) createParts(ctx context.Context, r *reign, parts []*part) e
 type part struct {
 	drafts []draft
 	txn
-	with []store.Change // what else goes with them
+	script []store.Change // that they have, so that none is there without it
+	with   []store.Change // what else goes with them
 }
 
 // parts divides new instances among as few transactions as the store allows. Those of
 // one node stay together, so that it is checked once.
-func (c *Controller) parts(drafts []draft) []*part {
+func (c *Controller) parts(drafts []draft, script []store.Change) []*part {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
 	limits := c.store.Limits()
 	limits.Ops-- // for with
@@ -109,12 +110,12 @@ func (c *Controller) parts(drafts []draft) []*part {
 			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 		}
 		if last == nil || !last.add(changes...) {
-			last = &part{txn: txn{limits: limits}}
+			last = &part{txn: txn{limits: limits}, script: script}
 			parts = append(parts, last)
 			if d.placed != nil && !check {
 				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 			}
-			last.add(changes...)
+			last.add(slices.Concat(script, changes)...)
 		}
 		last.drafts = append(last.drafts, d)
 	}
@@ -145,14 +146,14 @@ func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
 	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
 		return err
 	}
-	changes := make([]store.Change, len(p.drafts))
-	for i, d := range p.drafts {
+	changes := slices.Clone(p.script)
+	for _, d := range p.drafts {
 		inst := d.asked
 		if inst.MAC != "" {
 			inst = inst.Clone()
 			inst.MAC = ""
 		}
-		changes[i] = store.Put(c.tables.Instances, inst.ID, inst, store.Any)
+		changes = append(changes, store.Put(c.tables.Instances, inst.ID, inst, store.Any))
 	}
 	return c.store.Commit(ctx, append(changes, p.with...)...)
 }

@@ -78,7 +78,7 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 			}
 		}
 		drafts, r := c.placer.admit(instances)
-		parts := c.parts(drafts)
+		parts := c.parts(drafts, nil)
 		if r == nil || len(parts) < 3 {
 			t.Fatalf("%d transactions, leader: %t", len(parts), r != nil)
 		}
@@ -138,6 +138,7 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveIsDone, Created: old, Updated: old})
 	past := &farm.Past{ID: newID(), Created: old, Finished: old}
 	put(c, c.tables.Past, pastKey(past), past)
+	put(c, c.tables.Scripts, "unused", &Script{Size: 1})
 	put(c, c.tables.Errands, "ended", &farm.Errand{ID: "ended", Ended: old})
 	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
 	put(c, c.tables.Released, "node.vm", &Released{At: old})

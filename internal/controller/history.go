@@ -34,7 +34,7 @@ func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.
 // puts what is kept of it into the history, in one transaction.
 func (c *Controller) bury(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
-	return append(c.freeMAC(inst),
+	return append(append(c.freeMAC(inst), c.dropScript(inst)...),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
 		store.Put(c.tables.Past, pastKey(p), p, store.Any))
 }

@@ -22,6 +22,7 @@ type keeper struct {
 	since  time.Time // no time-out counts from before
 	agenda *agenda
 	stale  atomic.Bool // save requests or their pieces have changed
+	loose  atomic.Bool // an instance with a script is gone
 	moved  atomic.Bool // an errand may be over
 	renew  atomic.Bool // an agent may have to be updated
 	swept  time.Time   // when the chores were last done in full
@@ -76,6 +77,7 @@ func (k *keeper) observe(events []store.Event) {
 				k.agenda.put(item{kindInstance, e.ID}, k.next(inst))
 			} else {
 				k.agenda.drop(item{kindInstance, e.ID})
+				k.loose.Store(k.loose.Load() || old != nil && old.Options.ScriptID != "")
 			}
 			if node, at := k.attendsTo(old, inst); node != "" {
 				k.agenda.put(item{kindNode, node}, at)

@@ -71,7 +71,7 @@ func TestNetworksArePlaced(t *testing.T) {
 			if inst.NodeID != tt.node {
 				t.Errorf("%+v is on %q: %s", tt.o, inst.NodeName, inst.Message)
 			}
-			if m := c.startOrder(inst.Instance).Machine; tt.o.VLAN == "10" && (m.VLAN != 10 || m.Network != "bridge") {
+			if m := c.startOrder(inst.Instance, nil).Machine; tt.o.VLAN == "10" && (m.VLAN != 10 || m.Network != "bridge") {
 				t.Errorf("machine %+v", m)
 			}
 		}
@@ -110,7 +110,7 @@ func TestNetworkOfASavedState(t *testing.T) {
 		c.shelf.suspend(pin)
 		id := c.mustStart(StartRequest{})[0]
 		inst, _ := c.Instance(t.Context(), id)
-		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" || c.startOrder(inst.Instance).Machine != nil {
+		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" || c.startOrder(inst.Instance, nil).Machine != nil {
 			t.Errorf("the instance is %+v", inst.Template)
 		}
 		a := c.wired("one", bridge, 20)

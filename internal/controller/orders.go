@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // orders writes out what the marked instances of a node need as they are now. What the
 // node is to remove may be the VM of an instance that is placed elsewhere, or nowhere yet:
 // orders for that one are not this node's.
-func (c *Controller) orders(s *session, ids []string) []api.Order {
+func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api.Order {
 	var list []api.Order
 	for _, id := range ids {
 		inst, _, ok := c.tables.Instances.Get(id)
@@ -22,7 +23,11 @@ func (c *Controller) orders(s *session, ids []string) []api.Order {
 			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
 			continue
 		}
-		if order, ok := c.order(inst); ok {
+		order, ok, err := c.order(ctx, inst)
+		if err != nil { // it is sent again in a while
+			c.log.WarnContext(ctx, "could not read the startup script of an instance", "instance", id, "error", err)
+		}
+		if ok {
 			list = append(list, order)
 		}
 	}
@@ -30,27 +35,31 @@ func (c *Controller) orders(s *session, ids []string) []api.Order {
 }
 
 // order writes out what a node must be told of an instance; ok is false when that is
-// nothing.
-func (c *Controller) order(inst *farm.Instance) (o api.Order, ok bool) {
+// nothing, or not known yet.
+func (c *Controller) order(ctx context.Context, inst *farm.Instance) (o api.Order, ok bool, err error) {
 	o = api.Order{Kind: orderFor(inst), InstanceID: inst.ID, Claim: inst.Claim}
 	switch o.Kind {
 	case api.OrderTerminate:
 	case api.OrderStart:
-		o.Start = c.startOrder(inst)
+		script, err := c.scriptText(ctx, inst)
+		if err != nil {
+			return o, false, err
+		}
+		o.Start = c.startOrder(inst, script)
 	case api.OrderSave:
 		o.Task = inst.Task.ID
 		o.Save = c.saveOrder(inst.Task.ID)
-		return o, o.Save != nil
+		return o, o.Save != nil, nil
 	case api.OrderRestart:
 		o.Task = inst.Task.ID
 		o.Restart = &api.RestartOrder{VNCPassword: inst.Task.Restart.VNCPassword, USB: deviceOf(inst.Task.Restart)}
 	default:
-		return o, false
+		return o, false, nil
 	}
-	return o, true
+	return o, true, nil
 }
 
-func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
+func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOrder {
 	o := inst.Options
 	order := &api.StartOrder{
 		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
@@ -58,9 +67,9 @@ func (c *Controller) startOrder(inst *farm.Instance) *api.StartOrder {
 		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(inst),
 		StartTimeout: int(c.opts.StartTimeout / time.Second),
 	}
-	if len(o.Script) > 0 {
+	if len(script) > 0 {
 		order.Script = &api.Script{
-			Text: o.Script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
+			Text: script, AtBoot: o.ScriptCondition == 1, Monitoring: o.ScriptMonitoring,
 			Timeout: o.ScriptTimeout, OnFailure: int(o.ScriptOnFailure),
 		}
 	}

@@ -109,7 +109,7 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 		end = c.beats.after(wait)
 	}
 	for over := wait <= 0; ; {
-		again, found := c.look(s, answer)
+		again, found := c.look(ctx, s, answer)
 		if found || over {
 			return
 		}
@@ -129,11 +129,11 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 
 // look writes into an answer what there is to do for the node now. Without that it gives
 // a channel that says when something is due once more; nil: nothing is.
-func (c *Controller) look(s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
+func (c *Controller) look(ctx context.Context, s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
 	ids, next := s.take(c.now(), c.opts.OrderResend)
 	list, other := s.takeErrands(c.now(), c.opts.OrderResend)
 	calls, later := s.takeConsoles(c.now(), c.opts.OrderResend)
-	answer.Orders, answer.Errands, answer.Consoles = c.orders(s, ids), c.errandsFor(list), calls
+	answer.Orders, answer.Errands, answer.Consoles = c.orders(ctx, s, ids), c.errandsFor(list), calls
 	if len(answer.Orders)+len(answer.Errands)+len(answer.Consoles) > 0 || s.hasUpdate() {
 		return nil, true
 	}

@@ -38,6 +38,7 @@ type StartRequest struct {
 	Owner      string
 	Group      string // permission group for which it is asked; "" where rights on single nodes do not count
 	Options    farm.StartOptions
+	Caller     string // whose limits it counts against; "": the totals alone count
 	TTL        time.Duration // after which each instance is terminated; 0: never
 }
 
@@ -57,6 +58,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	if err := cmp.Or(c.checkDevice(req.Options), c.checkNetwork(ref, req.Options), c.macs.check(req.Options)); err != nil {
 		return nil, err
 	}
+	script := c.separateScript(&req)
 	instances := make([]*farm.Instance, req.Count)
 	ids := make([]string, req.Count)
 	for i := range instances {
@@ -70,7 +72,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	}
 	release := c.macs.give(instances)
 	defer release()
-	return ids, c.create(ctx, instances, m)
+	return ids, c.create(ctx, instances, script, m)
 }
 
 // checkTarget refuses a start on a node or in a group that does not exist, by name.

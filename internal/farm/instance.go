@@ -128,7 +128,8 @@ type StartOptions struct {
 	Priority         int       `json:"priority"` // 1..10000, lower is more urgent
 	PinnedNode       string    `json:"pinned_node,omitempty"`
 	NameTemplate     string    `json:"name_template,omitempty"`
-	Script           []byte    `json:"script,omitempty"` // as decoded, any bytes; a secret
+	Script           []byte    `json:"script,omitempty"`    // of a request, and in records of older releases; a secret
+	ScriptID         string    `json:"script_id,omitempty"` // record that has the script; "": there is none, or Script
 	ScriptCondition  int       `json:"script_condition,omitempty"`
 	ScriptMonitoring bool      `json:"script_monitoring,omitempty"`
 	ScriptTimeout    int       `json:"script_timeout,omitempty"` // seconds

@@ -48,10 +48,10 @@ func Put[T any](t *Table[T], id string, v *T, cond If) Change {
 		c.err = fmt.Errorf("%w: put of nil to %s/%s", ErrInvalid, t.kind, id)
 		return c
 	}
-	c.val = v
 	if c.data, c.err = t.codec.encode(v); c.err != nil {
 		c.err = fmt.Errorf("encode %s/%s: %w", t.kind, id, c.err)
 	}
+	c.val = t.kept(v)
 	return c
 }
 

@@ -18,6 +18,7 @@ type Kind string
 type Table[T any] struct {
 	kind    Kind
 	codec   codec[T]
+	part    func(*T) *T // what the table keeps of a record; nil: all of it
 	render  func(*T) []byte
 	indexes []index[T]
 	sums    []sum[T]
@@ -44,6 +45,12 @@ type TableOption[T any] func(*Table[T])
 // WithCodec replaces encoding/json. Decode gets bytes it may not keep.
 func WithCodec[T any](encode func(*T) ([]byte, error), decode func([]byte) (*T, error)) TableOption[T] {
 	return func(t *Table[T]) { t.codec = codec[T]{encode, decode} }
+}
+
+// WithPart lets the table keep only a part of each record in memory: what part returns of it. Load reads the whole
+// record. What the table returns must not be written back.
+func WithPart[T any](part func(*T) *T) TableOption[T] {
+	return func(t *Table[T]) { t.part = part }
 }
 
 // WithEncoded sets what Encoded returns for a record. It is computed once a record, when first asked for.
@@ -252,7 +259,21 @@ func (t *Table[T]) bind(s *Store) bool { return t.owner.CompareAndSwap(nil, s) }
 
 func (t *Table[T]) unbind(s *Store) { t.owner.CompareAndSwap(s, nil) }
 
-func (t *Table[T]) decode(data []byte) (any, error) { return t.codec.decode(data) }
+func (t *Table[T]) decode(data []byte) (any, error) {
+	v, err := t.codec.decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return t.kept(v), nil
+}
+
+// kept returns what the table keeps of a record.
+func (t *Table[T]) kept(v *T) *T {
+	if t.part == nil {
+		return v
+	}
+	return t.part(v)
+}
 
 // rev gives the visible revision of a record, 0 when there is none.
 func (t *Table[T]) rev(id string) int64 {

@@ -212,3 +212,40 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 		t.Errorf("%d in the second half", next)
 	}
 }
+
+// TestPartOfRecords: a table with WithPart keeps that part alone, whichever way a record comes; Load reads all of it.
+func TestPartOfRecords(t *testing.T) {
+	cars := func() *store.Table[car] {
+		return store.NewTable("car", store.WithPart(func(c *car) *car { return &car{Colour: c.Colour} }))
+	}
+	backend := mem.New()
+	open := func(table *store.Table[car]) *store.Store {
+		t.Helper()
+		s, err := store.Open(t.Context(), backend, store.Options{Tables: []store.AnyTable{table}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	writer, follower := cars(), cars()
+	s := open(writer)
+	open(follower)
+	commit(t, s, store.Put(writer, "a", &car{"red", []string{"fast"}}, store.IfAbsent))
+	read := map[string]func() (*car, error){
+		"the writer":         func() (*car, error) { c, _, _ := writer.Get("a"); return c, nil },
+		"a follower":         func() (*car, error) { c, _, err := follower.GetLinearizable(t.Context(), "a"); return c, err },
+		"one that was later": func() (*car, error) { later := cars(); open(later); c, _, _ := later.Get("a"); return c, nil },
+	}
+	for who, get := range read {
+		if c, err := get(); err != nil || c == nil || c.Colour != "red" || c.Tags != nil {
+			t.Errorf("%s has %+v, %v", who, c, err)
+		}
+	}
+	if c, err := follower.Load(t.Context(), "a"); err != nil || c == nil || len(c.Tags) != 1 {
+		t.Errorf("loaded %+v, %v", c, err)
+	}
+	if c, err := follower.Load(t.Context(), "b"); err != nil || c != nil {
+		t.Errorf("loaded %+v, %v of no record", c, err)
+	}
+}

@@ -12,18 +12,9 @@ const updateAttempts = 32
 // GetLinearizable asks the backend itself: the answer is not older than the call, whatever this replica's tables
 // show. It belongs before every answer «not found» where several processes write. An absent record gives nil, 0, nil.
 func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, error) {
-	s := t.owner.Load()
-	if s == nil {
-		return nil, 0, fmt.Errorf("%w: table %q is not open", ErrInvalid, t.kind)
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	kv, err := s.backend.Get(ctx, s.key(t.kind, id))
-	if err != nil {
-		return nil, 0, fmt.Errorf("read %s/%s: %w", t.kind, id, err)
-	}
-	if kv.ModRev == 0 {
-		return nil, 0, nil
+	kv, err := t.read(ctx, id)
+	if err != nil || kv.ModRev == 0 {
+		return nil, 0, err
 	}
 	if v, rev, ok := t.Get(id); ok && rev == kv.ModRev {
 		return v, rev, nil
@@ -32,9 +23,39 @@ func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, e
 	if err != nil {
 		return nil, 0, fmt.Errorf("decode %s/%s: %w", t.kind, id, err)
 	}
+	v = t.kept(v)
 	u := update{table: t, id: id, key: string(t.kind) + "/" + id, val: v, rev: kv.ModRev}
-	s.model.ahead(kv.ModRev, []update{u})
+	t.owner.Load().model.ahead(kv.ModRev, []update{u})
 	return v, kv.ModRev, nil
+}
+
+// Load reads a whole record from the backend, of which the table keeps a part; see WithPart. An absent record returns
+// nil and no error.
+func (t *Table[T]) Load(ctx context.Context, id string) (*T, error) {
+	kv, err := t.read(ctx, id)
+	if err != nil || kv.ModRev == 0 {
+		return nil, err
+	}
+	v, err := t.codec.decode(kv.Value)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s/%s: %w", t.kind, id, err)
+	}
+	return v, nil
+}
+
+// read asks the backend for a record.
+func (t *Table[T]) read(ctx context.Context, id string) (KV, error) {
+	s := t.owner.Load()
+	if s == nil {
+		return KV{}, fmt.Errorf("%w: table %q is not open", ErrInvalid, t.kind)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	kv, err := s.backend.Get(ctx, s.key(t.kind, id))
+	if err != nil {
+		return KV{}, fmt.Errorf("read %s/%s: %w", t.kind, id, err)
+	}
+	return kv, nil
 }
 
 // Writer commits changes: a *Store, or what its Under gives.

@@ -28,7 +28,7 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Owner = caller.Owner()
+	req.Owner, req.Caller = caller.Owner(), rest.CallerName(r.Request)
 	if pin := req.Options.PinnedNode; pin != "" {
 		if err := caller.GroupMay(req.Group, farm.ResourceNode, pin, rightStart); err != nil {
 			return nil, controller.NodeNotFound(pin, err)

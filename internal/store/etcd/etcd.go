@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +30,12 @@ const (
 	// A transaction that a cluster lost with its leader never gets an answer. Whoever sent it finds out what became of
 	// it and sends it again, so that a short wait costs nothing.
 	clusterTxnTimeout = 1500 * time.Millisecond
-	pageSize          = 5_000 // keys a page of List
+
+	// The pages of List, in keys and bytes: records of some kinds are large.
+	firstPage = 64
+	minPage   = 8
+	maxPage   = 5_000
+	pageBytes = 8 << 20
 )
 
 // Backend speaks to an etcd. Close ends the embedded member too.
@@ -261,10 +267,10 @@ func (b *Backend) get(ctx context.Context, key string, opts ...clientv3.OpOption
 // List implements store.Backend. The first page is linearizable and fixes the revision of the others.
 func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) error) (int64, error) {
 	end := clientv3.GetPrefixRangeEnd(prefix)
-	opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize)}
+	opts := []clientv3.OpOption{clientv3.WithRange(end)}
 	var rev int64
-	for start := prefix; ; {
-		resp, err := b.get(ctx, start, opts...)
+	for start, limit := prefix, firstPage; ; {
+		resp, err := b.get(ctx, start, append(slices.Clip(opts), clientv3.WithLimit(int64(limit)))...)
 		if err != nil {
 			return 0, err
 		}
@@ -278,8 +284,17 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 		if !resp.More {
 			return rev, nil
 		}
-		start = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		start, limit = string(resp.Kvs[len(resp.Kvs)-1].Key)+"\x00", nextPage(resp.Kvs)
 	}
+}
+
+// nextPage returns how many keys are asked for after a page: more of them as long as they are small.
+func nextPage(page []*mvccpb.KeyValue) int {
+	bytes := 1
+	for _, kv := range page {
+		bytes += len(kv.Value)
+	}
+	return max(min(4*len(page), len(page)*pageBytes/bytes, maxPage), minPage)
 }
 
 func kvsOf(in []*mvccpb.KeyValue) []store.KV {
