@@ -68,7 +68,7 @@ var access = Table{
 	{Key: OIDCScopes, Flag: "oidc-scopes", Kind: List, Help: "what the identity provider is asked for (default: openid, profile, email)"},
 	{Key: AllowedHosts, Flag: "allowed-hosts", Kind: List, Help: "host names by which requests may ask a port on loopback, besides this machine's; pages of these hosts may use the API"},
 	{Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many clients of a port may send or read slowly at a time; a quarter of them may have one address"},
-	{Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many streams of central logs the registry serves at a time; a quarter of them may be one caller's"},
+	{Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many streams of central logs a service serves, or the controller passes on, at a time; a quarter of them may be one caller's"},
 	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "speak TLS"},
 	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the certificate for that, with its chain; it is followed while it changes"},
 	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of its private key"},

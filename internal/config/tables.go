@@ -45,6 +45,11 @@ const (
 	MaxPushReservation    = "SVC_MAX_PUSH_RESERVATION"
 	MaxLogRows            = "SVC_MAX_LOG_ROWS"
 	MaxLogRowBytes        = "SVC_MAX_LOG_ROW_BYTES"
+	MaxWaiting            = "SVC_MAX_WAITING"
+	MaxWaitingSize        = "SVC_MAX_WAITING_SIZE"
+	MaxScriptsSize        = "SVC_MAX_SCRIPTS_SIZE"
+	MaxIdempotencyKeys    = "SVC_MAX_IDEMPOTENCY_KEYS"
+	MaxWatches            = "SVC_MAX_WATCHES"
 	LogLevel              = "SVC_LOG_LEVEL"
 	LicenseFile           = "SVC_LICENSE_FILE"
 	LicenseAuthority      = "SVC_LICENSE_AUTHORITY"
@@ -98,6 +103,11 @@ var ControllerTable = slices.Concat(Table{
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of that registry's API"},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
+	{Key: MaxWaiting, Flag: "max-waiting", Default: "100000", Kind: Int, Check: atLeast(1), Help: "instances that wait for a node at a time; one caller may have a quarter of them"},
+	{Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the records of instances that wait for a node, without their scripts; one caller may have a quarter of it"},
+	{Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the startup scripts of all instances; one caller may have a quarter of it"},
+	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "requests with an Idempotency-Key that are remembered; one caller may have a quarter of them"},
+	{Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1), Help: "how many watches of instances and waits for events the controller serves at a time; a quarter of them may be one caller's"},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},

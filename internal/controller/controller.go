@@ -51,6 +51,7 @@ type Options struct {
 	HousekeepingTick time.Duration
 
 	Events EventOptions
+	Limits Limits // of callers
 
 	// Licence says what is open; nil: everything.
 	Licence Licence
@@ -100,6 +101,11 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
+	o.Limits = Limits{
+		Waiting: cmp.Or(o.Limits.Waiting, DefaultMaxWaiting), WaitingSize: cmp.Or(o.Limits.WaitingSize, DefaultMaxWaitingSize),
+		ScriptsSize:     cmp.Or(o.Limits.ScriptsSize, DefaultMaxScriptsSize),
+		IdempotencyKeys: cmp.Or(o.Limits.IdempotencyKeys, DefaultMaxIdempotencyKeys),
+	}
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
@@ -133,6 +139,7 @@ type Controller struct {
 	beats     *beats
 	ages      *ages
 	placer    *placer
+	admission *admission
 	tally     *tally
 	series    *series
 	meters    meters
@@ -239,6 +246,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(byScript, func(i *farm.Instance) []string { return given(i.Options.ScriptID) }),
 			store.WithIndex(byAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
 			store.WithSums(perState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
+			store.WithSums(waitingOf, func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
+			store.WithSums(waitingAll, func(i *farm.Instance) (string, store.Amounts) { return everybody, waitingAmounts(i) }),
 			store.WithSums(takenOn, takenOf)),
 		Nodes:    store.NewTable[farm.Node](kindNode),
 		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
@@ -255,7 +264,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Released: store.NewTable[Released](kindReleased),
 		Events:   newEventTable(),
 		MACs:     store.NewTable[farm.MACAddress](kindMAC),
-		Kept:     store.NewTable[Kept](kindKept),
+		Kept:     newKeptTable(),
 		Errands:  store.NewTable[farm.Errand](kindErrand),
 		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
 		Scans:    store.NewTable[NodeScan](kindScan),
@@ -291,6 +300,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c.beats = newBeats()
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)
+	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
 	c.tally = newTally(c)
 	c.series = newSeries(c)
 	c.meters = newMeters()

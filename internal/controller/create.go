@@ -15,6 +15,12 @@ import (
 // whole: what was written of a call that failed is ended again.
 func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *memory) error {
 	drafts, r := c.placer.admit(instances)
+	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
+	if err != nil {
+		c.placer.dismiss(drafts)
+		return err
+	}
+	defer release()
 	parts := c.parts(drafts, script)
 	if m == nil {
 		return c.createParts(ctx, r, parts)

@@ -201,6 +201,11 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 		if up.Metadata != nil {
 			n.Metadata = maps.Clone(up.Metadata)
 		}
+		if more := recordSize(n) - recordSize(inst); inst.Waiting() {
+			if err := c.admission.check(inst.Caller, amounts{0, int64(more), 0}); err != nil {
+				return nil, err
+			}
+		}
 		n.Updated = c.now()
 		if up.TTL != nil {
 			n.TTL, n.Expires = timeToLive(*up.TTL, n.Updated)

@@ -16,12 +16,14 @@ import (
 type Asked struct {
 	ID     string // of the name and what it is for; the id of a record
 	Digest string // of the parameters
+	Caller string // whose limits it counts against; "": the totals alone count
 
 	over int64 // revision of a record that does not count any more; 0: there was none
 }
 
 // Kept is what is remembered of such a request that was carried out.
 type Kept struct {
+	Caller string          `json:"caller,omitempty"`
 	Digest string          `json:"digest"`
 	Answer json.RawMessage `json:"answer"`
 	At     time.Time       `json:"at"`
@@ -30,12 +32,11 @@ type Kept struct {
 	Instances []string `json:"instances,omitempty"`
 }
 
-// What is kept of requests: whichever bound is reached first.
+// What is kept of requests: whichever bound is reached first. Beyond half of Limits.IdempotencyKeys the oldest go; one
+// caller may have a quarter of everything.
 const (
 	keepAsked    = 24 * time.Hour
-	maxKept      = 10000
-	maxKeptBytes = 32 << 20
-	mostKept     = 2 * maxKept     // beyond which no further one is taken before some have gone
+	maxKeptBytes = 128 << 20       // of all answers
 	abandoned    = 2 * time.Minute // after which a start that has not ended is known to be dead
 )
 
@@ -59,9 +60,9 @@ func (c *Controller) Recall(ctx context.Context, ask *Asked, sure bool) (answer 
 	}
 	ask.over = rev
 	switch {
-	case kept == nil && c.tables.Kept.Len() >= mostKept:
-		return nil, false, farm.Refused("Too many requests with an Idempotency-Key were made: leave it out, or try again in a few minutes")
-	case kept == nil || c.now().Sub(kept.At) >= keepAsked:
+	case kept == nil:
+		return nil, false, c.admitKey(ask.Caller)
+	case c.now().Sub(kept.At) >= keepAsked:
 		return nil, false, nil
 	case kept.Digest != ask.Digest:
 		return nil, false, farm.Refused("This Idempotency-Key was used for another request: use a new one")
@@ -102,7 +103,7 @@ func (c *Controller) remember(ctx context.Context, answer any) (*memory, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &memory{c: c, id: ask.ID, kept: Kept{Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
+	return &memory{c: c, id: ask.ID, kept: Kept{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
 }
 
 // changes joins the transaction that carries the request out.
@@ -137,32 +138,33 @@ func (m *memory) ended(ctx context.Context, failed error) error {
 	return m.c.store.Commit(context.WithoutCancel(ctx), change)
 }
 
+// newKeptTable makes the table of requests that are remembered.
+func newKeptTable() *store.Table[Kept] {
+	return store.NewTable(kindKept, store.WithSums(keptOf, func(k *Kept) (string, store.Amounts) {
+		return k.Caller, store.Amounts{1, len(k.Answer)}
+	}))
+}
+
 // tidyKept forgets requests that are too old, or too many, the oldest first, and ends what
 // starts that died left behind.
 func (c *Controller) tidyKept(ctx context.Context, w *reign, now time.Time) error {
-	var dead, all []oldKept
-	bytes := 0
+	var gone []string
+	var all []oldKept
 	for id, k := range c.tables.Kept.All() {
 		if len(k.Instances) > 0 && now.Sub(k.At) >= abandoned {
 			if err := c.endAll(ctx, w, k.Instances); err != nil {
 				return err
 			}
-			dead = append(dead, oldKept{id: id})
+			gone = append(gone, id)
 			continue
 		}
-		all = append(all, oldKept{id, k.At, len(k.Answer)})
-		bytes += len(k.Answer)
+		all = append(all, oldKept{id, k.Caller, k.At, len(k.Answer)})
 	}
-	slices.SortFunc(all, func(a, b oldKept) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
-	n := 0
-	for n < len(all) && (now.Sub(all[n].at) >= keepAsked || len(all)-n > maxKept || bytes > maxKeptBytes) {
-		bytes -= all[n].bytes
-		n++
-	}
-	for some := range slices.Chunk(append(dead, all[:n]...), txnChanges) {
+	gone = append(gone, surplusKept(all, now, c.opts.Limits.IdempotencyKeys/2)...)
+	for some := range slices.Chunk(gone, txnChanges) {
 		changes := make([]store.Change, len(some))
-		for i, k := range some {
-			changes[i] = store.Delete(c.tables.Kept, k.id, store.Any)
+		for i, id := range some {
+			changes[i] = store.Delete(c.tables.Kept, id, store.Any)
 		}
 		if err := w.Commit(ctx, changes...); err != nil {
 			return err
@@ -171,9 +173,44 @@ func (c *Controller) tidyKept(ctx context.Context, w *reign, now time.Time) erro
 	return nil
 }
 
+// surplusKept names those that are too old, those that one caller has too many of, and then those that are too many
+// for all.
+func surplusKept(all []oldKept, now time.Time, most int) (gone []string) {
+	slices.SortFunc(all, func(a, b oldKept) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
+	count, bytes := map[string]int{}, map[string]int{} // by caller
+	for _, k := range all {
+		count[k.caller]++
+		bytes[k.caller] += k.bytes
+	}
+	drop := func(k oldKept) {
+		gone = append(gone, k.id)
+		count[k.caller]--
+		bytes[k.caller] -= k.bytes
+	}
+	all = slices.DeleteFunc(all, func(k oldKept) bool {
+		over := k.caller != "" && (count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(maxKeptBytes))
+		if over = over || now.Sub(k.at) >= keepAsked; over {
+			drop(k)
+		}
+		return over
+	})
+	left, leftBytes := len(all), 0
+	for _, k := range all {
+		leftBytes += k.bytes
+	}
+	for _, k := range all {
+		if left <= most && leftBytes <= maxKeptBytes {
+			break
+		}
+		drop(k)
+		left, leftBytes = left-1, leftBytes-k.bytes
+	}
+	return gone
+}
+
 // oldKept is a remembered request that may go.
 type oldKept struct {
-	id    string
-	at    time.Time
-	bytes int
+	id, caller string
+	at         time.Time
+	bytes      int
 }

@@ -208,7 +208,9 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		c, err := New(b.Context(), st, tables, Options{Registry: &shelf{}, RegistryAddress: "http://registry"})
+		c, err := New(b.Context(), st, tables, Options{
+			Registry: &shelf{}, RegistryAddress: "http://registry", Limits: Limits{ScriptsSize: 1 << 30},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type StartRequest struct {
 	Owner      string
 	Group      string // permission group for which it is asked; "" where rights on single nodes do not count
 	Options    farm.StartOptions
-	Caller     string // whose limits it counts against; "": the totals alone count
+	Caller     string        // whose limits it counts against; "": the totals alone count
 	TTL        time.Duration // after which each instance is terminated; 0: never
 }
 
@@ -108,7 +108,7 @@ func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.I
 		TTL: ttl, Expires: expires,
 		ID: newID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
-		GroupID: req.GroupID, PermissionGroup: req.Group, Owner: owner(req), Registry: c.opts.RegistryAddress,
+		GroupID: req.GroupID, PermissionGroup: req.Group, Caller: req.Caller, Owner: owner(req), Registry: c.opts.RegistryAddress,
 		Created: now, Updated: now,
 	}
 }

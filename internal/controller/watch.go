@@ -10,10 +10,9 @@ import (
 
 // Limits of those who watch the instances.
 const (
-	maxWatches = 1000
-	maxBehind  = 100_000   // instances that changed since a reader last looked
-	allBehind  = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
-	maxTaken   = 1000      // instances that a reader gets at a time
+	maxBehind = 100_000   // instances that changed since a reader last looked
+	allBehind = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
+	maxTaken  = 1000      // instances that a reader gets at a time
 )
 
 // watches are those who follow the instances. While there are none, a change costs one
@@ -48,19 +47,16 @@ type Seen struct {
 
 // Watch begins to follow the instances: every change from now on is seen. The reader
 // closes it.
-func (c *Controller) Watch() (*Watch, error) {
+func (c *Controller) Watch() *Watch {
 	w := &Watch{c: c, wake: make(chan struct{}, 1), changed: map[string]*farm.Instance{}, told: map[string]*farm.Instance{}}
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
-	if len(c.watches.open) >= maxWatches {
-		return nil, farm.Errorf(farm.CodeBusy, "There are %d watches already; end one, or ask for the list", maxWatches)
-	}
 	if c.watches.open == nil {
 		c.watches.open = map[*Watch]struct{}{}
 	}
 	c.watches.open[w] = struct{}{}
 	c.watches.countLocked()
-	return w, nil
+	return w
 }
 
 // Close ends the following.

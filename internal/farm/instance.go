@@ -42,7 +42,8 @@ type Instance struct {
 	Template   TemplateRef    `json:"template"`
 	Options    StartOptions   `json:"options"`
 	GroupID    string         `json:"group_id,omitempty"`
-	Owner      string         `json:"owner,omitempty"` // for fairness: key id, host part of the external id, or root
+	Caller     string         `json:"caller,omitempty"` // whose limits it counts against; "": not known
+	Owner      string         `json:"owner,omitempty"`  // for fairness: key id, host part of the external id, or root
 	Registry   string         `json:"registry,omitempty"`
 	// PermissionGroup is for whom it was asked where rights on single nodes count: it is placed
 	// on nodes alone on which that group may start instances. "": they did not count.

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -28,18 +27,8 @@ const (
 	settingLogBytes    = "SVC_MAX_LOG_ROW_BYTES"
 )
 
-// callerShare is the part of a limit, one in so many, that one caller may have.
-const callerShare = 4
-
 // retryPush is when a caller who met a limit of pushes is asked to try again.
 const retryPush = 30 * time.Second
-
-// tooMany is the refusal of what is over a limit.
-func tooMany(wait time.Duration, format string, args ...any) error {
-	return &farm.Error{Code: farm.CodeBusy, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
-}
-
-func share[T int | int64](limit T) T { return (limit + callerShare - 1) / callerShare }
 
 // admit refuses a push when its caller, or all callers together, have as many unfinished ones as they may. The caller
 // holds booking.
@@ -52,8 +41,8 @@ func (r *Registry) admit(ctx context.Context, caller string) error {
 		}
 	}
 	most := r.o.MaxPushes
-	if mine >= share(most) {
-		return tooMany(retryPush, "You have %d unfinished pushes, the most for one caller: a quarter of the setting %s (%d); "+
+	if mine >= farm.CallerShare(most) {
+		return farm.Busy(retryPush, "You have %d unfinished pushes, the most for one caller: a quarter of the setting %s (%d); "+
 			"finish or abort some, or try again later", mine, settingPushes, most)
 	}
 	if len(all) < most {
@@ -74,7 +63,7 @@ func (r *Registry) vacate(ctx context.Context, all []*session) error {
 		r.log.Info("push given up for another one", "session", s.id, "template", s.target)
 		return r.endSession(ctx, s)
 	}
-	return tooMany(retryPush, "There are %d unfinished pushes, the most that are possible (setting %s); try again later", len(all), settingPushes)
+	return farm.Busy(retryPush, "There are %d unfinished pushes, the most that are possible (setting %s); try again later", len(all), settingPushes)
 }
 
 // openPushes gives the sessions that are not committed.
@@ -102,7 +91,7 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 		return nil
 	}
 	if reserved, most := r.reservedBy(caller), r.mostReserved(free); reserved > 0 && reserved >= most {
-		return tooMany(retryPush, "Your unfinished pushes reserve %d MB, the most for one caller: %d %% of the free space (setting %s); "+
+		return farm.Busy(retryPush, "Your unfinished pushes reserve %d MB, the most for one caller: %d %% of the free space (setting %s); "+
 			"finish or abort some, or try again later", reserved/mib, r.o.MaxReservation, settingReservation)
 	}
 	return nil
@@ -146,17 +135,17 @@ func (l *rowLimit) take(caller string, more taken) error {
 	wait := l.began.Add(time.Minute).Sub(now)
 	total, mine := l.total.plus(more), l.byCaller[caller].plus(more)
 	switch {
-	case caller != "" && mine.rows > share(l.rows):
-		return tooMany(wait, "You have sent %d log rows in this minute, the most for one caller: a quarter of the setting %s (%d)",
+	case caller != "" && mine.rows > farm.CallerShare(l.rows):
+		return farm.Busy(wait, "You have sent %d log rows in this minute, the most for one caller: a quarter of the setting %s (%d)",
 			mine.rows-more.rows, settingLogRows, l.rows)
-	case caller != "" && mine.bytes > share(l.bytes):
-		return tooMany(wait, "You have sent %d bytes of log rows in this minute; one caller may send a quarter of the setting %s (%d)",
+	case caller != "" && mine.bytes > farm.CallerShare(l.bytes):
+		return farm.Busy(wait, "You have sent %d bytes of log rows in this minute; one caller may send a quarter of the setting %s (%d)",
 			mine.bytes-more.bytes, settingLogBytes, l.bytes)
 	case total.rows > l.rows:
-		return tooMany(wait, "%d log rows were taken in this minute, the most that are possible are %d (setting %s)",
+		return farm.Busy(wait, "%d log rows were taken in this minute, the most that are possible are %d (setting %s)",
 			l.total.rows, l.rows, settingLogRows)
 	case total.bytes > l.bytes:
-		return tooMany(wait, "%d bytes of log rows were taken in this minute, the most that are possible are %d (setting %s)",
+		return farm.Busy(wait, "%d bytes of log rows were taken in this minute, the most that are possible are %d (setting %s)",
 			l.total.bytes, l.bytes, settingLogBytes)
 	}
 	l.total = total

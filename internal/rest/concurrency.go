@@ -23,9 +23,6 @@ type ConcurrencyLimit struct {
 	byCaller map[string]int // only callers that have some open
 }
 
-// perCallerShare is the part of a total that one caller may have.
-const perCallerShare = 4
-
 // busyRetry is when somebody who met a full limit is asked to try again.
 const busyRetry = 5 * time.Second
 
@@ -34,7 +31,7 @@ const busyRetry = 5 * time.Second
 // the total; both are part of the refusal.
 func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	return &ConcurrencyLimit{
-		what: what, setting: setting, total: total, perCaller: (total + perCallerShare - 1) / perCallerShare, byCaller: map[string]int{},
+		what: what, setting: setting, total: total, perCaller: farm.CallerShare(total), byCaller: map[string]int{},
 	}
 }
 
@@ -88,7 +85,7 @@ func (l *ConcurrencyLimit) release(caller string) {
 }
 
 func (l *ConcurrencyLimit) full(sentence string) error {
-	return &farm.Error{Code: farm.CodeBusy, Message: sentence + "; close some, or try again later", RetryAfter: busyRetry}
+	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
 }
 
 // CallerName gives the name under which what a caller has open is counted: their key or user name

@@ -223,6 +223,10 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 			Fit:          s.settings.String(config.Placement) == "fit",
 			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),
 		},
+		Limits: controller.Limits{
+			Waiting: s.settings.Int(config.MaxWaiting), WaitingSize: s.settings.Size(config.MaxWaitingSize),
+			ScriptsSize: s.settings.Size(config.MaxScriptsSize), IdempotencyKeys: s.settings.Int(config.MaxIdempotencyKeys),
+		},
 		KeepTerminated:  keepTerminated(s.settings.Duration(config.InstanceTimeOut)),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
 		InstanceTimeout: s.settings.Duration(config.InstanceActiveTimeout),
@@ -406,6 +410,8 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
+		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
+		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
 	}
 	if s.passes != nil {
 		o.Passes = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {

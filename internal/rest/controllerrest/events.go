@@ -40,6 +40,13 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	if wait > 0 {
+		release, err := s.watches.Acquire(r.Request)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	list, err := s.c.RecentEvents(ctx, q)

@@ -34,12 +34,20 @@ func (s *server) logRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/registry/files", Permission: permFiles, Hangs: true, Raw: s.pass("/registry/files")},
 		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Hangs: true, Raw: s.passFile},
 	}
-	for _, what := range []string{"services", "files", "view", "stream", path.Base(logPage), "archive"} {
-		list = append(list, rest.Route{
-			Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Follows: what == "stream", Raw: s.pass("/registry/log/" + what),
-		})
+	for _, what := range []string{"services", "files", "view", path.Base(logPage), "archive"} {
+		list = append(list, rest.Route{Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what)})
 	}
-	return list
+	return append(list, rest.Route{Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream})
+}
+
+// logStream passes a stream of logs on, within the limit of the streams that are open.
+func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
+	release, err := s.logStreams.Acquire(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.passTo(w, r, "/registry/log/stream")
 }
 
 // passing is how long the registry may take until it begins to answer: clients give up after 5 s.

@@ -38,7 +38,7 @@ func (s *server) once(do rest.Func) rest.Func {
 				what = append(what, caller.For.Name)
 			}
 		}
-		ask := controller.Asked{ID: digestOf(what...), Digest: parametersOf(r)}
+		ask := controller.Asked{ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request)}
 		if answer, known, err := s.c.Recall(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}

@@ -28,12 +28,14 @@ type Options struct {
 	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call but the polls
 	Logger         *slog.Logger
-	Meter          *rest.Meter       // nil: requests are not counted
-	Registry       string            // address of the registry as the controller reaches it; "": logs and files are not passed on
-	ToRegistry     http.RoundTripper // its connections, with the controller's credentials; nil: plain ones
-	Packages       PackageFiles      // nil: there are no agent packages
-	Guard          *rest.Guard       // nil: everybody may do everything
-	Auth           []rest.Route      // the routes of authentication
+	Meter          *rest.Meter            // nil: requests are not counted
+	Registry       string                 // address of the registry as the controller reaches it; "": logs and files are not passed on
+	ToRegistry     http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
+	Packages       PackageFiles           // nil: there are no agent packages
+	Guard          *rest.Guard            // nil: everybody may do everything
+	Auth           []rest.Route           // the routes of authentication
+	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
+	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
 	// Passes makes what a node shows to the registry, good for a scope alone, and says how long. nil:
 	// nodes need nothing there, or nothing that could be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
@@ -50,6 +52,8 @@ type server struct {
 	seed       maphash.Seed // of sums that count in this process alone
 
 	scans chan struct{} // has a value for each result of a scan that is taken or given now
+
+	watches, logStreams *rest.ConcurrencyLimit
 
 	packages PackageFiles
 	guesses  *auth.GuessLimiter // of the join token, where there is no guard
@@ -91,6 +95,7 @@ func serve(o Options, routes []rest.Route) http.Handler {
 func newServer(o Options) *server {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
+		watches: o.Watches, logStreams: o.LogStreams,
 		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {

@@ -27,10 +27,12 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	if err := params.Err(); err != nil {
 		return err
 	}
-	watch, err := s.c.Watch()
+	release, err := s.watches.Acquire(r)
 	if err != nil {
 		return err
 	}
+	defer release()
+	watch := s.c.Watch()
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")

@@ -1,0 +1,184 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Limits bound what all callers together may have in the store; one caller may have a quarter of each. Zero fields have
+// the defaults.
+type Limits struct {
+	Waiting         int   // instances that wait for a node
+	WaitingSize     int64 // bytes of their records, without their scripts
+	ScriptsSize     int64 // bytes of the startup scripts of all instances
+	IdempotencyKeys int   // requests with one that are remembered
+}
+
+// The default limits.
+const (
+	DefaultMaxWaiting         = 100_000
+	DefaultMaxWaitingSize     = 256 << 20
+	DefaultMaxScriptsSize     = 256 << 20
+	DefaultMaxIdempotencyKeys = 80_000
+)
+
+// limitRetry is when a caller who met a limit is asked to try again.
+const limitRetry = 30 * time.Second
+
+// amounts are what an instance, a request or a caller has of what creationLimits bounds, in that order.
+type amounts [3]int64
+
+// creationLimits are checked before instances are created.
+var creationLimits = [len(amounts{})]struct {
+	what    string // in the plural
+	setting string
+	max     func(Limits) int64
+}{
+	{"instances that wait for a node", "SVC_MAX_WAITING", func(l Limits) int64 { return int64(l.Waiting) }},
+	{"bytes of instances that wait for a node", "SVC_MAX_WAITING_SIZE", func(l Limits) int64 { return l.WaitingSize }},
+	{"bytes of startup scripts", "SVC_MAX_SCRIPTS_SIZE", func(l Limits) int64 { return l.ScriptsSize }},
+}
+
+// Sums of instances and scripts. Those of all are under the key everybody.
+const (
+	waitingOf  = "waiting" // instances that wait, and their bytes, by caller
+	waitingAll = "all waiting"
+	scriptsOf  = "scripts" // bytes, by caller
+	scriptsAll = "all scripts"
+	keptOf     = "kept" // remembered requests, and the bytes of their answers, by caller
+	everybody  = "all"
+)
+
+// recordSize estimates the bytes of an instance's record, without its script.
+func recordSize(i *farm.Instance) int {
+	const fixed, perField, perPort = 1 << 10, 16, 64
+	size := fixed + len(i.Name) + len(i.ExternalID) + len(i.Options.NameTemplate) + perPort*len(i.Options.Ports)
+	for key, value := range i.Metadata {
+		text, _ := value.(string)
+		size += perField + len(key) + len(text)
+	}
+	return size
+}
+
+// waitingAmounts is what an instance adds to those that wait.
+func waitingAmounts(i *farm.Instance) (a store.Amounts) {
+	if i.Waiting() {
+		a[0], a[1] = 1, recordSize(i)
+	}
+	return a
+}
+
+// demandOf is what drafts and their script add to what is limited. What has a node already does not wait.
+func demandOf(drafts []draft, script []store.Change) (more amounts) {
+	for _, d := range drafts {
+		if d.placed == nil {
+			more[0]++
+			more[1] += int64(recordSize(d.asked))
+		}
+	}
+	for _, change := range script {
+		if s, ok := change.Value().(*Script); ok {
+			more[2] += int64(s.Size)
+		}
+	}
+	return more
+}
+
+// storedBy is what a caller has in the store of what is limited; of "" what all have.
+func (c *Controller) storedBy(caller string) amounts {
+	waiting, scripts, key := waitingOf, scriptsOf, caller
+	if caller == "" {
+		waiting, scripts, key = waitingAll, scriptsAll, everybody
+	}
+	w := c.tables.Instances.Snapshot().Sum(waiting, key)
+	s := c.tables.Scripts.Snapshot().Sum(scripts, key)
+	return amounts{int64(w[0]), int64(w[1]), int64(s[0])}
+}
+
+// admission holds callers to the limits at the creation of instances. What is stored follows from the records, so that
+// it is right after a restart and in every replica; requests that are being written are counted here.
+type admission struct {
+	limits Limits
+	stored func(caller string) amounts // "": of all callers
+
+	mu      sync.Mutex         // guards what follows
+	writing map[string]amounts // caller -> what the requests add that are being written; "": of all callers
+}
+
+// admit counts what a request adds until release is called, or refuses it.
+func (a *admission) admit(caller string, more amounts) (release func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.checkLocked(caller, more); err != nil {
+		return nil, err
+	}
+	a.countLocked(caller, more, 1)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.countLocked(caller, more, -1)
+	}, nil
+}
+
+// check refuses what admit would refuse.
+func (a *admission) check(caller string, more amounts) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.checkLocked(caller, more)
+}
+
+func (a *admission) checkLocked(caller string, more amounts) error {
+	mine, all := a.hasLocked(caller), a.hasLocked("")
+	for i, l := range creationLimits {
+		limit := l.max(a.limits)
+		switch {
+		case more[i] <= 0:
+		case caller != "" && mine[i]+more[i] > farm.CallerShare(limit):
+			return farm.Busy(limitRetry, "You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): "+
+				"terminate some, or try again later", mine[i], l.what, more[i], l.setting, limit)
+		case all[i]+more[i] > limit:
+			return farm.Busy(limitRetry, "There are %d %s, and %d more are asked for; "+
+				"the most that are possible are %d (setting %s): try again later", all[i], l.what, more[i], limit, l.setting)
+		}
+	}
+	return nil
+}
+
+// hasLocked is what a caller has, and is about to have.
+func (a *admission) hasLocked(caller string) amounts {
+	has := a.stored(caller)
+	for i, n := range a.writing[caller] {
+		has[i] += n
+	}
+	return has
+}
+
+func (a *admission) countLocked(caller string, more amounts, sign int64) {
+	for who := range map[string]bool{caller: true, "": true} {
+		sum := a.writing[who]
+		for i := range sum {
+			sum[i] += sign * more[i]
+		}
+		if a.writing[who] = sum; sum == (amounts{}) {
+			delete(a.writing, who)
+		}
+	}
+}
+
+// admitKey refuses a new request with an Idempotency-Key of a caller who has as many remembered as one may.
+func (c *Controller) admitKey(caller string) error {
+	const setting, remedy = "SVC_MAX_IDEMPOTENCY_KEYS", "leave the key out, or try again in a few minutes"
+	view, most := c.tables.Kept.Snapshot(), c.opts.Limits.IdempotencyKeys
+	if mine := view.Sum(keptOf, caller)[0]; caller != "" && mine >= farm.CallerShare(most) {
+		return farm.Busy(limitRetry, "You have %d requests with an Idempotency-Key that are remembered, the most for one caller: "+
+			"a quarter of the setting %s (%d); %s", mine, setting, most, remedy)
+	}
+	if all := view.Len(); all >= most {
+		return farm.Busy(limitRetry, "%d requests with an Idempotency-Key are remembered, "+
+			"the most that are possible (setting %s); %s", all, setting, remedy)
+	}
+	return nil
+}

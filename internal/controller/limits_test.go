@@ -1,0 +1,200 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// wantBusy asks for a refusal with a text and a time to try again; "" for none.
+func wantBusy(t *testing.T, want string, do func() error) {
+	t.Helper()
+	err := do()
+	if want == "" && err == nil {
+		return
+	}
+	var e *farm.Error
+	if !errors.As(err, &e) || e.Code != farm.CodeBusy || e.RetryAfter <= 0 || e.Message != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// limited starts a controller with limits on the records there are.
+func (c *cloud) limited(l Limits) {
+	c.t.Helper()
+	c.stop()
+	c.start(Options{Limits: l})
+	synctest.Wait()
+}
+
+// startFor asks for instances for a caller.
+func (c *cloud) startFor(caller string, req StartRequest) error {
+	c.t.Helper()
+	req.TemplateID, req.Caller, req.Count = templateID, caller, max(req.Count, 1)
+	req.Options.Priority = DefaultPriority
+	_, err := c.Start(c.t.Context(), req)
+	synctest.Wait()
+	return err
+}
+
+// TestWaitingInstancesAreLimited: per caller and in total, after a restart and at another replica too; what has a node
+// does not count, and of a refused request nothing is left.
+func TestWaitingInstancesAreLimited(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		limits := Limits{Waiting: 8}
+		c.limited(limits)
+		start := func(on *cloud, caller string, count int, want string) {
+			t.Helper()
+			wantBusy(t, want, func() error { return on.startFor(caller, StartRequest{Count: count}) })
+		}
+		const mine = "You have %d instances that wait for a node and ask for %d more; one caller may have a quarter of " +
+			"the setting SVC_MAX_WAITING (8): terminate some, or try again later"
+		start(c, "key a", 3, fmt.Sprintf(mine, 0, 3))
+		start(c, "key a", 2, "")
+		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
+		start(c, "key b", 2, "")
+		second := c.replica()
+		start(second, "key a", 1, "") // its limits are the default ones
+		second.stop()
+		c.limited(limits)
+		start(c, "key a", 1, fmt.Sprintf(mine, 3, 1))
+		start(c, "", 4, "There are 5 instances that wait for a node, and 4 more are asked for; the most that are possible are 8 "+
+			"(setting SVC_MAX_WAITING): try again later")
+		if n := c.tables.Instances.Len(); n != 5 {
+			t.Errorf("%d instances, want 5", n)
+		}
+		c.join("node", 7) // the five get their places
+		start(c, "key a", 5, fmt.Sprintf(mine, 0, 3))
+		start(c, "key a", 4, "") // two get places at once
+		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
+		for id, inst := range c.tables.Instances.All() {
+			if inst.Waiting() {
+				if err := c.Terminate(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		start(c, "key a", 2, "")
+		if len(c.admission.writing) > 0 {
+			t.Errorf("requests are counted that are answered: %v", c.admission.writing)
+		}
+	})
+}
+
+// TestSizesAreLimited: the records of waiting instances and scripts are limited in bytes, too. Instances of one request
+// share a script, which counts until the last of them is gone.
+func TestSizesAreLimited(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
+		script := withScript(5, strings.Repeat("x", 600))
+		wantBusy(t, "", func() error { return c.startFor("key a", script) })
+		const refused = "You have 600 bytes of startup scripts and ask for 600 more; one caller may have a quarter of the setting " +
+			"SVC_MAX_SCRIPTS_SIZE (4000): terminate some, or try again later"
+		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
+		wantBusy(t, "", func() error { return c.startFor("key b", script) })
+		c.restart()
+		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
+		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
+		for id, inst := range c.tables.Instances.All() {
+			if inst.Caller == "key a" {
+				if err := c.Terminate(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(10 * time.Second)
+		wantBusy(t, "", func() error { return c.startFor("key a", script) })
+		wantBusy(t, "", func() error { return c.startFor("key c", StartRequest{Name: "small"}) })
+		const large = 19 << 10
+		err := c.startFor("key c", StartRequest{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
+		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (81920)") {
+			t.Errorf("%v", err)
+		}
+		for id, inst := range c.tables.Instances.All() {
+			if inst.Name != "small" {
+				continue
+			}
+			err := c.UpdateInstance(t.Context(), id, InstanceUpdate{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
+			if farm.CodeOf(err) != farm.CodeBusy {
+				t.Errorf("an instance that grows: %v", err)
+			}
+		}
+	})
+}
+
+// TestRequestsAtATimeAreLimited: what is being written counts, so that requests at the same time do not pass together.
+func TestRequestsAtATimeAreLimited(t *testing.T) {
+	one := func(string) amounts { return amounts{1} }
+	a := &admission{limits: Limits{Waiting: 8}, stored: one, writing: map[string]amounts{}}
+	release, err := a.admit("key a", amounts{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.admit("key a", amounts{1}); farm.CodeOf(err) != farm.CodeBusy {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := a.admit("", amounts{7}); farm.CodeOf(err) != farm.CodeBusy {
+		t.Errorf("too many of all: %v", err)
+	}
+	release()
+	if len(a.writing) > 0 {
+		t.Errorf("left: %v", a.writing)
+	}
+	if err := a.check("key a", amounts{1}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeysAreLimited: a caller has a share of the Idempotency-Keys that are remembered, and loses the oldest of theirs.
+func TestKeysAreLimited(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.limited(Limits{IdempotencyKeys: 16})
+		recall := func(caller, id, want string) {
+			t.Helper()
+			ask := Asked{ID: id, Digest: "d", Caller: caller}
+			wantBusy(t, want, func() error {
+				if _, _, err := c.Recall(t.Context(), &ask, false); err != nil {
+					return err
+				}
+				_, err := c.Start(Asking(t.Context(), ask), StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
+				return err
+			})
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 4 {
+			recall("key a", fmt.Sprint("a", i), "")
+		}
+		recall("key a", "a4", "You have 4 requests with an Idempotency-Key that are remembered, the most for one caller: a quarter of the "+
+			"setting SVC_MAX_IDEMPOTENCY_KEYS (16); leave the key out, or try again in a few minutes")
+		recall("key b", "b0", "")
+		time.Sleep(2 * sweepEvery)
+		synctest.Wait()
+		var left []string
+		for id := range c.tables.Kept.All() {
+			left = append(left, id)
+		}
+		if got := strings.Join(left, " "); got != "a2 a3 b0" { // of half of the limit a quarter is one caller's
+			t.Errorf("remembered: %s", got)
+		}
+	})
+}
+
+// TestRefusedStartsAreNotPlaced: a request that is refused after its places were found gives them back.
+func TestRefusedStartsAreNotPlaced(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.limited(Limits{ScriptsSize: 40})
+		a := c.join("node", 1)
+		if err := c.startFor("key a", withScript(1, "more than ten")); farm.CodeOf(err) != farm.CodeBusy {
+			t.Errorf("%v", err)
+		}
+		c.wantScripts(0)
+		c.mustStart(StartRequest{})
+		a.take(api.OrderStart)
+	})
+}
