@@ -20,7 +20,7 @@ func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Lo
 // given. One that does not say which has the first free one that it asked for, those
 // that name a location before those that name a kind.
 func attach(devices []farm.USBDevice, holds map[string]hold) []farm.USBDevice {
-	if len(devices) == 0 || len(holds) == 0 {
+	if len(holds) == 0 {
 		return devices
 	}
 	out, left := slices.Clone(devices), sortedKeys(holds)

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/farm"
@@ -52,10 +54,22 @@ func TestDevicesStayWhereTheyWereGiven(t *testing.T) {
 // A record of before has no location: it counts as one of its name.
 func TestDevicesOfOlderRecords(t *testing.T) {
 	x := indexOf([]Node{phones()}, nil)
-	x.SetInstance(device("r1", "phone", ""))
-	x.SetInstance(device("r2", "1-1", ""))
-	if got := busy(x); got != "1-1 1-2 " {
-		t.Errorf("busy: %s", got)
+	for _, c := range []struct{ wants, busy string }{
+		{"phone", "1-1 "}, {"1-2", "1-2 "}, {"key", "1-3 "}, {"lamp", ""}, {"phone 1-1", "1-1 1-2 "}, {"phone phone phone", "1-1 1-2 "},
+	} {
+		wants := strings.Fields(c.wants)
+		for i, want := range wants {
+			x.SetInstance(device(fmt.Sprint("r", i), want, ""))
+		}
+		if got := busy(x); got != c.busy {
+			t.Errorf("%s: busy are %s", c.wants, got)
+		}
+		for i := range wants {
+			x.RemoveInstance(fmt.Sprint("r", i))
+		}
+	}
+	if got := busy(x); got != "" {
+		t.Errorf("busy for nobody: %s", got)
 	}
 }
 

@@ -115,7 +115,7 @@ func (x *Index) RemoveNode(id string) {
 
 // SetGroup adds a group or replaces it. Only its id, name and fallback matter.
 func (x *Index) SetGroup(g farm.Group) {
-	if old, ok := x.groups[g.ID]; ok && old == g {
+	if x.groups[g.ID] == g {
 		return
 	}
 	x.groups[g.ID] = g
@@ -124,9 +124,6 @@ func (x *Index) SetGroup(g farm.Group) {
 
 // RemoveGroup forgets a group. Nodes and instances may still name it.
 func (x *Index) RemoveGroup(id string) {
-	if _, ok := x.groups[id]; !ok {
-		return
-	}
 	delete(x.groups, id)
 	x.regroup()
 }

@@ -151,9 +151,6 @@ func (x *Index) release(c *class) {
 
 // show brings a line to its place among those of the pool that may be placed from.
 func (p *pool) show(l *line) {
-	if l == nil {
-		return
-	}
 	may := len(l.queues) > 0 && !(l.of != nil && l.of.held && !l.of.warm)
 	switch {
 	case may && l.pos < 0:

@@ -124,6 +124,8 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		{"too few virtual CPUs", []Node{machine("a", 9, byResource(1, 4096))}, nil, ""},
 		{"too little memory", []Node{machine("a", 9, byResource(2, 4095))}, nil, ""},
 		{"resources already taken", []Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Foreign = vms(1) })}, nil, ""},
+		{"the emptiest by processors", []Node{machine("a", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 3} }), machine("b", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 2} })}, nil, "b"},
+		{"the emptiest by memory", []Node{machine("a", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 2 << 12} }), machine("b", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 1 << 12} })}, nil, "b"},
 		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) { r.USB = "phone" }, "b"},
 		{"a USB device by its location", []Node{machine("a", 2, usb(false))}, func(r *Request) { r.USB = "1-2" }, "a"},
 		{"a taken USB device", []Node{machine("a", 2, usb(true))}, func(r *Request) { r.USB = "phone" }, ""},

@@ -111,9 +111,6 @@ func (p *pool) each(n *node, f func(*class)) {
 			f(c)
 		}
 	}
-	if n.room == nil {
-		return
-	}
 	for _, v := range n.room.pulls {
 		for c := range p.kin[v.template] {
 			f(c)
@@ -167,7 +164,7 @@ func (p *pool) pick(c *class) (*node, Score) {
 		return nil, Score{}
 	}
 	score := p.score(first.node, c.version)
-	if near := c.near.top(c.rate); near != nil && ahead(near.node, near.score, first.node, score) {
+	if near := c.near.top(c.rate); near != nil && near.score.weight() < score.weight() {
 		return near.node, near.score
 	}
 	return first.node, score

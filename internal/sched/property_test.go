@@ -202,6 +202,12 @@ func (w *world) settle(t *rapid.T, id string) {
 // place runs Place and checks every answer against the truth.
 func (w *world) place(t *rapid.T, limit int) {
 	fresh := w.rebuilt(t)
+	fresh.forgive(w.now)
+	w.x.forgive(w.now)
+	if d := cmp.Diff(derived(fresh), derived(w.x)); d != "" {
+		t.Fatalf("an index rebuilt from scratch holds something else (-rebuilt +incremental):\n%s", d)
+	}
+	w.x.check(t)
 	got := w.x.Place(w.now, limit)
 	if d := cmp.Diff(fresh.Place(w.now, limit), got); d != "" && w.options.LocalityWait == 0 {
 		t.Fatalf("an index rebuilt from scratch answers otherwise (-rebuilt +incremental):\n%s", d)
@@ -219,6 +225,114 @@ func (w *world) place(t *rapid.T, limit int) {
 			if why := w.x.Why(id, w.now); why.Name == Turn {
 				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id, noon))
 			}
+		}
+	}
+}
+
+// derived is what an index makes of what it was told, so far as that does not hang on who asked when.
+func derived(x *Index) map[string]any {
+	rooms, nodes, tenants, pools := map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
+	for id, r := range x.rooms {
+		pulls := map[string]any{}
+		for content, p := range r.pulls {
+			pulls[content] = fmt.Sprint(p.template, p.progress)
+		}
+		rooms[id] = fmt.Sprint(r.taken, r.usb, pulls, len(r.failed), r.node != nil)
+	}
+	for id, n := range x.nodes {
+		nodes[id] = fmt.Sprint(n.used, n.load, n.failures, n.devices, n.contents, n.templates)
+	}
+	for id, t := range x.tenants {
+		owners := map[string]int{}
+		for name, o := range t.owners {
+			owners[name] = o.waiting
+		}
+		tenants[id] = fmt.Sprint(t.waiting, owners)
+	}
+	for _, p := range x.pools {
+		if p.waiting > 0 {
+			pools[fmt.Sprint(p.want)] = fmt.Sprint(p.waiting, p.chain, p.groupName)
+		}
+	}
+	sources := map[string]map[string]int(x.sources)
+	return map[string]any{"rooms": rooms, "nodes": nodes, "tenants": tenants, "pools": pools, "sources": sources, "waiting": x.waiting}
+}
+
+// check wants every node that can take a request to be filed, and every class that waits for its version to be listed.
+func (x *Index) check(t *rapid.T) {
+	held := 0
+	for _, p := range x.pools {
+		p.freshen()
+		held += len(p.held)
+		kin := 0
+		for _, list := range p.kin {
+			kin += len(list)
+		}
+		if kin != len(p.classes) {
+			t.Fatalf("%d of %d classes are listed by their templates", kin, len(p.classes))
+		}
+		for _, c := range p.classes {
+			if c.held != slices.Contains(p.held, c) || c.held && x.held[c.pos] != c {
+				t.Fatalf("a class that waits for its version: %t, listed: %t", c.held, !c.held)
+			}
+		}
+		for id, n := range x.nodes {
+			if _, ok := p.rate(n); !ok {
+				continue
+			}
+			if _, filed := p.free.by[n]; !filed {
+				t.Fatalf("node %s can take requests of %+v, which do not know it", id, p.want)
+			}
+			for v, c := range p.classes {
+				_, filed := c.near.by[n]
+				if _, ok := c.rate(n); ok && !filed {
+					t.Fatalf("node %s has something of %v, whose requests do not know it", id, v)
+				}
+			}
+		}
+	}
+	if held != len(x.held) {
+		t.Fatalf("%d classes wait for their versions, %d are listed", held, len(x.held))
+	}
+}
+
+// drain removes everything: nothing is left but a bounded number of pools, which hold no node.
+func (w *world) drain(t *rapid.T) {
+	for _, id := range slices.Concat(sortedKeys(w.waiting), sortedKeys(w.located())) {
+		w.x.RemoveInstance(id)
+	}
+	for id := range w.nodes {
+		w.x.RemoveNode(id)
+	}
+	for id := range w.groups {
+		w.x.RemoveGroup(id)
+	}
+	x := w.x
+	x.Place(w.now.Add(failureTime), 1)
+	got := []int{
+		len(x.nodes), len(x.groups), len(x.rooms), len(x.sources), len(x.requests), x.waiting, len(x.tenants), len(x.turn),
+		len(x.held), len(x.failing), len(x.fresh), len(x.short), x.reserved,
+	}
+	if slices.Max(got) != 0 || len(x.pools) > maxIdlePools {
+		t.Fatalf("left are %v and %d pools", got, len(x.pools))
+	}
+	for _, p := range x.pools {
+		near := 0
+		for _, c := range p.classes {
+			near += len(c.near.by)
+		}
+		if len(p.free.by) != 0 || near != 0 || p.promised != nil || len(p.lines) != 0 {
+			t.Fatalf("an idle pool holds %d nodes and %d near ones: %+v", len(p.free.by), near, p)
+		}
+	}
+	for at, list := range x.cures.places {
+		if len(list) == 0 {
+			t.Fatalf("an empty list of %v is left", at)
+		}
+	}
+	for at, list := range x.cures.pinned {
+		if len(list) == 0 {
+			t.Fatalf("an empty list of %v is left", at)
 		}
 	}
 }
@@ -364,6 +478,7 @@ func TestPlaceProperties(t *testing.T) {
 		if wake := w.x.Wake(); !wake.IsZero() {
 			t.Fatalf("wakes at %v for nothing", wake)
 		}
+		w.drain(t)
 	})
 }
 

@@ -50,6 +50,9 @@ func TestWhy(t *testing.T) {
 		{"no bridge", fleet, func(r *Request) { r.Bridge = true }, FilterNetwork, "no node has a bridge for guests"},
 		{"no VLAN", fleet, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, FilterVLAN, "no node offers VLAN 10"},
 		{"a taken USB device", []Node{machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} })}, func(r *Request) { r.USB = "phone" }, FilterDevice, "no node has a free USB device phone (1 node: 1 with the USB device taken)"},
+		{"a node of no capacity", []Node{machine("a", 0)}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MB"},
+		{"the full ones first", []Node{machine("a", 1, full), machine("b", 1, held("offline")), machine("c", 1, held("offline"))}, nil, FilterRoom, "no node has a free slot (3 nodes: 1 full, 2 offline)"},
+		{"nothing saved, on a node where much loads", []Node{machine("a", 1, loading(saved))}, nil, Turn, "waiting for its turn"},
 		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MB"},
 		{"an unknown pinned node", fleet, func(r *Request) { r.Pinned = "x" }, FilterPinned, "node x is not known"},
 		{"an offline pinned node", fleet, func(r *Request) { r.Pinned = "i" }, FilterState, "node name-i is offline"},
@@ -105,11 +108,18 @@ func TestWhyFollowsChanges(t *testing.T) {
 	wantPairs(t, x, "r1>a")
 	why("r1", Reserved)
 	why("r2", FilterRoom)
+	x.SetNode(machine("a", 1, func(n *Node) { n.Name = "" }))
+	if got := x.Why("r1", noon); got.Text != "being assigned to node a" {
+		t.Errorf("why r1, whose node has no name: %+v", got)
+	}
 	x.SetNode(machine("b", 1, held("offline")))
 	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.Why("r2", noon).Counts); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
 	}
 	x.RemoveNode("a")
+	if got := x.Why("r1", noon); got.Name != Reserved || got.Text != "being assigned to node a" {
+		t.Errorf("why r1, whose node is gone: %+v", got)
+	}
 	why("r2", FilterState)
 	x.RemoveNode("b")
 	why("r2", NoNodes)
@@ -121,7 +131,7 @@ func TestExplain(t *testing.T) {
 	x := indexOf([]Node{
 		machine("a", 2), machine("b", 2, caching("t", "t1")), machine("c", 1, held("updating")),
 		machine("d", 2, func(n *Node) { n.Foreign = vms(1) }), machine("e", 1, func(n *Node) { n.Foreign = vms(1) }),
-		machine("a2", 2),
+		machine("a2", 2), machine("f", 1, held("offline")), machine("g", 1, held("offline")), machine("h", 1, held("offline")),
 	}, []Request{ask("r", 0)})
 	want := []NodeReason{
 		{NodeID: "b", NodeName: "name-b", Text: "has the version, 0 % full", Score: Score{Locality: VersionCached}},
@@ -130,7 +140,11 @@ func TestExplain(t *testing.T) {
 		{NodeID: "d", NodeName: "name-d", Text: "has nothing of the template, 50 % full", Score: Score{Load: 500_000}},
 		{NodeID: "c", NodeName: "name-c", Filter: FilterState, Text: "is updating"},
 		{NodeID: "e", NodeName: "name-e", Filter: FilterRoom, Text: "is full"},
+		{NodeID: "f", NodeName: "name-f", Filter: FilterState, Text: "is offline"},
+		{NodeID: "g", NodeName: "name-g", Filter: FilterState, Text: "is offline"},
+		{NodeID: "h", NodeName: "name-h", Filter: FilterState, Text: "is offline"},
 	}
+	x.StartFailed("b", noon.Add(-failureTime)) // long past
 	if d := cmp.Diff(want, x.Explain("r", noon)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -205,6 +219,8 @@ func TestInstanceOf(t *testing.T) {
 	check()
 	i.USB, i.Task = "1-2", &farm.Task{Restart: &farm.RestartOptions{Device: "1-3"}}
 	want.Device, want.Next = "1-2", "1-3"
+	check()
+	i.Task, want.Next = &farm.Task{Kind: farm.TaskSave}, ""
 	check()
 	i.Template.Network, i.Template.VLAN = farm.NetworkBridge, "12"
 	want.Bridge, want.VLAN = true, 12

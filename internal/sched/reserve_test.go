@@ -131,9 +131,15 @@ func TestReservation(t *testing.T) {
 		end  func(x *Index)
 		next string // the request that has the node after that
 	}{
-		"it goes":             {func(x *Index) { x.RemoveInstance("large") }, "other"},
-		"the node goes":       {func(x *Index) { x.RemoveNode("n") }, ""},
-		"the node is held":    {func(x *Index) { x.SetNode(host("n", 4, held("offline"))) }, ""},
+		"it goes":          {func(x *Index) { x.RemoveInstance("large") }, "other"},
+		"the node goes":    {func(x *Index) { x.RemoveNode("n") }, ""},
+		"the node is held": {func(x *Index) { x.SetNode(host("n", 4, held("offline"))) }, ""},
+		"the node is held for a while": {func(x *Index) {
+			x.RemoveInstance("other")
+			x.SetNode(host("n", 4, held("offline")))
+			x.Place(at, 100)
+			x.SetNode(host("n", 4))
+		}, "large"},
 		"the node is smaller": {func(x *Index) { x.SetNode(host("n", 3)) }, "other"},
 		"others stay there":   {func(x *Index) { x.SetNode(host("n", 4, func(n *Node) { n.Foreign = Load{VCPU: 1} })) }, "other"},
 		"it is placed": {func(x *Index) {
@@ -147,7 +153,7 @@ func TestReservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := reserving(t, host("n", 4))
-			if got := reservedFor(x, "large"); got != "n" || x.reserved != 1 || reservedFor(x, "other") != "" {
+			if got := reservedFor(x, "large"); got != "n" || x.reserved != 1 || reservedFor(x, "other") != "" || x.requests["large"].pool().shortage != nil {
 				t.Fatalf("reserved %q, %d nodes", got, x.reserved)
 			}
 			x.RemoveInstance("n-runs-3")
@@ -200,6 +206,14 @@ func TestNoReservation(t *testing.T) {
 			x.Place(noon.Add(time.Minute), 100)
 			if got := reservedFor(x, "large"); got != "" {
 				t.Errorf("%s is kept", got)
+			}
+			if name != "too large" {
+				return
+			}
+			x.SetNode(host("n", 4, func(n *Node) { n.MemoryLimitMB = 4096 })) // it has just what is asked for
+			x.Place(noon.Add(2*time.Minute), 100)
+			if got := reservedFor(x, "large"); got != "n" {
+				t.Errorf("%q is kept once it is large enough", got)
 			}
 		})
 	}

@@ -90,10 +90,8 @@ func (n *node) has(v version) (Locality, int64) {
 	if _, ok := n.contents[v.content]; ok {
 		return VersionCached, 0
 	}
-	if n.room != nil {
-		if p := n.room.pulls[v.content]; p != nil {
-			return VersionPulled, v.size / 10 * int64(10-p.tenths())
-		}
+	if p := n.room.pulls[v.content]; p != nil {
+		return VersionPulled, v.size / 10 * int64(10-p.tenths())
 	}
 	if size, ok := n.templates[v.template]; ok {
 		if size <= 0 {

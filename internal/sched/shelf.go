@@ -172,12 +172,6 @@ func (s *shelf) down(i int) bool {
 	return i != start
 }
 
-// ahead says whether a node with a score goes before another one with its own.
-func ahead(a *node, s Score, b *node, o Score) bool {
-	x, y := s.weight(), o.weight()
-	return x < y || x == y && (a.tie < b.tie || a.tie == b.tie && a.ID < b.ID)
-}
-
 // tieOf gives a number of an id (FNV-1a).
 func tieOf(id string) uint32 {
 	h := uint32(2166136261)
