@@ -3,6 +3,7 @@ package rest
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -32,10 +33,12 @@ func TestCrossOrigin(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
-		if w.Code != c.code || w.Header().Get("Access-Control-Allow-Origin") != c.allow || w.Header().Get("Access-Control-Allow-Credentials") != "" {
+		if w.Code != c.code || w.Header().Get("Access-Control-Allow-Origin") != c.allow ||
+			strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), RequestIDHeader) != (c.allow != "") || w.Header().Get("Access-Control-Allow-Credentials") != "" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
-		if c.code == http.StatusNoContent && (w.Header().Get("Access-Control-Allow-Methods") == "" || w.Header().Get("Allow") != "") {
+		if c.code == http.StatusNoContent && (w.Header().Get("Access-Control-Allow-Methods") != "GET, HEAD, POST, PUT, DELETE" || w.Header().Get("Allow") != "" ||
+			!strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "Authorization") || w.Header().Get("Access-Control-Max-Age") != "600") {
 			t.Errorf("%s: %v", name, w.Header())
 		}
 	}

@@ -673,8 +673,8 @@ func TestActFor(t *testing.T) {
 		r.Header.Set(UserHeader, "somebody")
 		r.Header.Set(GroupHeader, "else")
 		ActFor(r)
-		if got := fmt.Sprint(r.Header[UserHeader], r.Header[GroupHeader]); got != c.want {
-			t.Errorf("%s: %s", name, got)
+		if got := fmt.Sprint(r.Header[UserHeader], r.Header[GroupHeader]); got != c.want || r.Header.Get(ViaHeader) != "controller" {
+			t.Errorf("%s: %s via %q", name, got, r.Header.Get(ViaHeader))
 		}
 	}
 }

@@ -39,6 +39,9 @@ func TestLong(t *testing.T) {
 				}
 				continue
 			}
+			if packed := resp.Header.Get("Content-Encoding") == "gzip"; packed != (coding == "gzip") || resp.Header.Get("Etag") != `W/"tag"` {
+				t.Errorf("%s: %v", coding, resp.Header)
+			}
 			body := io.Reader(resp.Body)
 			if coding == "gzip" {
 				if body, err = gzip.NewReader(resp.Body); err != nil {
@@ -50,6 +53,21 @@ func TestLong(t *testing.T) {
 			if (err != nil) != broken || !broken && string(raw) != begin+text+end {
 				t.Errorf("%s, broken %t: %d bytes, %v", coding, broken, len(raw), err)
 			}
+		}
+	}
+}
+
+// TestLongWithoutItsBody: who has the answer already, or asks for its head, gets no body.
+func TestLongWithoutItsBody(t *testing.T) {
+	for method, code := range map[string]int{http.MethodHead: http.StatusOK, http.MethodGet: http.StatusNotModified} {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/long", nil)
+		if method == http.MethodGet {
+			r.Header.Set("If-None-Match", `W/"tag"`)
+		}
+		w := httptest.NewRecorder()
+		Long(w, r, "tag", func(io.Writer) error { t.Error("the body is made"); return nil })
+		if w.Code != code || w.Body.Len() != 0 || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: %d with %d bytes, %v", method, w.Code, w.Body.Len(), w.Header())
 		}
 	}
 }

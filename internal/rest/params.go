@@ -433,7 +433,7 @@ func (p *Params) Object(name string) *Params {
 		return nil
 	}
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil || fields == nil {
+	if json.Unmarshal(raw, &fields) != nil {
 		p.Fail(name, "must be an object")
 		return nil
 	}
