@@ -5,8 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -38,6 +41,8 @@ func complete(t testing.TB, w *world) *Authenticator {
 				return "otto", make([]string, 5000), nil
 			case "a.b.down":
 				return "", nil, farm.Unavailable(errExpired, "The identity provider cannot be reached")
+			case "a.b.odd":
+				return "", nil, farm.Errorf(farm.CodeNotFound, "expired yesterday")
 			case "a.b.root":
 				return "Root", nil, nil
 			default:
@@ -77,6 +82,7 @@ func TestIdentify(t *testing.T) {
 		"root, beside a certificate":    {rootBasic, "anna", ByRoot, ""},
 		"JWT":                           {"Bearer a.b.c", "", ByOIDC, ""},
 		"expired JWT":                   {"Bearer a.b.d", "", "", "expired yesterday"},
+		"JWT that is not found":         {"Bearer a.b.odd", "", "", "expired yesterday"},
 		"JWT for root":                  {"Bearer a.b.root", "", "", "user name"},
 		"JWT with very many groups":     {"Bearer a.b.many", "", "", "user name"},
 		"a megabyte":                    {"Bearer " + strings.Repeat("A", 1<<20), "", "", "not a session"},
@@ -108,4 +114,50 @@ func TestIdentify(t *testing.T) {
 	if _, err := all.Identify(r); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("a provider that is down is the caller's fault: %v", err)
 	}
+}
+
+// TestStill: a request that goes on is let in as long as the key of its session, with the groups of now.
+func TestStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci", "old")
+		a := complete(t, w)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+bearer(t, w.session(t, "ci")))
+		was, err := a.Identify(r)
+		must(t, err)
+		groups := []string{"new"}
+		must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
+		for _, wait := range []time.Duration{0, DefaultSessionTTL + time.Second} {
+			time.Sleep(wait)
+			if who, err := a.Still(r, was); err != nil || who.Name != "ci" || who.Method != ByKey || !slices.Equal(who.Groups, groups) {
+				t.Errorf("after %s: %+v, %v", wait, who, err)
+			}
+		}
+		must(t, w.keys.Delete(t.Context(), "ci"))
+		who, err := a.Still(r, was)
+		refusedAs(t, err, errSessionKey)
+		if who.Method != "" {
+			t.Errorf("of a deleted key: %+v", who)
+		}
+	})
+}
+
+// TestStillOfAKeyThatEnds: a request does not outlive the key that it was let in with.
+func TestStillOfAKeyThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci")
+		a := complete(t, w)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+bearer(t, w.session(t, "ci")))
+		was, err := a.Identify(r)
+		must(t, err)
+		time.Sleep(time.Hour)
+		_, err = a.Still(r, was)
+		refusedAs(t, err, errSessionKey)
+		r.Header.Set("Authorization", "Basic x")
+		_, err = a.Still(r, was)
+		refusedAs(t, err, errBasicForm)
+	})
 }

@@ -54,6 +54,8 @@ func TestBasic(t *testing.T) {
 		{"", errBasicForm},
 		{"***", errBasicForm},
 		{b64([]byte("root:" + strings.Repeat("x", maxBasic))), errBasicForm},
+		{b64([]byte("root:" + strings.Repeat("x", maxBasic/4*3-5))), errBasicToken}, // the longest that is read
+		{b64([]byte("root:"+strings.Repeat("x", maxBasic/4*3-5))) + "\n", errBasicForm},
 	} {
 		if who, err := r.Verify(c.basic); !errors.Is(err, c.why) || who.Root {
 			t.Errorf("%.40s: %+v, %v; want %v", c.basic, who, err, c.why)

@@ -137,6 +137,24 @@ func TestKnownAddressesAreBounded(t *testing.T) {
 	}
 }
 
+// TestKnownAddressesStayKnown for a day after the right secret came last.
+func TestKnownAddressesStayKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g GuessLimiter
+		g.Note("192.0.2.1", nil)
+		time.Sleep(knownFresh)
+		g.Note("192.0.2.1", nil)
+		time.Sleep(knownFor - time.Nanosecond)
+		if !g.knowsLocked("192.0.2.1", time.Now()) {
+			t.Error("an address is forgotten within a day")
+		}
+		time.Sleep(time.Nanosecond)
+		if g.knowsLocked("192.0.2.1", time.Now()) {
+			t.Error("an address is known after a day")
+		}
+	})
+}
+
 func BenchmarkGuessLimiter(b *testing.B) {
 	var g GuessLimiter
 	for b.Loop() {

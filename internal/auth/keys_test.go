@@ -69,6 +69,7 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 	must(t, err)
 	ed, _, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
+	short := &rsa.PublicKey{N: new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 2046), big.NewInt(1)), E: 65537}
 	even := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 65537}
 	long := &rsa.PublicKey{N: new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 4096), big.NewInt(1)), E: 65537}
 	good := publicText(t, &pair2048().PublicKey)
@@ -76,6 +77,7 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 	must(t, err)
 	for name, c := range map[string]struct{ text, words string }{
 		"1024 bits":       {publicText(t, &mustMake(1024).PublicKey), "1024 bits"},
+		"2047 bits":       {publicText(t, short), "2047 bits"},
 		"4097 bits":       {publicText(t, long), "4097 bits"},
 		"even":            {publicText(t, even), "nothing can be encrypted"},
 		"elliptic":        {publicText(t, &ec.PublicKey), "must be an RSA key"},
@@ -87,6 +89,8 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 		"half":            {good[:len(good)/2], "not a public key"},
 		"not base64":      {"***", "not base64"},
 		"long":            {strings.Repeat("A", 5000), "longer than 4096 bytes"},
+		"a byte too long": {strings.Repeat("A", 4097), "longer than 4096 bytes"},
+		"just not long":   {strings.Repeat("A", 4096), "not a public key"},
 		"the private one": {base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(pair2048())), "not a public key"},
 	} {
 		w := newWorld(t)
@@ -135,8 +139,10 @@ func TestBoundsOfKeys(t *testing.T) {
 	for i := range full {
 		full[i] = farm.APIKey{ID: fmt.Sprint(i), Expires: time.Now().Add(time.Hour)}
 	}
-	keys := NewKeys(NewKeyTable(full, nil))
-	_, err := keys.Create(t.Context(), NewKey{ID: "one more", TTL: 60, PublicKey: public})
+	keys := NewKeys(NewKeyTable(full[1:], nil))
+	_, err := keys.Create(t.Context(), NewKey{ID: "the last", TTL: 60, PublicKey: public})
+	must(t, err)
+	_, err = keys.Create(t.Context(), NewKey{ID: "one more", TTL: 60, PublicKey: public})
 	refusedWith(t, err, farm.CodeRefused, "10000 keys")
 }
 
@@ -308,4 +314,92 @@ func FuzzPublicKey(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// failing is a table of keys of which some cannot be deleted.
+type failing struct {
+	*KeyTable
+	errs map[string]error // id -> why
+}
+
+func (f failing) Delete(ctx context.Context, old farm.APIKey) error {
+	if err := f.errs[old.ID]; err != nil {
+		return err
+	}
+	return f.KeyTable.Delete(ctx, old)
+}
+
+// TestSweepGoesOn where a key was changed meanwhile, and says what else failed.
+func TestSweepGoesOn(t *testing.T) {
+	errDisk := errors.New("disk full")
+	for _, c := range []struct {
+		b    error
+		n    int
+		want error
+	}{{ErrKeyChanged, 2, nil}, {errDisk, 1, errDisk}} {
+		over := time.Now().Add(-keepExpired)
+		keys := []farm.APIKey{{ID: "a", Expires: over}, {ID: "b", Expires: over}, {ID: "c", Expires: over}, {ID: "d", Expires: over.Add(time.Hour)}}
+		store := failing{NewKeyTable(keys, nil), map[string]error{"b": c.b}}
+		if n, err := NewKeys(store).Sweep(t.Context()); n != c.n || !errors.Is(err, c.want) || len(store.List()) != len(keys)-n {
+			t.Errorf("%v: %d removed, %d left, %v", c.b, n, len(store.List()), err)
+		}
+	}
+}
+
+// racing is a table of keys in which somebody else is always first, or the disk is full.
+type racing struct {
+	*KeyTable
+	err error
+}
+
+func (r racing) Create(context.Context, farm.APIKey) error { return r.err }
+
+func TestKeysThatAreNotStored(t *testing.T) {
+	n := NewKey{ID: "ci", TTL: 60, PublicKey: publicText(t, &pair2048().PublicKey)}
+	_, err := NewKeys(racing{NewKeyTable(nil, nil), ErrKeyExists}).Create(t.Context(), n)
+	refusedWith(t, err, farm.CodeRefused, "There is a key ci already")
+	errDisk := errors.New("disk full")
+	if _, err = NewKeys(racing{NewKeyTable(nil, nil), errDisk}).Create(t.Context(), n); !errors.Is(err, errDisk) {
+		t.Error(err)
+	}
+}
+
+// TestParsedKeysAreLetGo: a public key is parsed once, and kept as long as its record.
+func TestParsedKeysAreLetGo(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "ci")
+	key, err := w.keys.Get("ci")
+	must(t, err)
+	first, err := w.keys.public(key)
+	must(t, err)
+	if again, err := w.keys.public(key); err != nil || again != first {
+		t.Errorf("it is parsed again: %v", err)
+	}
+	must(t, w.keys.Delete(t.Context(), "ci"))
+	if _, kept := w.keys.parsed.Load("ci"); kept {
+		t.Error("the public key of a deleted key is kept")
+	}
+	key.Generation, key.PublicKey = "other", []byte("junk")
+	if _, err := w.keys.public(key); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("a damaged record: %v", err)
+	}
+}
+
+func TestSameKey(t *testing.T) {
+	a := farm.APIKey{ID: "a", Groups: []string{"g"}, PublicKey: []byte("p"), Created: time.Unix(1, 0), Expires: time.Unix(2, 0), Generation: "x"}
+	same := a
+	same.Created = a.Created.UTC()
+	if !SameKey(a, same) {
+		t.Error("a record is not the same as itself")
+	}
+	for name, change := range map[string]func(*farm.APIKey){
+		"id": func(k *farm.APIKey) { k.ID = "b" }, "groups": func(k *farm.APIKey) { k.Groups = nil },
+		"public key": func(k *farm.APIKey) { k.PublicKey = nil }, "generation": func(k *farm.APIKey) { k.Generation = "" },
+		"creation": func(k *farm.APIKey) { k.Created = time.Time{} }, "end": func(k *farm.APIKey) { k.Expires = time.Time{} },
+	} {
+		b := a
+		if change(&b); SameKey(a, b) {
+			t.Errorf("another %s is the same", name)
+		}
+	}
 }

@@ -64,6 +64,8 @@ func TestLogins(t *testing.T) {
 		refuse(l, "p"+l.signer.Seal(forSessions, []byte(`{"n":"otto"}`), string(ByOIDC), issuer), errLoginForeign)
 		refuse(l, "", errLoginForm)
 		refuse(l, strings.Repeat("r", 1<<20), errLoginForm)
+		refuse(l, strings.Repeat("r", maxLogin+1), errLoginForm)
+		refuse(l, strings.Repeat("r", maxLogin), errLoginForeign)
 		time.Sleep(LoginTTL + time.Second)
 		refuse(l, ofRoot, errLoginExpired)
 	})
@@ -146,6 +148,8 @@ func TestLocal(t *testing.T) {
 		{"", []string{"dev"}, false},
 		{"root", nil, false},
 		{"a\nb", nil, false},
+		{"anna", make([]string, maxGroups), true},
+		{"anna", make([]string, maxGroups+1), false},
 	} {
 		who, err := Local(c.name, c.groups)
 		if (err == nil) != c.ok || c.ok && (who.Method != ByLocal || who.Name != c.name || who.Root) {

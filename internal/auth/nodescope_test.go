@@ -87,3 +87,60 @@ func TestUnordered(t *testing.T) {
 		}
 	}
 }
+
+// TestHowFarAScopeReaches: what a node may pull, look at and upload is what its orders name, and nothing beside it.
+func TestHowFarAScopeReaches(t *testing.T) {
+	latest := ""
+	s := NodeScope{
+		Pull: []string{"abc"}, Logs: []string{"i1", ""},
+		Save: []SaveScope{{ID: "s1", Template: "t1", Tag: "v2"}, {Template: "t2", Revert: &latest}},
+	}
+	for id, want := range map[string]bool{"abc": true, "ABC": true, "abcd": false, "t1": false, "": false} {
+		if s.MayPull(id) != want {
+			t.Errorf("pull %q: %t", id, !want)
+		}
+	}
+	for of, want := range map[[2]string]bool{
+		{"t1", "v2"}: true, {"T1", "v2"}: true, {"t1", "V2"}: false, {"t2", "v2"}: false, {"t2", ""}: false, {"abc", "v2"}: false,
+	} {
+		if s.MayLook(of[0], of[1]) != want {
+			t.Errorf("look at %q: %t", of, !want)
+		}
+	}
+	for path, want := range map[string]bool{
+		"logs/i1/x": true, "logs/i1/": false, "logs/i1": false, "logs/i1/x/y": false, "logs/i2/x": false, "other/i1/x": false,
+		"logs": false, "": false, "/logs/i1/x": false,
+	} {
+		if s.MayUpload(path) != want {
+			t.Errorf("upload %q: %t", path, !want)
+		}
+	}
+	if save, ok := s.SaveOf("s1"); !ok || save.Template != "t1" || save.Reverts() || !s.Save[1].Reverts() {
+		t.Errorf("%+v, %t", save, ok)
+	}
+	for _, id := range []string{"", "s2"} {
+		if save, ok := s.SaveOf(id); ok || save.Template != "" {
+			t.Errorf("save %q: %+v", id, save)
+		}
+	}
+}
+
+// TestRightsOfNodes: on templates a node has the right to pull what its orders name, whatever rules there are.
+func TestRightsOfNodes(t *testing.T) {
+	who := Identity{Name: "n", Method: ByNode, Scope: NodeScope{Pull: []string{"t1"}}}
+	for _, policy := range []Policy{
+		{Service: farm.ServiceRegistry},
+		{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},
+	} {
+		rules := NewRules(policy, Grants{})
+		for _, p := range farm.ResourcePermissions(farm.ResourceTemplate) {
+			for _, id := range []string{"t1", "t2"} {
+				if got := rules.AllowsOn(who, farm.ResourceTemplate, id, p.Name); got != (id == "t1" && p.Name == "pull") {
+					t.Errorf("%s on %s: %t", p.Name, id, got)
+				}
+			}
+		}
+	}
+	refusedWith(t, ForbiddenToNodes("start_vm"), farm.CodeForbidden, "which no node token has")
+	refusedWith(t, ForbiddenToNodes(farm.PermRoot), farm.CodeForbidden, "Only the root user")
+}

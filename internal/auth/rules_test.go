@@ -233,6 +233,12 @@ func TestGrantsAreChecked(t *testing.T) {
 		`no permission "pull_vm"`:  func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
 		`no permission "root"`:     func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
 		"id: must be the id":       func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
+		"id: must be the id of": func() (Grants, error) {
+			return resources(farm.ResourcePermission{ID: "a\n", Type: "node"})
+		},
+		"id: must be the id of a": func() (Grants, error) {
+			return resources(farm.ResourcePermission{ID: strings.Repeat("x", maxResourceID+1), Type: "node"})
+		},
 		"id_type: must be id": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", IDType: "name", Type: "node"})
 		},
@@ -403,5 +409,62 @@ func TestHolders(t *testing.T) {
 	}
 	if judge.SetTier(farm.TierBasic); heard != 4 || !judge.Rules().Managed() || fmt.Sprint(seen) != "map[abcd:[a b]]" {
 		t.Errorf("after the licence: %v, %d", seen, heard)
+	}
+}
+
+// TestGroupsWithRightsAreBounded, however few rights each has.
+func TestGroupsWithRightsAreBounded(t *testing.T) {
+	var g Grants
+	list := []farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode}}
+	for i := range MaxGrantNames {
+		if g.Resources = with(g.Resources, fmt.Sprint(i), list); i != MaxGrantNames-2 {
+			continue
+		}
+		if _, err := g.SetResources(farm.ServiceController, "the last", list); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := g.SetResources(farm.ServiceController, "more", list)
+	refusedWith(t, err, farm.CodeRefused, "1000 permission groups")
+	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRightsEndWithTheirResource, in whatever case its id was granted.
+func TestRightsEndWithTheirResource(t *testing.T) {
+	g := Grants{Resources: map[string][]farm.ResourcePermission{
+		"a": {{ID: "T1", Type: farm.ResourceTemplate}, {ID: "t2", Type: farm.ResourceTemplate}}, "b": {{ID: "t1", Type: farm.ResourceNode}},
+	}}
+	left, changed := g.WithoutResources(farm.ResourceTemplate, []string{"t1", "t3"})
+	if !changed || len(left.Resources["a"]) != 1 || left.Resources["a"][0].ID != "t2" || len(left.Resources["b"]) != 1 {
+		t.Errorf("changed %t, left %+v", changed, left.Resources)
+	}
+	if len(g.Resources["a"]) != 2 {
+		t.Error("grants were changed in place")
+	}
+	if _, changed = g.WithoutResources(farm.ResourceTemplate, []string{"t3"}); changed {
+		t.Error("nothing was there, and something changed")
+	}
+}
+
+// TestLatch: that permissions have counted is to be stored when it is new, and when they are switched off.
+func TestLatch(t *testing.T) {
+	basic, off := plus, plus
+	basic.Tier, off.Authorization = farm.TierBasic, false
+	for name, c := range map[string]struct {
+		policy            Policy
+		was, now, changed bool
+	}{
+		"they count":            {plus, false, true, true},
+		"they still count":      {plus, true, true, false},
+		"the licence has ended": {basic, true, true, false},
+		"the tier has them not": {basic, false, false, false},
+		"they are switched off": {off, true, false, true},
+		"they have been off":    {off, false, false, false},
+	} {
+		if g, changed := c.policy.Latch(Grants{Enforced: c.was}); g.Enforced != c.now || changed != c.changed {
+			t.Errorf("%s: %t, to be stored %t", name, g.Enforced, changed)
+		}
 	}
 }

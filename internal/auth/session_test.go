@@ -67,6 +67,7 @@ func TestBearersAreRefusedAlike(t *testing.T) {
 		"no token":            {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID}), errBearerForm},
 		"two objects":         {base64.StdEncoding.EncodeToString([]byte(`{"userName":"ci","token":"x"}{}`)), errBearerForm},
 		"half":                {good[:len(good)/2], errBearerForm},
+		"more behind it":      {base64.StdEncoding.EncodeToString([]byte(mustJSON(t, s)+strings.Repeat(" ", 3-len(mustJSON(t, s))%3))) + "*", errBearerForm},
 		"large":               {strings.Repeat("A", maxBearer+1), errBearerForm},
 		"a megabyte":          {strings.Repeat("A", 1<<20), errBearerForm},
 		"deep":                {base64.StdEncoding.EncodeToString([]byte(strings.Repeat(`{"a":`, 500))), errBearerForm},
@@ -87,6 +88,14 @@ func TestBearersAreRefusedAlike(t *testing.T) {
 	padded := strings.Replace(mustJSON(t, s), "{", `{"x":"`+strings.Repeat("x", maxBearer)+`",`, 1)
 	if _, err := w.sessions.Verify(base64.StdEncoding.EncodeToString([]byte(padded))); !errors.Is(err, errBearerForm) {
 		t.Errorf("a good one that is too large: %v", err)
+	}
+	longest := mustJSON(t, s)
+	longest = base64.StdEncoding.EncodeToString([]byte(longest + strings.Repeat(" ", maxBearer/4*3-len(longest))))
+	if _, err := w.sessions.Verify(longest); err != nil || len(longest) != maxBearer {
+		t.Errorf("the longest one, of %d bytes: %v", len(longest), err)
+	}
+	if _, err := w.sessions.Verify(longest + "\n"); !errors.Is(err, errBearerForm) {
+		t.Errorf("a byte more: %v", err)
 	}
 	for _, err := range []error{errBearerForm, errSessionForeign, errSessionKey, errSessionExpired} {
 		if !strings.HasPrefix(err.Error(), "Authentication Required: ") {

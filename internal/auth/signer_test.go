@@ -141,3 +141,14 @@ func TestRingsAreStored(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestRingsGrowOld(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	ring := NewRing(now)
+	if ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (Ring{}).Old(now) {
+		t.Error("a ring is old when its newest key is a month old")
+	}
+	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) || !ring.Old(now.Add(2*RingAge+ringLead)) {
+		t.Error("a ring that was rotated is as old as its newest key")
+	}
+}

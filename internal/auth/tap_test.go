@@ -406,3 +406,22 @@ func FuzzTap(f *testing.F) {
 		}
 	})
 }
+
+// TestBodiesOfTaps: what is missing is named, and nothing of a body is in an error.
+func TestBodiesOfTaps(t *testing.T) {
+	whole := func(n int) string { return `{"id":"a","secret":"geheim"` + strings.Repeat(" ", n-28) + "}" }
+	for body, want := range map[string]string{
+		`{"id":"a","secret":"s"}`: "", `{"id":"a"}`: "secret: is missing", `{"secret":"geheim"}`: "id: is missing",
+		`{"id":5,"secret":"geheim"}`: "body: must be a JSON object", ``: "body: must be", `geheim`: "body: must be",
+		whole(maxTapBody): "", whole(maxTapBody + 1): "larger than",
+	} {
+		_, err := ParseShake([]byte(body))
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")) {
+			t.Errorf("%.40s: %v, want %q", body, err, want)
+		}
+		r, err := ParseHand([]byte(body))
+		if ok := want == "" || strings.HasPrefix(want, "secret"); (err == nil) != ok || ok && r.ID != "a" {
+			t.Errorf("a hand %.40s: %v", body, err)
+		}
+	}
+}
