@@ -135,9 +135,6 @@ func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 
 // repeated finds a key that is there twice.
 func repeated(keys []string) (key string, twice bool) {
-	if len(keys) == 1 {
-		return "", false
-	}
 	seen := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
 		if _, twice := seen[key]; twice {

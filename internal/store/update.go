@@ -16,7 +16,7 @@ func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, e
 	if err != nil || kv.ModRev == 0 {
 		return nil, 0, err
 	}
-	if v, rev, ok := t.Get(id); ok && rev == kv.ModRev {
+	if v, rev, _ := t.Get(id); rev == kv.ModRev {
 		return v, rev, nil
 	}
 	v, err := t.codec.decode(kv.Value)

@@ -109,4 +109,70 @@ func TestRenew(t *testing.T) {
 		t.Errorf("opened with epoch %q: %v", s.Epoch(), err)
 	}
 	_ = s.Close()
+	if _, err := store.Renew(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrForeign) {
+		t.Errorf("an empty backend: %v", err)
+	}
+	newer := store.KV{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(`{"version":2}`)}
+	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{newer}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Renew(t.Context(), b, ""); !errors.Is(err, store.ErrSchema) {
+		t.Errorf("a newer schema: %v", err)
+	}
+}
+
+// refusing is a backend that takes no transaction.
+type refusing struct{ store.Backend }
+
+func (refusing) Commit(context.Context, store.Txn) (int64, error) { return 0, store.ErrUnavailable }
+
+// TestOpenSaysWhatItCannotWrite: a new store needs its schema and epoch, a renewed one its epoch.
+func TestOpenSaysWhatItCannotWrite(t *testing.T) {
+	b := mem.New()
+	if s, err := store.Open(t.Context(), refusing{b}, store.Options{}); !errors.Is(err, store.ErrUnavailable) || s != nil {
+		t.Errorf("opened: %v", err)
+	}
+	old := store.NewTable[car]("old")
+	s, err := store.Open(t.Context(), b, store.Options{Replica: "one", Tables: []store.AnyTable{old}, Expendable: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, store.Put(old, "x", &car{}, store.IfAbsent))
+	used := 0
+	for _, no := range []string{"0", "1"} {
+		kv, err := b.Get(t.Context(), store.DefaultPrefix+"/slot/one/"+no)
+		if err == nil && kv.ModRev > 0 {
+			used++
+		}
+	}
+	if used == 0 {
+		t.Error("a commit used no slot of its replica")
+	}
+	shared, _, _ := old.Get("x")
+	if got, rev, err := old.GetLinearizable(t.Context(), "x"); got != shared || rev == 0 || err != nil {
+		t.Errorf("the backend's own answer is not the record of the table: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Renew(t.Context(), refusing{b}, ""); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("renewed: %v", err)
+	}
+}
+
+// TestToldEndsWithItsCaller, however long a subscriber takes.
+func TestToldEndsWithItsCaller(t *testing.T) {
+	s, cars, _ := openCars(t)
+	release := make(chan struct{})
+	defer s.Subscribe(func([]store.Event) { <-release })()
+	commit(t, s, store.Put(cars, "x", &car{}, store.IfAbsent))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Told(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("told before the subscriber is done: %v", err)
+	}
+	close(release)
+	if err := s.Told(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
+// TestConformance holds the promises of a backend; package store runs the rest of the suite on this one.
 func TestConformance(t *testing.T) {
 	b := mem.New()
 	storetest.Run(t, storetest.Subject{
 		Backend: b,
 		Compact: func(rev int64) error { b.Compact(rev); return nil },
 		Expire:  func(f store.Fence) error { b.Expire(f); return nil },
-	})
+	}, storetest.Backend)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -34,15 +34,36 @@ type Record struct {
 	Text string `json:"text,omitempty"`
 }
 
+// Group is a part of the suite.
+type Group int
+
+// The groups. Backend asks the backend alone, the others a Store on top of it.
+const (
+	Backend Group = iota
+	Commits
+	Reads
+	Failures
+	Leases
+	Replicas
+)
+
 type testCase struct {
 	name string
 	run  func(*testing.T, *bench)
 }
 
-// Run tests the subject.
-func Run(t *testing.T, subject Subject) {
-	for _, group := range [][]testCase{backendTests, commitTests, readTests, faultTests, leaseTests, replicaTests} {
-		for _, tc := range group {
+// tests are those of each group.
+var tests = map[Group][]testCase{
+	Backend: backendTests, Commits: commitTests, Reads: readTests, Failures: faultTests, Leases: leaseTests, Replicas: replicaTests,
+}
+
+// Run tests the subject by the tests of some groups; without any it is by all.
+func Run(t *testing.T, subject Subject, groups ...Group) {
+	if len(groups) == 0 {
+		groups = []Group{Backend, Commits, Reads, Failures, Leases, Replicas}
+	}
+	for _, group := range groups {
+		for _, tc := range tests[group] {
 			t.Run(tc.name, func(t *testing.T) { tc.run(t, newBench(t, subject)) })
 		}
 	}
