@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -300,6 +301,12 @@ func TestRemovesATwin(t *testing.T) {
 	}
 }
 
+// longPorts are port rules that are larger together than what is kept of one VM.
+func longPorts() []api.LinkPort {
+	long := strings.Repeat("x", nodeinput.MaxName)
+	return slices.Repeat([]api.LinkPort{{Name: long, HostIP: long, Protocol: long}}, nodeinput.MaxPorts)
+}
+
 // TestDetailsAreBounded: what nobody asked for, or is too large, is not kept.
 func TestDetailsAreBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -325,7 +332,7 @@ func TestDetailsAreBounded(t *testing.T) {
 		a.contact()
 		large := known[id]
 		start := *large.Start
-		start.VMName = strings.Repeat("x", maxDetail)
+		start.Ports = longPorts()
 		large.Start = &start
 		if told(large) {
 			t.Error("a detail was kept that is too large")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/store"
@@ -332,7 +333,7 @@ func (k *Console) down(node, viewer Line) {
 		if err != nil {
 			why := errNodeLeft
 			if left, ok := errors.AsType[Left](err); ok && left.Why != "" {
-				why = because(clip(left.Why, maxField))
+				why = because(nodeinput.Text(left.Why, nodeinput.MaxField))
 			}
 			k.cancel(why)
 			return

@@ -7,39 +7,22 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of texts that a node sends, so that no record outgrows the store.
+// Limits of texts. What nodes send is bounded by nodeinput before it comes here.
 const (
-	maxOutput  = 64 << 10
-	maxMessage = 4 << 10
-	maxField   = 1 << 10
-	maxVMPorts = 64
-	maxLabel   = 255  // bytes of a name that a node gives something
-	maxHave    = 1000 // versions that a node has, and devices
-
-	maxAbilities = 64
-
-	maxCores    = 1 << 16 // of a node or a VM: more is no machine, and sums must not overflow
-	maxMemoryMB = 1 << 30
-	maxPort     = 1<<16 - 1
+	maxOutput = 64 << 10
+	maxField  = 1 << 10
+	maxLabel  = 255 // bytes of a name
 )
-
-// within keeps a number between 0 and most, whatever a node says.
-func within(n, most int) int { return min(max(n, 0), most) }
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
 func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
-		UUID: tail(in.UUID, maxField), Name: tail(in.Name, maxField), Status: farm.VMStatus(tail(in.Status, maxField)),
-		Version: tail(in.Version, maxField), CPUs: within(in.CPUs, maxCores), MemoryMB: within(in.MemoryMB, maxMemoryMB),
-		IP: tail(in.IP, maxField), HostIP: tail(in.HostIP, maxField), MAC: tail(in.MAC, maxField),
-		VNCPort: within(in.VNCPort, maxPort),
-		PID:     in.PID, Accel: tail(in.Accel, maxField), Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
+		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version, CPUs: in.CPUs, MemoryMB: in.MemoryMB,
+		IP: in.IP, HostIP: in.HostIP, MAC: in.MAC, VNCPort: in.VNCPort, PID: in.PID, Accel: in.Accel,
+		Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
-	for _, p := range in.Ports[:min(len(in.Ports), maxVMPorts)] {
-		port := farm.Port(p)
-		port.Name, port.Protocol, port.HostIP = clip(p.Name, maxLabel), clip(p.Protocol, maxLabel), clip(p.HostIP, maxLabel)
-		port.GuestPort, port.HostPort = within(p.GuestPort, maxPort), within(p.HostPort, maxPort)
-		vm.Ports = append(vm.Ports, port)
+	for _, p := range in.Ports {
+		vm.Ports = append(vm.Ports, farm.Port(p))
 	}
 	if old != nil {
 		vm.IP, vm.HostIP = firstOf(vm.IP, old.IP), firstOf(vm.HostIP, old.HostIP)
@@ -52,50 +35,34 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 }
 
 func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
-	r := &farm.ScriptResult{
-		Code: in.Code, TimedOut: in.TimedOut, Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false), Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
+	return &farm.ScriptResult{
+		Code: in.Code, TimedOut: in.TimedOut, Errors: in.Errors,
+		Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false), Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
 	}
-	for _, e := range in.Errors[:min(len(in.Errors), 10)] {
-		r.Errors = append(r.Errors, tail(e, maxField))
-	}
-	return r
 }
-
-// tail keeps the last n bytes of a text: of an output the end says what went wrong.
-func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	info := &farm.NodeInfo{
-		NodeID: node, Arch: in.Arch, OS: clip(in.OS, maxLabel), CPUs: within(in.CPUs, maxCores), MemoryMB: within(in.MemoryMB, maxMemoryMB),
-		DiskSize: max(in.DiskSize, 0), FreeDisk: max(in.FreeDisk, 0), CacheUsage: max(in.CacheUsage, 0),
-		AgentVersion: clip(in.AgentVersion, maxLabel),
+		NodeID: node, Arch: in.Arch, OS: in.OS, CPUs: in.CPUs, MemoryMB: in.MemoryMB,
+		DiskSize: in.DiskSize, FreeDisk: in.FreeDisk, CacheUsage: in.CacheUsage, AgentVersion: in.AgentVersion,
 		Hypervisor: farm.Hypervisor{
-			Driver: clip(in.Driver, maxField), Version: clip(in.Hypervisor, maxField), Accelerator: clip(in.Accelerator, maxField),
-			Machine: clip(in.Machine, maxField), CPUModel: clip(in.CPUModel, maxField), HostCPU: clip(in.HostCPU, maxField),
-			License: clip(in.License, maxLabel), Expires: clip(in.Expires, maxLabel),
+			Driver: in.Driver, Version: in.Hypervisor, Accelerator: in.Accelerator, Machine: in.Machine,
+			CPUModel: in.CPUModel, HostCPU: in.HostCPU, License: in.License, Expires: in.Expires,
 		},
+		Abilities: in.Abilities, VLANs: vlansOf(in.VLANs),
 	}
-	for _, t := range in.Templates[:min(len(in.Templates), maxHave)] {
-		have := farm.NodeTemplate(t)
-		have.ID, have.ContentID = clip(t.ID, maxLabel), clip(t.ContentID, maxLabel)
-		have.Name, have.Tag = clip(t.Name, maxLabel), clip(t.Tag, maxField)
-		info.Templates = append(info.Templates, have)
+	for _, t := range in.Templates {
+		info.Templates = append(info.Templates, farm.NodeTemplate(t))
 	}
-	for _, u := range in.USB[:min(len(in.USB), maxHave)] {
-		device := farm.USBDevice(u)
-		device.Name, device.Location = clip(u.Name, maxLabel), clip(u.Location, maxLabel)
-		info.USB = append(info.USB, device)
+	for _, u := range in.USB {
+		info.USB = append(info.USB, farm.USBDevice(u))
 	}
-	for _, a := range in.Abilities[:min(len(in.Abilities), maxAbilities)] {
-		info.Abilities = append(info.Abilities, clip(a, maxLabel))
-	}
-	info.VLANs = vlansOf(in.VLANs)
 	return info
 }
 
 // vlansOf gives the ids of VLANs that there can be, rising.
 func vlansOf(ids []int) []int {
-	ids = slices.DeleteFunc(slices.Clone(ids[:min(len(ids), farm.MaxVLAN)]), func(id int) bool { return id < 1 || id > farm.MaxVLAN })
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id < 1 || id > farm.MaxVLAN })
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -183,7 +183,7 @@ func TestDigestsFit(t *testing.T) {
 				node: id, seen: now, met: now, strangers: &c.link.strangers,
 				errands: map[string]errandDue{templateID: {kind: api.ErrandPull, progress: 0.5}},
 				unknown: map[string]unknown{id: {detail: &api.HeldDetail{Status: api.InstanceStatus{VM: &api.LinkVM{
-					CPUs: maxCapacity, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
+					CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
 				}}}}},
 			}
 		}

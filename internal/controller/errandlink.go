@@ -112,6 +112,9 @@ func (s *session) setErrandLocked(id string, d errandDue) {
 	s.errands[id] = d
 }
 
+// maxErrandsKept bounds the errands of which a node is told that they do not exist.
+const maxErrandsKept = 1000
+
 // dropErrand has the node forget an errand that is over. One that it was never told of
 // it need not forget, unless it has spoken of it.
 func (s *session) dropErrand(id string, spoken bool) {
@@ -120,6 +123,7 @@ func (s *session) dropErrand(id string, spoken bool) {
 	d, known := s.errands[id]
 	switch {
 	case d.kind == api.ErrandDrop:
+	case !known && len(s.errands) >= maxErrandsKept:
 	case spoken, known && !d.sent.IsZero():
 		s.setErrandLocked(id, errandDue{kind: api.ErrandDrop})
 		if d.kind == api.ErrandPull {
@@ -258,6 +262,10 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 		last[t.ID] = true
 		return again
 	})
+	statuses, err := c.knownErrands(ctx, s, statuses)
+	if err != nil {
+		return err
+	}
 	for len(statuses) > 0 {
 		done, err := c.applySomeErrands(ctx, s, statuses)
 		if err != nil {
@@ -266,6 +274,28 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 		statuses = statuses[done:]
 	}
 	return nil
+}
+
+// knownErrands leaves out the statuses of errands that have no record: the node is told to forget them. However many
+// there are, they cost one look at the store.
+func (c *Controller) knownErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) ([]api.ErrandStatus, error) {
+	missing := func(t api.ErrandStatus) bool {
+		_, _, ok := c.tables.Errands.Get(t.ID)
+		return !ok && t.Stage != api.ErrandDropped
+	}
+	if !slices.ContainsFunc(statuses, missing) {
+		return statuses, nil
+	}
+	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
+		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
+	}
+	return slices.DeleteFunc(statuses, func(t api.ErrandStatus) bool {
+		if !missing(t) {
+			return false
+		}
+		s.dropErrand(t.ID, true)
+		return true
+	}), nil
 }
 
 func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) (done int, err error) {
@@ -300,8 +330,8 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.E
 		s.errandDropped(status.ID)
 		return nil, nil
 	}
-	e, rev, ok := c.tables.Errands.Get(status.ID)
-	if !ok || fresh {
+	e, rev, _ := c.tables.Errands.Get(status.ID)
+	if fresh {
 		var err error
 		if e, rev, err = c.tables.Errands.GetLinearizable(ctx, status.ID); err != nil {
 			return nil, err

@@ -272,7 +272,7 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 			}
 			a.tellErrand(api.ErrandStatus{ID: strange, Stage: api.ErrandDropped})
 		}
-		a.tellErrand(api.ErrandStatus{ID: "", Stage: api.ErrandDone}, api.ErrandStatus{ID: strings.Repeat("x", 100), Stage: api.ErrandDone})
+		a.tellErrand(api.ErrandStatus{ID: "", Stage: api.ErrandDone})
 		if left := a.errands(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}

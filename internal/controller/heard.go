@@ -14,10 +14,11 @@ import (
 // idle node are less than half as long.
 const maxHeard = 1 << 10
 
-// heard is a poll as it came and what it says. It is not changed.
+// heard is a poll as it came and what it says. It is not changed once it is remembered.
 type heard struct {
-	text []byte
-	req  api.PollRequest
+	text    []byte
+	req     api.PollRequest
+	bounded bool // nodeinput.Poll has taken it
 }
 
 // PollText is Poll for a request that was not decoded yet. An idle node says the same

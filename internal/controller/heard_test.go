@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,9 +49,12 @@ func TestUnchangedPollIsRemembered(t *testing.T) {
 			"held":    {func(r *api.PollRequest) { r.HasHeld = true }, false},
 			"acks":    {func(r *api.PollRequest) { r.Acks = []api.Ack{{}} }, false},
 			"details": {func(r *api.PollRequest) { r.Details = []api.HeldDetail{{}} }, false},
-			"long":    {func(r *api.PollRequest) { r.Host = strings.Repeat("h", maxHeard) }, false},
+			"long":    {func(*api.PollRequest) {}, false},
 		} {
 			text := a.idle(x.change)
+			if name == "long" {
+				text = append(text, bytes.Repeat([]byte(" "), maxHeard)...)
+			}
 			if _, err := a.pollText(text, 0); err != nil {
 				t.Fatal(err)
 			}

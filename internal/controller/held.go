@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 )
@@ -29,8 +30,8 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 		}
 	}
 	fresh, gone := s.meet(strange, c.now())
-	c.placer.reconsider(fresh, gone) // before the node takes starts: what it holds unowned is not to be started there
-	s.heardAll(len(held), c.now())
+	c.placer.reconsider(fresh, gone)            // before the node takes starts: what it holds unowned is not to be started there
+	s.heardAll(len(have)+len(strange), c.now()) // what is listed twice counts once
 	c.placer.touch(s.node)
 	c.macs.heard()
 	c.forgetReleased(ctx, s.node, gone)
@@ -59,7 +60,7 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 		if inst.State == farm.Terminating {
 			status.Phase = api.PhaseTerminated
 		}
-		if err := c.applyStatuses(ctx, s.node, []api.InstanceStatus{status}); err != nil {
+		if err := c.applyStatuses(ctx, s, []api.InstanceStatus{status}); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", inst.ID, err))
 		}
 	}
@@ -78,6 +79,7 @@ type unknown struct {
 	reports int
 	asked   time.Time       // when the node was last asked about it
 	detail  *api.HeldDetail // nil until it has answered
+	size    int             // of detail, in bytes of JSON
 	keeping bool            // a record is being made for it
 }
 
@@ -109,6 +111,9 @@ func (s *session) meet(strange map[string]api.Held, now time.Time) (fresh, gone 
 	}
 	for id, h := range strange {
 		u, known := s.unknown[id]
+		if !known && len(s.unknown) >= maxUnknown {
+			continue
+		}
 		if !known {
 			s.strangers.add(id)
 			fresh = append(fresh, id)
@@ -117,8 +122,13 @@ func (s *session) meet(strange map[string]api.Held, now time.Time) (fresh, gone 
 			s.unknown[id] = unknown{held: h, since: now}
 		}
 	}
+	s.unkept = len(strange) - len(s.unknown)
 	return fresh, gone
 }
+
+// maxUnknown bounds how many VMs without a record are kept of one node; the others are only counted, and are kept as
+// soon as these are decided about. A node has at most nodeinput.MaxCapacity instances.
+const maxUnknown = nodeinput.MaxCapacity
 
 // heardAll notes that the node has said everything that it holds, and how much that is.
 func (s *session) heardAll(total int, now time.Time) {
@@ -170,21 +180,29 @@ func (s *session) curious(now time.Time) (ids []string) {
 	return ids
 }
 
-// maxDetail bounds what is kept of one unknown VM, in bytes of JSON.
-const maxDetail = 16 << 10
+// Limits of what is kept of unknown VMs, in bytes of JSON.
+const (
+	maxDetail  = 16 << 10 // of one
+	maxDetails = 4 << 20  // of all on one node
+)
 
 // learn takes over what a node says about unknown VMs when it was asked. What is too
 // large comes from no agent of ours.
 func (s *session) learn(details []api.HeldDetail) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	bytes := 0
+	for _, u := range s.unknown {
+		bytes += u.size
+	}
 	for _, d := range details {
 		if u, ok := s.unknown[d.ID]; ok && !u.asked.IsZero() {
-			d.Status.Message = tail(d.Status.Message, maxMessage)
-			if raw, err := json.Marshal(d); err != nil || len(raw) > maxDetail {
+			raw, err := json.Marshal(d)
+			if err != nil || len(raw) > maxDetail || bytes-u.size+len(raw) > maxDetails {
 				continue
 			}
-			u.detail = &d
+			bytes += len(raw) - u.size
+			u.detail, u.size = &d, len(raw)
 			s.unknown[d.ID] = u
 		}
 	}
@@ -209,11 +227,12 @@ func (c *Controller) foreign(node string) (load sched.Load, told bool) {
 // foreignLocked gives what the VMs take that nobody owns. One of which nothing is known
 // yet counts as a small one.
 func (s *session) foreignLocked() (load sched.Load) {
+	load.VMs, load.VCPU = s.unkept, s.unkept
 	for _, u := range s.unknown {
 		load.VMs++
 		vcpu := 1
 		if u.detail != nil && u.detail.Status.VM != nil {
-			vcpu = max(1, min(u.detail.Status.VM.CPUs, maxCapacity))
+			vcpu = max(1, min(u.detail.Status.VM.CPUs, MaxVCPUs))
 			load.MemoryMB += max(0, min(u.detail.Status.VM.MemoryMB, 1<<24))
 		}
 		load.VCPU += vcpu

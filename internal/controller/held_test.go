@@ -2,6 +2,8 @@ package controller
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,27 +85,28 @@ func watch(length time.Duration, agents ...*agent) (told map[string]int) {
 	return told
 }
 
-// TestGuard: with more than a fifth of all VMs unknown nothing is removed anywhere,
-// and it is seen.
+// TestGuard: when VMs of many nodes are unknown nothing is removed on any of them, and it is seen.
 func TestGuard(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		a, b := c.join("a", 20), c.join("b", 20)
+		a, b, d := c.join("a", 20), c.join("b", 20), c.join("d", 20)
 		c.runs(a, 9)
 		c.runs(b, 2)
+		c.runs(d, 2)
 		a.stray(1)
 		b.stray(2)
-		if told := watch(10*time.Minute, a, b); len(told) > 0 {
+		d.stray(2)
+		if told := watch(10*time.Minute, a, b, d); len(told) > 0 {
 			t.Fatalf("removed: %v", told)
 		}
 		status := c.Status(t.Context())
-		if status.UnknownVMs != 3 || len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "3 of 14 VMs belong to nobody") {
+		if status.UnknownVMs != 5 || len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "5 of 18 VMs belong to nobody; those of 3 nodes") {
 			t.Errorf("status = %+v", status)
 		}
 		if v, _ := c.Node(t.Context(), b.id); v.Unknown != 2 {
 			t.Errorf("node shows %d unknown VMs", v.Unknown)
 		}
-		c.runs(a, 1) // 3 of 15
-		if told := watch(time.Minute, a, b); told[a.id] == 0 || told[b.id] == 0 {
+		c.runs(a, 1) // 3 of 15 without one of the others
+		if told := watch(time.Minute, a, b, d); told[a.id] == 0 || told[b.id] == 0 || told[d.id] == 0 {
 			t.Errorf("removed: %v", told)
 		}
 		if status := c.Status(t.Context()); len(status.Alarms) > 0 {
@@ -112,51 +115,95 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestGuardOfOneNode: a node of which much is unknown is suspect, and the others are not.
+// TestGuardOfOneNode: a node of which much is unknown is suspect, however much that is, and the others are not.
 func TestGuardOfOneNode(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		good, small, wrong := c.join("good", 40), c.join("small", 2), c.join("wrong", 20)
-		c.runs(good, 30)
-		c.runs(small, 1)
-		c.runs(wrong, 5)
-		small.stray(1)
-		wrong.stray(3)
-		told := watch(10*time.Minute, good, small, wrong)
-		if told[small.id] == 0 || told[wrong.id] > 0 {
-			t.Errorf("removed: %v of %s and %s", told, small.id, wrong.id)
+	for _, invented := range []int{3, 2 * maxUnknown} {
+		inCloud(t, func(t *testing.T, c *cloud) {
+			good, small, wrong := c.join("good", 40), c.join("small", 2), c.join("wrong", 20)
+			c.runs(good, 30)
+			c.runs(small, 1)
+			c.runs(wrong, 5)
+			small.stray(1)
+			wrong.stray(invented)
+			told := watch(3*time.Minute, good, small, wrong)
+			if told[small.id] == 0 || told[wrong.id] > 0 {
+				t.Errorf("removed: %v of %s and %s", told, small.id, wrong.id)
+			}
+			want := fmt.Sprintf("%d of %d VMs of node wrong belong to nobody", invented, invented+5)
+			if status := c.Status(t.Context()); len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], want) {
+				t.Errorf("alarms = %q", status.Alarms)
+			}
+			s := c.link.find(wrong.id)
+			if n := len(s.unknown); n != min(invented, maxUnknown) {
+				t.Errorf("%d unknown VMs are kept of %d", n, invented)
+			}
+			if v, _ := c.Node(t.Context(), wrong.id); v.Unknown != invented {
+				t.Errorf("the node shows %d unknown VMs", v.Unknown)
+			}
+		})
+	}
+}
+
+// TestJudgeShares: one node, or a tenth of the nodes, has no effect on the others.
+func TestJudgeShares(t *testing.T) {
+	many := func(n int, first ...nodeShare) []nodeShare {
+		for i := len(first); i < n; i++ {
+			first = append(first, nodeShare{fmt.Sprintf("n%02d", i), 0, 10})
 		}
-		if status := c.Status(t.Context()); len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "many VMs of node wrong belong to nobody") {
-			t.Errorf("alarms = %q", status.Alarms)
+		return first
+	}
+	for name, c := range map[string]struct {
+		shares []nodeShare
+		kept   string
+		many   bool
+	}{
+		"no node":                      {nil, "", false},
+		"nothing is held":              {many(1, nodeShare{"a", 0, 0}), "", false},
+		"the only node":                {many(1, nodeShare{"a", 2, 7}), "a", false},
+		"a leak on the only node":      {many(1, nodeShare{"a", 1, 5}), "", false},
+		"one of two":                   {many(2, nodeShare{"a", 2, 4}, nodeShare{"b", 1, 10}), "a", false},
+		"both of two":                  {many(2, nodeShare{"a", 2, 2}, nodeShare{"b", 2, 2}), "ab", true},
+		"a liar and a leak":            {many(3, nodeShare{"a", 5000, 5000}, nodeShare{"b", 1, 2}), "a", false},
+		"a liar that lists much":       {many(3, nodeShare{"a", 50, 1_000_000}, nodeShare{"b", 2, 2}, nodeShare{"c", 2, 2}), "bc", true},
+		"two liars of twenty":          {many(20, nodeShare{"a", 900, 900}, nodeShare{"b", 900, 900}, nodeShare{"c", 1, 2}), "ab", false},
+		"small nodes of old records":   {many(4, nodeShare{"a", 1, 2}, nodeShare{"b", 2, 2}, nodeShare{"c", 1, 2}, nodeShare{"d", 2, 2}), "abcd", true},
+		"a leak on each of many nodes": {many(3, nodeShare{"a", 1, 10}, nodeShare{"b", 1, 10}, nodeShare{"c", 1, 10}), "", false},
+	} {
+		j := judgeShares(c.shares)
+		kept := strings.Join(slices.Sorted(maps.Keys(j.kept)), "")
+		if kept != c.kept || j.many != c.many {
+			t.Errorf("%s: kept on %q, many %v", name, kept, j.many)
 		}
-	})
+	}
 }
 
 // TestGuardAfterARestart: the share is not judged before every node that should be
 // there has reported, or one full time-out has passed.
 func TestGuardAfterARestart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		a, b := c.join("a", 20), c.join("b", 20)
+		a, b, d := c.join("a", 20), c.join("b", 20), c.join("d", 20)
 		c.runs(a, 9)
 		a.stray(1)
-		b.stray(8) // nine of 18 in all, one of ten without b
+		b.stray(8) // nine of 18 without d, one of ten without both
+		d.stray(8)
 		c.stop()
 		c.start(Options{UnknownAge: 10 * time.Second, UnknownReports: 3})
 		begun := time.Now()
 		for time.Since(begun) < 2*time.Minute-5*time.Second {
 			if told := watch(3*time.Second, a); len(told) > 0 {
-				t.Fatalf("judged without b after %s", time.Since(begun))
+				t.Fatalf("judged without the others after %s", time.Since(begun))
 			}
 		}
 		if told := watch(10*time.Second, a); told[a.id] == 0 {
-			t.Error("b is away for good and nothing is removed")
+			t.Error("the others are away for good and nothing is removed")
 		}
 		c.stop()
 		c.start(Options{UnknownAge: 10 * time.Second, UnknownReports: 3})
-		if told := watch(5*time.Minute, a, b); len(told) > 0 {
+		if told := watch(5*time.Minute, a, b, d); len(told) > 0 {
 			t.Errorf("removed: %v", told)
 		}
 		if told := watch(2*time.Minute+10*time.Second, a); told[a.id] == 0 {
-			t.Error("b is away again and still counts")
+			t.Error("the others are away again and still count")
 		}
 	})
 }
@@ -196,7 +243,9 @@ func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 		a.contact()
 		for id, d := range known {
 			long := d
-			long.ContentID = strings.Repeat("x", maxDetail)
+			start := *d.Start
+			start.Ports = longPorts()
+			long.Start = &start
 			for _, step := range []struct {
 				say  api.HeldDetail
 				vcpu int

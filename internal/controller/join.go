@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -27,7 +29,7 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 // this time, or "".
 func (c *Controller) Admit(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
 	var none api.JoinAnswer
-	if err := checkJoin(req); err != nil {
+	if err := nodeinput.Join(&req); err != nil {
 		return none, err
 	}
 	old, err := c.authenticate(req.NodeID, req.Credential)
@@ -105,6 +107,12 @@ func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinR
 	if sameJoin(n, node) {
 		return nil
 	}
+	if s := c.link.session(id); s != nil && !s.takeWrite(c.now()) {
+		return &farm.Error{
+			Code: farm.CodeTooMany, RetryAfter: writeEvery,
+			Message: fmt.Sprintf("Node %s changes too often; try again in %s", node.Name, writeEvery),
+		}
+	}
 	return c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
 }
 
@@ -132,28 +140,4 @@ func (c *Controller) joinGroups(ctx context.Context, req api.JoinRequest) (ids [
 		}
 	}
 	return ids, checks, nil
-}
-
-// Limits of a join request.
-const (
-	maxNodeName = 255
-	maxCapacity = 1000 // more is a slip
-)
-
-func checkJoin(req api.JoinRequest) error {
-	switch {
-	case req.Protocol > api.LinkProtocol:
-		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
-	case req.Name == "" || len(req.Name) > maxNodeName:
-		return farm.Invalid("name", "must have 1 to %d bytes", maxNodeName)
-	case len(req.Host) > maxNodeName:
-		return farm.Invalid("host", "must have at most %d bytes", maxNodeName)
-	case req.Capacity < 0 || req.Capacity > maxCapacity:
-		return farm.Invalid("capacity", "must be between 0 and %d", maxCapacity)
-	case len(req.Groups) > MaxNodeGroups:
-		return farm.Invalid("groups", "must have at most %d elements", MaxNodeGroups)
-	case req.Arch != "" && req.Arch != "amd64" && req.Arch != "arm64":
-		return farm.Invalid("arch", "must be amd64 or arm64")
-	}
-	return nil
 }

@@ -44,11 +44,13 @@ type session struct {
 	due      map[string]due       // instance id -> the order it needs
 	errands  map[string]errandDue // errand id -> what the node is to be told; nil: nothing
 	unknown  map[string]unknown   // instance id, else VM id -> what nobody owns
+	unkept   int                  // more of these, of which only the number is known
 	holds    int                  // things that the node holds, owned or not
 	met      time.Time            // when it last said what it holds; zero: never
 	wake     chan struct{}        // has a value when there may be new orders
 	heard    *heard               // the last poll that was short and without news; nil: none
 	update   updateTold
+	writes   pacedWrites
 	consoles map[string]consoleDue // session -> a console that the node is to show; nil: none
 }
 

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
 // MaxNodeGroups is how many groups a node may be in.
-const MaxNodeGroups = 64
+const MaxNodeGroups = nodeinput.MaxGroups
 
 // AddToGroups puts a node into groups; it may be in some of them already.
 func (c *Controller) AddToGroups(ctx context.Context, node string, groups []string) error {

@@ -5,14 +5,15 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
 // Limits of a node's configuration.
 const (
-	MaxNodeName  = maxNodeName
-	MaxVMCount   = maxCapacity
+	MaxNodeName  = nodeinput.MaxName
+	MaxVMCount   = nodeinput.MaxCapacity
 	MaxVCPUs     = 4096
 	MaxRAM       = 16 << 20 // MB
 	MaxDrainWait = 30 * 24 * time.Hour

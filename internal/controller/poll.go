@@ -6,16 +6,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Limits of the node link.
-const (
-	MaxWait     = 30 * time.Second // of one poll
-	maxHeld     = 10000
-	maxStatuses = 10000
-)
+// MaxWait is the longest wait of one poll.
+const MaxWait = 30 * time.Second
 
 // Poll is a node's heartbeat and its question for work. It returns at once when
 // there are orders or something is missing, else after wait.
@@ -49,8 +46,11 @@ func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*se
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkPoll(req); err != nil {
-		return nil, nil, err
+	if !h.bounded {
+		if err := nodeinput.Poll(req); err != nil {
+			return nil, nil, err
+		}
+		h.bounded = true
 	}
 	s := c.link.session(node.ID)
 	if s == nil { // removed a moment ago
@@ -64,7 +64,7 @@ func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*se
 	if answer.NeedFull, err = c.describe(ctx, s, req); err != nil {
 		return nil, nil, err
 	}
-	if err := c.greet(ctx, node, req); err != nil {
+	if err := c.greet(ctx, s, node, req.Host); err != nil {
 		return nil, nil, err
 	}
 	if !answer.NeedFull {
@@ -81,22 +81,6 @@ func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*se
 	}
 	answer.Describe = s.curious(c.now())
 	return s, answer, nil
-}
-
-func checkPoll(req *api.PollRequest) error {
-	switch {
-	case req.Protocol > api.LinkProtocol:
-		return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller", api.LinkProtocol, req.Protocol)
-	case req.BootID == "" || len(req.BootID) > 64:
-		return farm.Invalid("boot_id", "must have 1 to 64 bytes")
-	case len(req.Details) > maxHeld:
-		return farm.Invalid("details", "must have at most %d elements", maxHeld)
-	case len(req.Held) > maxHeld:
-		return farm.Invalid("held", "must have at most %d elements", maxHeld)
-	case req.Info != nil && req.Info.Arch != "amd64" && req.Info.Arch != "arm64":
-		return farm.Invalid("info.arch", "must be amd64 or arm64")
-	}
-	return nil
 }
 
 // await hangs until there is something to do for the node, or the time is up.
@@ -157,7 +141,7 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	}
 	switch {
 	case req.Info != nil:
-		if err := c.storeInfo(ctx, req.NodeID, req.Info); err != nil {
+		if err := c.storeInfo(ctx, s, infoOf(req.NodeID, req.Info)); err != nil {
 			return false, err
 		}
 		s.mu.Lock()
@@ -180,9 +164,17 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	return needFull, nil
 }
 
-func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInfo) error {
-	info := infoOf(node, in)
-	_, err := store.Update(ctx, c.store, c.tables.Infos, node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
+// storeInfo writes how a node describes itself, unless nothing of it that is worth a write has changed. Where the node
+// has described itself too often it is written later.
+func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeInfo) error {
+	s.writes.drop(s, func(w *pacedWrites) { w.info = nil })
+	if old, _, ok := c.tables.Infos.Get(s.node); ok && sameInfo(old, info) {
+		return nil
+	}
+	if !c.mayWrite(s, func(w *pacedWrites) { w.info = info }) {
+		return nil
+	}
+	_, err := store.Update(ctx, c.store, c.tables.Infos, s.node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
 		if old != nil && sameInfo(old, info) {
 			return old, nil
 		}
@@ -191,10 +183,12 @@ func (c *Controller) storeInfo(ctx context.Context, node string, in *api.NodeInf
 	return err
 }
 
-// greet brings a node back that was offline, and takes over a changed address.
-func (c *Controller) greet(ctx context.Context, node *farm.Node, req *api.PollRequest) error {
-	moves := func(n *farm.Node) bool { return req.Host != "" && req.Host != n.Host && !n.HostFixed }
-	if node.State != farm.NodeOffline && !moves(node) {
+// greet brings a node back that was offline, and takes over a changed address. Where the address has changed too often
+// it is written later.
+func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, host string) error {
+	moves := func(n *farm.Node) bool { return host != "" && host != n.Host && !n.HostFixed }
+	s.writes.drop(s, func(w *pacedWrites) { w.host = "" })
+	if node.State != farm.NodeOffline && (!moves(node) || !c.mayWrite(s, func(w *pacedWrites) { w.host = host })) {
 		return nil
 	}
 	v := heardVerdict(c.infoOn(node.ID), c.now())
@@ -210,7 +204,7 @@ func (c *Controller) greet(ctx context.Context, node *farm.Node, req *api.PollRe
 		}
 		to.ResumeUpdate(c.now())
 		if moves(n) {
-			to.Host = req.Host
+			to.Host = host
 		}
 		return to, nil
 	})

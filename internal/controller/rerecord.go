@@ -51,9 +51,9 @@ func (c *Controller) anew(node string, u unknown) *farm.Instance {
 	if start := u.detail.Start; start != nil {
 		inst.Options = optionsOf(start)
 		if start.Machine != nil {
-			inst.USB = tail(start.Machine.USBDevice, maxField)
+			inst.USB = start.Machine.USBDevice
 		}
-		inst.Registry = firstOf(tail(start.Registry, maxField), inst.Registry)
+		inst.Registry = firstOf(start.Registry, inst.Registry)
 	}
 	return inst
 }
@@ -61,7 +61,7 @@ func (c *Controller) anew(node string, u unknown) *farm.Instance {
 // templateOf names the version that a VM was started from, as far as its node or
 // another one knows it.
 func (c *Controller) templateOf(node string, d api.HeldDetail) farm.TemplateRef {
-	ref := farm.TemplateRef{ContentID: tail(d.ContentID, maxField), Arch: "amd64", CPUs: 1}
+	ref := farm.TemplateRef{ContentID: d.ContentID, Arch: "amd64", CPUs: 1}
 	if info, _, ok := c.tables.Infos.Get(node); ok {
 		ref.Arch = info.Arch
 	}
@@ -69,7 +69,7 @@ func (c *Controller) templateOf(node string, d api.HeldDetail) farm.TemplateRef 
 		ref.CPUs, ref.MemoryMB = max(1, vm.CPUs), max(0, vm.MemoryMB)
 	}
 	if o := d.Start; o != nil {
-		ref.ID, ref.Name, ref.Tag = tail(o.TemplateID, maxField), tail(o.TemplateName, maxField), tail(o.Tag, maxField)
+		ref.ID, ref.Name, ref.Tag = o.TemplateID, o.TemplateName, o.Tag
 		ref.Version = max(0, o.Version)
 		return ref
 	}
@@ -88,8 +88,7 @@ func (c *Controller) templateOf(node string, d api.HeldDetail) farm.TemplateRef 
 // for the script and the passwords, which stay with the node.
 func optionsOf(o *api.StartOrder) farm.StartOptions {
 	out := farm.StartOptions{Priority: DefaultPriority, PortOverride: o.PortOverride}
-	for _, p := range o.Ports[:min(len(o.Ports), maxVMPorts)] {
-		p.Name, p.HostIP, p.Protocol = tail(p.Name, maxField), tail(p.HostIP, maxField), tail(p.Protocol, maxField)
+	for _, p := range o.Ports {
 		out.Ports = append(out.Ports, farm.Port(p))
 	}
 	if s := o.Script; s != nil {
@@ -100,9 +99,9 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 	}
 	if m := o.Machine; m != nil {
 		out.CPUs, out.MemoryMB, out.DiskBytes, out.KeepFileSystem = m.CPUs, m.MemoryMB, m.DiskBytes, m.KeepFileSys
-		out.MACAddress, out.HardwareUUID, out.HardwareSerial = tail(m.MAC, maxField), tail(m.HardwareUUID, maxField), tail(m.Serial, maxField)
-		out.Video, out.NetworkMode, out.NetworkLocal = tail(m.Video, maxField), tail(m.Network, maxField), tail(m.NetworkLocal, maxField)
-		out.USBDevice = tail(m.USB, maxField)
+		out.MACAddress, out.HardwareUUID, out.HardwareSerial = m.MAC, m.HardwareUUID, m.Serial
+		out.Video, out.NetworkMode, out.NetworkLocal = m.Video, m.Network, m.NetworkLocal
+		out.USBDevice = m.USB
 		if m.VLAN > 0 && m.VLAN <= farm.MaxVLAN {
 			out.VLAN = strconv.Itoa(m.VLAN)
 		}

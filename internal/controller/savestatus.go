@@ -61,7 +61,7 @@ func (w *work) follow(status api.TaskStatus, now time.Time) {
 func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) {
 	switch status.Stage {
 	case api.TaskFailed:
-		n.Message = "The restart failed: " + firstOf(tail(status.Message, maxMessage), "its node does not say why")
+		n.Message = "The restart failed: " + firstOf(status.Message, "its node does not say why")
 	case api.TaskDone:
 		if o.USBDevice != nil {
 			n.Options.USBDevice, n.USB = *o.USBDevice, o.Device
@@ -85,7 +85,7 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	n := *s
 	n.Status, _ = farm.NextSave(s.Status, event)
 	n.Updated = now
-	n.Stage, n.Progress = tail(string(status.Stage), maxStage), min(max(status.Progress, 0), 1)
+	n.Stage, n.Progress = string(status.Stage), min(max(status.Progress, 0), 1)
 	if s.Script == nil && status.Script != nil {
 		n.Script = scriptOf(status.Script)
 		n.Script.Stdout, n.Script.Stderr = nil, nil
@@ -95,10 +95,10 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	case api.TaskDone:
 		n.Progress = 1
 		if status.Version != nil {
-			n.ContentID = tail(status.Version.ContentID, maxField)
+			n.ContentID = status.Version.ContentID
 		}
 	case api.TaskFailed:
-		n.ErrorMessage, n.ErrorType = firstOf(tail(status.Message, maxMessage), "The node does not say why the save failed"), typeSave
+		n.ErrorMessage, n.ErrorType = firstOf(status.Message, "The node does not say why the save failed"), typeSave
 		if status.Code != 0 {
 			n.ErrorMessage, n.ErrorType, n.ErrorCode = scriptFailed, "", status.Code
 		}
@@ -109,9 +109,6 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	}
 	return &n
 }
-
-// maxStage bounds the word with which a node calls a stage.
-const maxStage = 64
 
 // settle ends the request when the instance, as it is now, does not work on it any more.
 func (w *work) settle(now time.Time) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -57,7 +58,6 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 	if old || inst.State == farm.Terminated {
 		return w
 	}
-	status.Message = tail(status.Message, maxMessage)
 	n := inst.Clone()
 	n.StatusNo, n.Updated = max(status.No, inst.StatusNo), now
 	if status.VM != nil {
@@ -159,11 +159,8 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if err != nil {
 		return answer, err
 	}
-	if len(req.Statuses) > maxStatuses {
-		return answer, farm.Invalid("statuses", "must have at most %d elements", maxStatuses)
-	}
-	if len(req.Errands) > maxStatuses {
-		return answer, farm.Invalid("errands", "must have at most %d elements", maxStatuses)
+	if err := nodeinput.Report(&req); err != nil {
+		return answer, err
 	}
 	s := c.link.session(node.ID)
 	if s == nil { // removed a moment ago
@@ -175,7 +172,11 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if node.HostFixed {
 		reachedUnder(node.Host, req.Statuses)
 	}
-	if err := c.applyStatuses(ctx, node.ID, req.Statuses); err != nil || len(req.Errands) == 0 {
+	statuses, err := c.placedHere(ctx, node.ID, req.Statuses)
+	if err != nil {
+		return answer, err
+	}
+	if err := c.applyStatuses(ctx, s, statuses); err != nil || len(req.Errands) == 0 {
 		return answer, err
 	}
 	return answer, c.applyErrands(ctx, s, req.Errands)
@@ -193,9 +194,47 @@ func reachedUnder(host string, statuses []api.InstanceStatus) {
 // statusAttempts is how often a transaction that lost a race is made anew.
 const statusAttempts = 20
 
-// applyStatuses writes what the statuses mean, as many at a time as fit.
-func (c *Controller) applyStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) error {
+// placedHere returns the last status of each instance that is placed on the node under the claim that the status has.
+// The others count for nothing: an orphaned VM is dealt with when the node lists what it holds. However many there
+// are, they cost one look at the store.
+func (c *Controller) placedHere(ctx context.Context, node string, statuses []api.InstanceStatus) ([]api.InstanceStatus, error) {
+	elsewhere := func(s api.InstanceStatus) bool {
+		inst, _, ok := c.tables.Instances.Get(s.InstanceID)
+		return !ok || inst.NodeID != node || inst.Claim != s.Claim
+	}
 	statuses = lastOfEach(statuses)
+	if !slices.ContainsFunc(statuses, elsewhere) {
+		return statuses, nil
+	}
+	if err := c.upToDate(ctx); err != nil { // another replica may have placed one a moment ago
+		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
+	}
+	return slices.DeleteFunc(statuses, elsewhere), nil
+}
+
+// applyStatuses writes what the statuses mean. Where they only describe, and the node has described too often, they
+// are written later.
+func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []api.InstanceStatus) error {
+	moves, describes := false, map[string]api.InstanceStatus{}
+	for _, status := range statuses {
+		switch c.meaning(status) {
+		case transition:
+			moves = true
+		case description:
+			describes[status.InstanceID] = status
+		}
+	}
+	if !moves && len(describes) == 0 {
+		return nil
+	}
+	if !moves && !c.mayWrite(s, func(w *pacedWrites) { w.addStatuses(describes) }) {
+		return nil
+	}
+	return c.writeStatuses(ctx, s.node, lastOfEach(append(s.takeStatuses(), statuses...)))
+}
+
+// writeStatuses writes what the statuses mean, as many at a time as fit.
+func (c *Controller) writeStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) error {
 	for len(statuses) > 0 {
 		done, err := c.applySome(ctx, node, statuses)
 		if err != nil {

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +23,8 @@ const (
 	suspectVMs = 3
 	// judgeEvery is how often the share is counted anew, at most.
 	judgeEvery = time.Second
+	// wrongNodes is the share of the nodes, one at least, that may report wrongly without an effect on the others.
+	wrongNodes = 0.1
 	// maxAlarms bounds how many nodes the status names.
 	maxAlarms = 10
 	// alarmEvery is the least time between two alarms in the log.
@@ -82,13 +86,13 @@ func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 	s.ring()
 }
 
-// judgement is what the share of unknown VMs of the whole cloud says.
+// judgement is what the shares of unknown VMs say.
 type judgement struct {
 	at            time.Time
-	strange, held int
-	silent        int      // nodes that should have said what they hold and did not
-	tooMany       bool     // nothing may be removed
-	wrong         []string // ids of the nodes on which nothing may be removed
+	strange, held int             // of the whole cloud
+	silent        int             // nodes that should have said what they hold and did not
+	kept          map[string]bool // ids of the nodes on which nothing may be removed
+	many          bool            // these are more than wrong nodes alone explain: the records are suspect
 }
 
 // unknownJudge keeps the last judgement, so that many polls share one.
@@ -107,17 +111,15 @@ func (c *Controller) judged() judgement {
 	if j := c.judge.last; !j.at.IsZero() && now.Sub(j.at) < judgeEvery {
 		return j
 	}
-	j := judgement{at: now}
+	var shares []nodeShare
 	met := map[string]bool{}
 	for _, s := range c.link.all() {
-		strange, held, ok := c.share(s, now)
-		if ok {
-			met[s.node], j.strange, j.held = true, j.strange+strange, j.held+held
-		}
-		if suspect(strange, held) {
-			j.wrong = append(j.wrong, s.node)
+		if n, ok := c.share(s, now); ok {
+			met[s.node], shares = true, append(shares, n)
 		}
 	}
+	j := judgeShares(shares)
+	j.at = now
 	if now.Sub(c.started) < c.opts.NodeTimeout {
 		for id, node := range c.tables.Nodes.All() {
 			if node.State != farm.NodeOffline && !met[id] {
@@ -125,53 +127,100 @@ func (c *Controller) judged() judgement {
 			}
 		}
 	}
-	j.tooMany = exceeds(j.strange, j.held)
 	c.judge.last = j
 	return j
 }
 
-// share gives how much of what a node holds nobody owns; ok is false for one that has
-// not said it, or that is not in contact any more. What an operator released does not
-// count as unknown: it is going.
-func (c *Controller) share(s *session, now time.Time) (strange, held int, ok bool) {
+// nodeShare is how much of what a node holds no record owns.
+type nodeShare struct {
+	node          string
+	strange, held int
+}
+
+// exceeds reports whether so much is unknown that it is not a leak.
+func (n nodeShare) exceeds() bool {
+	return n.strange > 0 && float64(n.strange) > unknownGuard*float64(n.held)
+}
+
+// suspect reports whether so much of one node is unknown that it reports wrongly.
+func (n nodeShare) suspect() bool { return n.strange >= suspectVMs && n.exceeds() }
+
+func (n nodeShare) minus(o nodeShare) nodeShare {
+	return nodeShare{n.node, n.strange - o.strange, n.held - o.held}
+}
+
+// judgeShares finds the nodes on which nothing may be removed. Nodes may lie: of each node its own VMs count together
+// with those of all others but the wrong ones, which are the tenth of the nodes (at least one) with the most unknown VMs.
+func judgeShares(shares []nodeShare) judgement {
+	j := judgement{kept: map[string]bool{}}
+	shares = slices.Clone(shares)
+	slices.SortFunc(shares, func(a, b nodeShare) int {
+		return cmp.Or(cmp.Compare(b.strange, a.strange), cmp.Compare(a.node, b.node))
+	})
+	wrong := max(1, int(float64(len(shares))*wrongNodes))
+	all := nodeShare{}
+	for _, n := range shares {
+		all.strange, all.held = all.strange+n.strange, all.held+n.held
+	}
+	worst := nodeShare{} // those of the first ones
+	for _, n := range shares[:min(wrong, len(shares))] {
+		worst.strange, worst.held = worst.strange+n.strange, worst.held+n.held
+	}
+	for i, n := range shares {
+		others := all.minus(worst)
+		if i < wrong { // it is one of them itself: in its place goes the next one, and it counts
+			others.strange, others.held = others.strange+n.strange, others.held+n.held
+			if wrong < len(shares) && shares[wrong].strange > 0 {
+				others = others.minus(shares[wrong])
+			}
+		}
+		if n.suspect() || n.strange > 0 && others.exceeds() {
+			j.kept[n.node] = true
+		}
+	}
+	j.strange, j.held, j.many = all.strange, all.held, len(j.kept) > wrong
+	return j
+}
+
+// share returns the share of one node; ok is false for one that has not said what it holds, or that is not in contact
+// any more. What an operator released does not count as unknown: it is going.
+func (c *Controller) share(s *session, now time.Time) (n nodeShare, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.met.IsZero() || now.Sub(s.seenLocked(now)) >= c.opts.NodeTimeout {
-		return 0, 0, false
+		return n, false
 	}
+	n = nodeShare{s.node, s.unkept, s.holds}
 	for id := range s.unknown {
 		if !c.isReleased(s.node, id) {
-			strange++
+			n.strange++
 		}
 	}
-	return strange, s.holds, true
+	return n, true
 }
-
-func exceeds(strange, held int) bool {
-	return strange > 0 && float64(strange) > unknownGuard*float64(held)
-}
-
-// suspect says whether a node of which so much is unknown reports wrongly.
-func suspect(strange, held int) bool { return strange >= suspectVMs && exceeds(strange, held) }
 
 // mayRemove is the guard against a controller with the wrong records and against a
 // node that reports wrongly. Nothing is judged before every node that should be there
 // has reported, or one full time-out has passed since the start.
 func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	j := c.judged()
-	strange, held, _ := c.share(s, j.at)
-	wrong := suspect(strange, held)
-	switch {
-	case j.silent > 0:
+	if j.silent > 0 {
 		return false
-	case j.tooMany && c.alarmDue():
-		c.log.ErrorContext(ctx, "ALARM: many VMs belong to nobody; none is removed: is this the right data directory? If it is, decide with: buildyard node adopt",
-			"unknown", j.strange, "held", j.held)
-	case wrong && c.alarmDue():
-		c.log.ErrorContext(ctx, "ALARM: many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
-			"node", s.node, "unknown", strange, "held", held)
 	}
-	return !j.tooMany && !wrong
+	n, _ := c.share(s, j.at) // the judgement may be a second old
+	if !j.kept[s.node] && !n.suspect() {
+		return true
+	}
+	switch {
+	case !c.alarmDue():
+	case j.many:
+		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes belong to nobody; none of them is removed: is this the right data directory? If it is, decide with: buildyard node adopt",
+			"nodes", len(j.kept), "unknown", j.strange, "held", j.held)
+	default:
+		c.log.ErrorContext(ctx, "ALARM: many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
+			"node", s.node, "unknown", n.strange, "held", n.held)
+	}
+	return false
 }
 
 // alarmDue says whether the last alarm in the log is long enough ago.
@@ -180,20 +229,27 @@ func (c *Controller) alarmDue() bool {
 	return due
 }
 
-// unknownAlarms returns what an operator has to decide about VMs that nobody owns.
+// unknownAlarms returns what an operator has to decide about VMs that nobody owns: one alarm for each node, or one for
+// all when there are so many that the records are suspect.
 func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	j := c.judged()
-	if j.tooMany {
-		message := fmt.Sprintf("%d of %d VMs belong to nobody and are kept until an operator decides: buildyard node adopt", j.strange, j.held)
+	if j.many {
+		message := fmt.Sprintf("%d of %d VMs belong to nobody; those of %d nodes are kept until an operator decides: buildyard node adopt",
+			j.strange, j.held, len(j.kept))
 		return alarmOf(api.AlarmOrphans, message, "Keep or remove them: buildyard node adopt.")
 	}
-	for _, id := range slices.Sorted(slices.Values(j.wrong))[:min(len(j.wrong), maxAlarms)] {
-		if node, _, ok := c.tables.Nodes.Get(id); ok {
-			list = append(list, api.Alarm{
-				Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
-				Message: fmt.Sprintf("many VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s", node.Name, node.Name),
-			})
+	for _, id := range slices.Sorted(maps.Keys(j.kept))[:min(len(j.kept), maxAlarms)] {
+		node, _, ok := c.tables.Nodes.Get(id)
+		s := c.link.find(id)
+		if !ok || s == nil {
+			continue
 		}
+		n, _ := c.share(s, j.at)
+		list = append(list, api.Alarm{
+			Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
+			Message: fmt.Sprintf("%d of %d VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s",
+				n.strange, n.held, node.Name, node.Name),
+		})
 	}
 	return list
 }

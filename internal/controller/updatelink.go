@@ -101,7 +101,7 @@ func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node
 	switch {
 	case done:
 	case status != nil && status.Stage == api.UpdateFailed:
-		failure = clip(firstOf(status.Message, "the agent does not say why"), maxField)
+		failure = firstOf(status.Message, "the agent does not say why")
 	case deaf:
 		failure = "the agent that runs there knows no updates; install " + node.Update.Version + " on the node by hand"
 	default:
@@ -142,7 +142,7 @@ func (l *link) updateStage(node *farm.Node) string {
 	case api.UpdateLoading:
 		return fmt.Sprintf("%.0f %% of the package are there", 100*min(max(status.Progress, 0), 1))
 	case api.UpdateWaiting:
-		return clip(status.Message, maxField)
+		return status.Message
 	case api.UpdateSwapped:
 		return "the new agent begins"
 	default:

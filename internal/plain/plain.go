@@ -25,6 +25,16 @@ func Text(s string) string {
 	}, s)
 }
 
+// Lines is Text for texts of several lines: line ends and tabs stay.
+func Lines(s string) string {
+	return strings.Map(func(r rune) rune {
+		if hidden(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 // JSON writes a JSON text with each such character escaped. They stand within strings alone,
 // so that what it means is the same.
 func JSON(w io.Writer, text []byte) error {

@@ -15,6 +15,12 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestLines(t *testing.T) {
+	if got := Lines("a\tb\n" + evil); got != "a\tb\na??1m???????é日\U0001f600\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestJSON(t *testing.T) {
 	raw, err := json.MarshalIndent(map[string]string{evil: evil}, "", "\t")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -49,6 +50,9 @@ func mayJoin(door rest.Door, caller rest.Caller) error {
 // nodePass gives a node what it shows to the registry, for the purpose that it names.
 func (s *server) nodePass(ctx context.Context, r *http.Request, in api.PassRequest) (api.PassAnswer, error) {
 	node, err := s.c.Member(in.NodeID, credential(r))
+	if err == nil {
+		err = nodeinput.Pass(&in)
+	}
 	if err != nil || s.passes == nil {
 		return api.PassAnswer{}, err
 	}

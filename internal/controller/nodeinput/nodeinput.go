@@ -1,0 +1,212 @@
+package nodeinput
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Join bounds a request to join.
+func Join(r *api.JoinRequest) error {
+	switch {
+	case r.Name == "" || len(r.Name) > MaxName || strings.ContainsFunc(r.Name, unprintable):
+		return farm.Invalid("name", "must have 1 to %d bytes, all of them printable characters", MaxName)
+	case r.Capacity < 0 || r.Capacity > MaxCapacity:
+		return farm.Invalid("capacity", "must be between 0 and %d", MaxCapacity)
+	case r.Arch != "" && !knownArch(r.Arch):
+		return farm.Invalid("arch", "must be amd64 or arm64")
+	}
+	for _, err := range []error{
+		protocol(r.Protocol), host(r.Host), tooLong("groups", r.Groups, MaxGroups), tooLong("kept", r.Kept, maxKept),
+		refuse(name{"node_id", r.NodeID, MaxID}),
+		refuse(named("groups", r.Groups)...), refuse(named("kept", r.Kept)...),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// protocol returns an error for a version of the node link that this controller does not speak.
+func protocol(version int) error {
+	if version >= 0 && version <= api.LinkProtocol {
+		return nil
+	}
+	return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller",
+		api.LinkProtocol, version)
+}
+
+func knownArch(arch string) bool { return arch == "amd64" || arch == "arm64" }
+
+// host returns an error for what cannot be an address or a host name.
+func host(h string) error {
+	if strings.ContainsFunc(h, unicode.IsSpace) {
+		return farm.Invalid("host", "must not have spaces")
+	}
+	return refuse(name{"host", h, MaxName})
+}
+
+func named(field string, values []string) (list []name) {
+	for i, v := range values {
+		list = append(list, name{fmt.Sprintf("%s[%d]", field, i), v, MaxName})
+	}
+	return list
+}
+
+// Pass bounds a request for a node token.
+func Pass(r *api.PassRequest) error {
+	if err := protocol(r.Protocol); err != nil {
+		return err
+	}
+	p := api.TokenPurpose{}
+	if r.Purpose != nil {
+		p = *r.Purpose
+	}
+	return refuse(name{"node_id", r.NodeID, MaxID},
+		name{"purpose.pull", p.Pull, MaxName}, name{"purpose.save", p.Save, MaxID}, name{"purpose.logs", p.Logs, MaxID})
+}
+
+// Poll bounds a poll.
+func Poll(r *api.PollRequest) error {
+	switch {
+	case r.BootID == "":
+		return farm.Invalid("boot_id", "must have 1 to %d bytes", MaxID)
+	case r.Info != nil && !knownArch(r.Info.Arch):
+		return farm.Invalid("info.arch", "must be amd64 or arm64")
+	}
+	for _, err := range []error{
+		protocol(r.Protocol), tooLong("details", r.Details, MaxHeld), tooLong("held", r.Held, MaxHeld), tooLong("acks", r.Acks, MaxHeld),
+		host(r.Host),
+		refuse(
+			name{"node_id", r.NodeID, MaxID}, name{"boot_id", r.BootID, MaxID},
+			name{"info_hash", r.InfoHash, MaxID}, name{"held_hash", r.HeldHash, MaxID},
+		),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	clamp(maxBytes, &r.Pulled)
+	if u := r.Usage; u != nil {
+		clampShare(&u.CPU, &u.RAM)
+		clamp(MaxCores, &u.VMs, &u.VCPUs)
+		clamp(MaxMemoryMB, &u.VRAM, &u.FreeMem)
+	}
+	if r.Info != nil {
+		info(r.Info)
+	}
+	return pollLists(r)
+}
+
+// pollLists bounds what a poll lists, and the update.
+func pollLists(r *api.PollRequest) error {
+	for i := range r.Held {
+		h := &r.Held[i]
+		if err := refuse(name{"held.instance_id", h.InstanceID, MaxID}, name{"held.claim", h.Claim, MaxID}, name{"held.vm_id", h.VMID, MaxID}); err != nil {
+			return err
+		}
+	}
+	for i := range r.Acks {
+		a := &r.Acks[i]
+		if err := refuse(
+			name{"acks.instance_id", a.InstanceID, MaxID}, name{"acks.claim", a.Claim, MaxID},
+			name{"acks.task", a.Task, MaxID}, name{"acks.kind", string(a.Kind), MaxID},
+		); err != nil {
+			return err
+		}
+	}
+	for i := range r.Details {
+		if err := detail(&r.Details[i]); err != nil {
+			return err
+		}
+	}
+	if u := r.Update; u != nil {
+		stage := string(u.Stage)
+		cut(MaxID, &stage)
+		cut(MaxField, &u.Message)
+		clampShare(&u.Progress)
+		u.Stage = api.UpdateStage(stage)
+		return refuse(name{"update.id", u.ID, MaxID})
+	}
+	return nil
+}
+
+// info bounds how a node describes itself.
+func info(in *api.NodeInfo) {
+	cut(MaxName, &in.OS, &in.AgentVersion, &in.License, &in.Expires)
+	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU)
+	clamp(MaxCores, &in.CPUs)
+	clamp(MaxMemoryMB, &in.MemoryMB)
+	clamp(maxBytes, &in.DiskSize, &in.FreeDisk, &in.CacheUsage)
+
+	for i := range in.Templates[:min(len(in.Templates), maxCached)] {
+		t := &in.Templates[i]
+		cut(MaxName, &t.ID, &t.Name, &t.ContentID)
+		cut(MaxField, &t.Tag)
+		clamp(maxBytes, &t.Size)
+	}
+	in.Templates = head(in.Templates, maxCached, func(t *api.NodeTemplate) int {
+		return len(t.ID) + len(t.Name) + len(t.Tag) + len(t.ContentID)
+	})
+
+	for i := range in.USB[:min(len(in.USB), maxCached)] {
+		cut(MaxName, &in.USB[i].Name, &in.USB[i].Location)
+	}
+	in.USB = head(in.USB, maxCached, func(u *api.USBDevice) int { return len(u.Name) + len(u.Location) })
+
+	in.Abilities = in.Abilities[:min(len(in.Abilities), maxAbilities)]
+	for i := range in.Abilities {
+		cut(MaxName, &in.Abilities[i])
+	}
+	in.VLANs = in.VLANs[:min(len(in.VLANs), farm.MaxVLAN)]
+	for i := range in.VLANs {
+		clamp(farm.MaxVLAN+1, &in.VLANs[i]) // what is not an id is left out where they are stored
+	}
+}
+
+// detail bounds what a node knows of a VM without a record.
+func detail(d *api.HeldDetail) error {
+	if err := refuse(name{"details.id", d.ID, MaxID}); err != nil {
+		return err
+	}
+	cut(MaxName, &d.ContentID)
+	if d.Start != nil {
+		order(d.Start)
+	}
+	return status("details.status.", &d.Status)
+}
+
+// order bounds a start order as a node returns it.
+func order(o *api.StartOrder) {
+	cut(MaxName, &o.TemplateID, &o.TemplateName, &o.ContentID, &o.VMName)
+	cut(MaxField, &o.Tag, &o.Registry)
+	clamp(maxCount, &o.Version)
+	clamp(maxSecond, &o.StartTimeout)
+	o.Ports = ports(o.Ports)
+	if s := o.Script; s != nil {
+		s.Text = nil // an honest node does not send it back
+		clamp(maxSecond, &s.Timeout)
+		clamp(int(farm.DeleteVM), &s.OnFailure)
+	}
+	if m := o.Machine; m != nil {
+		cut(MaxName, &m.MAC, &m.HardwareUUID, &m.Serial, &m.Video, &m.Network, &m.NetworkLocal, &m.USB, &m.USBDevice)
+		m.VNCPassword = "" // likewise
+		clamp(MaxCores, &m.CPUs)
+		clamp(MaxMemoryMB, &m.MemoryMB)
+		clamp(maxBytes, &m.DiskBytes)
+		clamp(farm.MaxVLAN+1, &m.VLAN)
+	}
+}
+
+func ports(list []api.LinkPort) []api.LinkPort {
+	list = list[:min(len(list), MaxPorts)]
+	for i := range list {
+		cut(MaxName, &list[i].Name, &list[i].HostIP, &list[i].Protocol)
+		clamp(maxPort, &list[i].GuestPort, &list[i].HostPort)
+	}
+	return list
+}

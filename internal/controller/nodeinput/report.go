@@ -1,0 +1,106 @@
+package nodeinput
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Report bounds a report.
+func Report(r *api.Report) error {
+	for _, err := range []error{
+		protocol(r.Protocol), tooLong("statuses", r.Statuses, MaxStatuses), tooLong("errands", r.Errands, MaxStatuses),
+		refuse(name{"node_id", r.NodeID, MaxID}, name{"boot_id", r.BootID, MaxID}),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	clamp(maxNo, &r.Seq)
+	for i := range r.Statuses {
+		if err := status("statuses.", &r.Statuses[i]); err != nil {
+			return err
+		}
+	}
+	for i := range r.Errands {
+		if err := errand(&r.Errands[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// status bounds what a node says of one instance; field is the path to it.
+func status(field string, s *api.InstanceStatus) error {
+	err := refuse(
+		name{field + "instance_id", s.InstanceID, MaxID}, name{field + "claim", s.Claim, MaxID},
+		name{field + "phase", string(s.Phase), MaxID},
+	)
+	if err != nil {
+		return err
+	}
+	clamp(maxNo, &s.No)
+	clampShare(&s.Progress)
+	cutLines(&s.Message)
+	if s.VM != nil {
+		machine(s.VM)
+	}
+	script(s.Script)
+	if t := s.Task; t != nil {
+		clampShare(&t.Progress)
+		cutLines(&t.Message)
+		t.Code = min(max(t.Code, -maxCode), maxCode)
+		script(t.Script)
+		version(t.Version)
+		return refuse(name{field + "task.id", t.ID, MaxID}, name{field + "task.stage", string(t.Stage), MaxID})
+	}
+	return nil
+}
+
+// machine bounds a VM as its node sees it.
+func machine(v *api.LinkVM) {
+	cut(MaxField, &v.Version, &v.Accel)
+	cut(MaxName, &v.UUID, &v.Name, &v.Status, &v.IP, &v.HostIP, &v.MAC)
+	clamp(MaxCores, &v.CPUs)
+	clamp(MaxMemoryMB, &v.MemoryMB)
+	clamp(maxPort, &v.VNCPort)
+	clamp(maxPID, &v.PID)
+	v.Ports = ports(v.Ports)
+	for _, t := range []*time.Time{&v.Created, &v.Started, &v.Stopped} {
+		if t.Year() < 1970 || t.Year() >= 9999 { // no record can hold it, nor arithmetic
+			*t = time.Time{}
+		}
+	}
+}
+
+// script bounds the outcome of a script but for its output.
+func script(s *api.ScriptStatus) {
+	if s == nil {
+		return
+	}
+	s.Code = min(max(s.Code, -maxCode), maxCode)
+	s.Errors = s.Errors[:min(len(s.Errors), maxErrors)]
+	for i := range s.Errors {
+		cut(MaxField, &s.Errors[i])
+	}
+}
+
+// version bounds what a node says of a version that it has pushed.
+func version(v *api.PushResult) {
+	if v == nil {
+		return
+	}
+	cut(MaxName, &v.ID, &v.Name, &v.ContentID)
+	cut(MaxField, &v.Tag)
+	clamp(maxCount, &v.Number)
+	clamp(maxNo, &v.Gen)
+	clamp(maxBytes, &v.Size)
+}
+
+// errand bounds what a node says of a cache job.
+func errand(e *api.ErrandStatus) error {
+	clampShare(&e.Progress)
+	clamp(maxCount, &e.Removed, &e.Kept)
+	cutLines(&e.Message)
+	return refuse(name{"errands.id", e.ID, MaxID}, name{"errands.stage", string(e.Stage), MaxID})
+}
