@@ -26,7 +26,7 @@ directory that has records already is refused, unless --force moves those aside.
 What happened after the backup is not in it. When the controller starts again, instances that
 were terminated since then are found missing on their nodes and end; VMs that were started
 since then belong to nobody: they are removed after 30 reports, but when they are more than
-a fifth of all VMs nothing is removed until "buildyard node adopt" decides. To look around
+20 % of the VMs they are kept until "buildyard node adopt" decides. To look around
 before anything is removed, begin with "buildyard maintenance on" right after the start.
 
 To move to an etcd cluster, restore the same file on each of its members with etcd's own

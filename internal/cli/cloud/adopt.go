@@ -29,9 +29,9 @@ func adoptCommand(streams cli.Streams) *cobra.Command {
 the records of the cloud were restored from a backup or lost, or when the controller runs
 on the wrong data directory: look at that first, before deciding anything.
 
-A few of them are leaks, and are removed after some minutes. When more than a fifth of all
-VMs, or of three and more on one node, belong to nobody, none of them is removed until you
-say what becomes of them:
+A few of them are leaks, and are removed after some minutes. When there are three or more on a
+node and they are more than 20 % of its VMs, or more than 20 % on many nodes, none of these is
+removed until you say what becomes of them:
 
   without an option  list them
   --keep             make instances of them again: they are listed, and can be terminated

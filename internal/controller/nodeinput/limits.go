@@ -7,7 +7,7 @@
 // are bytes that the controller cuts when it stores them.
 //
 // Invariant: after a call without an error every text is printable and within its limit, and every number is finite
-// and within its range. docs/decisions/0147 has the limits.
+// and within its range. docs/security.md lists the limits.
 package nodeinput
 
 import (
