@@ -17,7 +17,8 @@ const (
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
 func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
-		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version, CPUs: in.CPUs, MemoryMB: in.MemoryMB,
+		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
+		CPUs: in.CPUs, MemoryMB: in.MemoryMB,
 		IP: in.IP, HostIP: in.HostIP, MAC: in.MAC, VNCPort: in.VNCPort, PID: in.PID, Accel: in.Accel,
 		Created: in.Created, Accessed: in.Started, Started: in.Started, Stopped: in.Stopped,
 	}
@@ -37,7 +38,8 @@ func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
 func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
 	return &farm.ScriptResult{
 		Code: in.Code, TimedOut: in.TimedOut, Errors: in.Errors,
-		Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false), Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
+		Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false),
+		Stderr: farm.LastOutput([]byte(in.Stderr), maxOutput, false),
 	}
 }
 

@@ -278,7 +278,9 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 
 // knownErrands leaves out the statuses of errands that have no record: the node is told to forget them. However many
 // there are, they cost one look at the store.
-func (c *Controller) knownErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) ([]api.ErrandStatus, error) {
+func (c *Controller) knownErrands(
+	ctx context.Context, s *session, statuses []api.ErrandStatus,
+) ([]api.ErrandStatus, error) {
 	missing := func(t api.ErrandStatus) bool {
 		_, _, ok := c.tables.Errands.Get(t.ID)
 		return !ok && t.Stage != api.ErrandDropped

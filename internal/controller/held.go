@@ -30,8 +30,9 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 		}
 	}
 	fresh, gone := s.meet(strange, c.now())
-	c.placer.reconsider(fresh, gone)            // before the node takes starts: what it holds unowned is not to be started there
-	s.heardAll(len(have)+len(strange), c.now()) // what is listed twice counts once
+	c.placer.reconsider(fresh, gone) // before the node takes starts: what it holds unowned is not to be started there
+	// What is listed twice counts once.
+	s.heardAll(len(have)+len(strange), c.now())
 	c.placer.touch(s.node)
 	c.macs.heard()
 	c.forgetReleased(ctx, s.node, gone)

@@ -110,7 +110,8 @@ func (c *Controller) writeLater(s *session) {
 		err = c.applyStatuses(ctx, s, statuses)
 	}
 	if err != nil {
-		c.log.WarnContext(ctx, "write of a node's description failed; the node is asked for everything", "node", s.node, "error", err)
+		c.log.WarnContext(ctx, "write of a node's description failed; the node is asked for everything",
+			"node", s.node, "error", err)
 		s.mu.Lock()
 		s.infoHash, s.heldHash = "", ""
 		s.mu.Unlock()

@@ -197,7 +197,9 @@ const statusAttempts = 20
 // placedHere returns the last status of each instance that is placed on the node under the claim that the status has.
 // The others count for nothing: an orphaned VM is dealt with when the node lists what it holds. However many there
 // are, they cost one look at the store.
-func (c *Controller) placedHere(ctx context.Context, node string, statuses []api.InstanceStatus) ([]api.InstanceStatus, error) {
+func (c *Controller) placedHere(
+	ctx context.Context, node string, statuses []api.InstanceStatus,
+) ([]api.InstanceStatus, error) {
 	elsewhere := func(s api.InstanceStatus) bool {
 		inst, _, ok := c.tables.Instances.Get(s.InstanceID)
 		return !ok || inst.NodeID != node || inst.Claim != s.Claim

@@ -150,7 +150,7 @@ func (n nodeShare) minus(o nodeShare) nodeShare {
 }
 
 // judgeShares finds the nodes on which nothing may be removed. Nodes may lie: of each node its own VMs count together
-// with those of all others but the wrong ones, which are the tenth of the nodes (at least one) with the most unknown VMs.
+// with those of all others but the wrong ones: the tenth of the nodes (at least one) with the most unknown VMs.
 func judgeShares(shares []nodeShare) judgement {
 	j := judgement{kept: map[string]bool{}}
 	shares = slices.Clone(shares)
@@ -214,7 +214,8 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	switch {
 	case !c.alarmDue():
 	case j.many:
-		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes belong to nobody; none of them is removed: is this the right data directory? If it is, decide with: buildyard node adopt",
+		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes belong to nobody; none of them is removed: "+
+			"is this the right data directory? If it is, decide with: buildyard node adopt",
 			"nodes", len(j.kept), "unknown", j.strange, "held", j.held)
 	default:
 		c.log.ErrorContext(ctx, "ALARM: many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
@@ -234,7 +235,8 @@ func (c *Controller) alarmDue() bool {
 func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	j := c.judged()
 	if j.many {
-		message := fmt.Sprintf("%d of %d VMs belong to nobody; those of %d nodes are kept until an operator decides: buildyard node adopt",
+		message := fmt.Sprintf("%d of %d VMs belong to nobody; "+
+			"those of %d nodes are kept until an operator decides: buildyard node adopt",
 			j.strange, j.held, len(j.kept))
 		return alarmOf(api.AlarmOrphans, message, "Keep or remove them: buildyard node adopt.")
 	}
@@ -247,7 +249,8 @@ func (c *Controller) unknownAlarms() (list []api.Alarm) {
 		n, _ := c.share(s, j.at)
 		list = append(list, api.Alarm{
 			Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
-			Message: fmt.Sprintf("%d of %d VMs of node %s belong to nobody and are kept until an operator decides: buildyard node adopt %s",
+			Message: fmt.Sprintf("%d of %d VMs of node %s belong to nobody and are kept until an operator decides: "+
+				"buildyard node adopt %s",
 				n.strange, n.held, node.Name, node.Name),
 		})
 	}

@@ -79,7 +79,8 @@ func Poll(r *api.PollRequest) error {
 		return farm.Invalid("info.arch", "must be amd64 or arm64")
 	}
 	for _, err := range []error{
-		protocol(r.Protocol), tooLong("details", r.Details, MaxHeld), tooLong("held", r.Held, MaxHeld), tooLong("acks", r.Acks, MaxHeld),
+		protocol(r.Protocol), tooLong("details", r.Details, MaxHeld),
+		tooLong("held", r.Held, MaxHeld), tooLong("acks", r.Acks, MaxHeld),
 		host(r.Host),
 		refuse(
 			name{"node_id", r.NodeID, MaxID}, name{"boot_id", r.BootID, MaxID},
@@ -106,7 +107,9 @@ func Poll(r *api.PollRequest) error {
 func pollLists(r *api.PollRequest) error {
 	for i := range r.Held {
 		h := &r.Held[i]
-		if err := refuse(name{"held.instance_id", h.InstanceID, MaxID}, name{"held.claim", h.Claim, MaxID}, name{"held.vm_id", h.VMID, MaxID}); err != nil {
+		if err := refuse(
+			name{"held.instance_id", h.InstanceID, MaxID}, name{"held.claim", h.Claim, MaxID}, name{"held.vm_id", h.VMID, MaxID},
+		); err != nil {
 			return err
 		}
 	}

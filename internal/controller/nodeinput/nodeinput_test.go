@@ -18,7 +18,9 @@ import (
 var free = []string{"Token", "Credential", "Stdout", "Stderr"}
 
 // hostile are texts that a lying node sends.
-var hostile = []string{strings.Repeat("x", 1<<16), "a\x1b[2Jb", "\u202egnp", "line\u2028end", "nul\x00", strings.Repeat("\u65e5", 2000)}
+var hostile = []string{
+	strings.Repeat("x", 1<<16), strings.Repeat("\u65e5", 2000), "a\x1b[2Jb", "\u202egnp", "line\u2028end", "nul\x00",
+}
 
 // numbers are absurd numbers.
 var numbers = []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e300, math.MaxInt64}
