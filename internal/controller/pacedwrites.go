@@ -29,11 +29,11 @@ type pacedWrites struct {
 	statuses map[string]api.InstanceStatus // instance id -> its last status
 }
 
-// drop forgets what newer words replace.
-func (w *pacedWrites) drop(s *session, forget func(*pacedWrites)) {
+// dropWrite forgets what was put off and is replaced now.
+func (s *session) dropWrite(forget func(*pacedWrites)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	forget(w)
+	forget(&s.writes)
 }
 
 func (w *pacedWrites) addStatuses(statuses map[string]api.InstanceStatus) {

@@ -167,7 +167,7 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 // storeInfo writes how a node describes itself, unless nothing of it that is worth a write has changed. Where the node
 // has described itself too often it is written later.
 func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeInfo) error {
-	s.writes.drop(s, func(w *pacedWrites) { w.info = nil })
+	s.dropWrite(func(w *pacedWrites) { w.info = nil })
 	if old, _, ok := c.tables.Infos.Get(s.node); ok && sameInfo(old, info) {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeI
 // it is written later.
 func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, host string) error {
 	moves := func(n *farm.Node) bool { return host != "" && host != n.Host && !n.HostFixed }
-	s.writes.drop(s, func(w *pacedWrites) { w.host = "" })
+	s.dropWrite(func(w *pacedWrites) { w.host = "" })
 	if node.State != farm.NodeOffline && (!moves(node) || !c.mayWrite(s, func(w *pacedWrites) { w.host = host })) {
 		return nil
 	}
