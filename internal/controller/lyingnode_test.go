@@ -37,7 +37,7 @@ func TestDescriptionsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		o := c.started(a)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(writeBurst * writeEvery) // it may write again as it likes, and is not Offline yet
 		writes := c.countWrites(a.id, o.InstanceID)
 		const length = 3 * time.Minute
 		rounds := 0
