@@ -99,6 +99,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 			{api.TaskPushing, 0.42, "saving: pushing 42 %"},
 			{"sealing", 0, "saving: sealing"}, // a newer node
 		} {
+			time.Sleep(writeEvery) // so often a node may describe itself
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
 			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message || inst.State != farm.Pushing {
 				t.Errorf("at %s the instance is %s %q", step.stage, inst.State, inst.Message)
