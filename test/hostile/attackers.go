@@ -52,6 +52,7 @@ func (s *site) attackAsNode(ctx context.Context, a *attackers) error {
 	if err != nil {
 		return err
 	}
+	a.member = m
 	shows := m.with("Bearer " + token)
 	a.every(ctx, "node at the registry", 100*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
 		t := nodeTries[n%len(nodeTries)]

@@ -120,6 +120,10 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	for _, one := range attackers.end() {
 		x.add(one)
 	}
+	o := &outcome{}
+	if attackers.member.leave(ctx, o); len(o.faults) > 0 {
+		return nil, errors.Join(o.faults...)
+	}
 	if r.Left, err = s.leftOver(ctx); err != nil {
 		return nil, err
 	}
@@ -206,6 +210,8 @@ type attackers struct {
 	wg    sync.WaitGroup
 	by    map[string]*outcome
 	names []string
+
+	member *member // the hostile node
 }
 
 // every lets an attacker act at a rate, until ctx ends. Attackers of the same name are counted together.

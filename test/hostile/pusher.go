@@ -18,7 +18,7 @@ var hostilePusher = family{name: "hostile pusher", site: arrangement{nodes: 4}, 
 	{"241 empty negotiations", emptyNegotiations, false},
 	{"reservations of the whole disk", reservations, false},
 	{"log rows without an end", manyRows, false},
-	{"slow bodies of parts", slowParts, false},
+	{"slow bodies of parts and files", slowParts, false},
 }}
 
 // othersPush pushes a template as the root user, who must not be kept from it.
@@ -123,6 +123,7 @@ func slowParts(ctx context.Context, s *site, o *outcome) {
 	}
 	var session api.PushSession
 	o.check(c.get(ctx, "POST "+s.registry+"/registry/v2/push", json.RawMessage(reserve(s.b, "slow", 1<<20)), &session))
-	slowBodies(ctx, o, c, []string{"PUT " + s.registry + "/registry/v2/push/" + session.Session + "/disk.img?off=0"}, 100)
+	at := s.registry + "/registry/v2/push/" + session.Session + "/disk.img"
+	slowBodies(ctx, o, c, []string{"PUT " + at + "?off=0", "PUT " + at + "?index=" + strings.Repeat("0", 64), "PUT " + s.registry + "/registry/files/slow"}, 100)
 	s.othersPush(ctx, o)
 }
