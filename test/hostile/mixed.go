@@ -22,11 +22,12 @@ const (
 	largerAtMost = 1.5
 )
 
-// The normal load: so many jobs begin in a second, whose instances work for a second.
+// The normal load: that of a cloud of a hundred nodes, where ten jobs begin in a second, whose instances work for a second.
 const (
-	jobEvery  = 250 * time.Millisecond
-	jobHold   = time.Second
-	leastBase = time.Minute
+	normalNodes = 100
+	jobEvery    = 100 * time.Millisecond
+	jobHold     = time.Second
+	leastBase   = time.Minute
 )
 
 // phase is what was measured of the normal load.
@@ -90,7 +91,7 @@ func (r *mixed) row() row {
 
 // mix runs both phases.
 func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
-	s := &site{arrangement: arrangement{nodes: 8}, dir: x.dir + "/mixed", programs: x.programs}
+	s := &site{arrangement: arrangement{nodes: normalNodes}, dir: x.dir + "/mixed", programs: x.programs}
 	unmount, err := mount(ctx, s.storage(), storageSize)
 	if err != nil {
 		return nil, err

@@ -40,6 +40,15 @@ func stormGrowth(live uint64) int {
 	return max(growth(live), int(100*stormRoom/max(live, 1<<20)))
 }
 
+// nextGrowth gives the per cent after a collection, which comes so long after the one before. What was set when little
+// lived would be gigabytes of garbage when more does: the room is never more than that of a storm.
+func nextGrowth(set int, live uint64, since time.Duration) int {
+	if since < stormy {
+		return stormGrowth(live)
+	}
+	return min(set, stormGrowth(live))
+}
+
 // tendHeap keeps the growth of the heap fitting until ctx ends. GOGC switches it off.
 func tendHeap(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
@@ -61,9 +70,7 @@ func tendHeap(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			if time.Since(last) < stormy {
-				want = stormGrowth(liveBytes())
-			}
+			want = nextGrowth(set, liveBytes(), time.Since(last))
 			last = time.Now()
 		case <-calm.C:
 			if time.Since(last) >= stormOver {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 )
 
 func TestGrowth(t *testing.T) {
@@ -19,6 +20,21 @@ func TestGrowth(t *testing.T) {
 	} {
 		if got := stormGrowth(live); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
+		}
+	}
+	for _, c := range []struct {
+		set   int
+		live  uint64
+		since time.Duration
+		want  int
+	}{
+		{100, 32 << 20, stormy - 1, 800}, {800, 256 << 20, stormy - 1, 100}, // a storm
+		{100, 32 << 20, stormy, 100},    // none
+		{25600, 256 << 20, stormy, 100}, // the storm was of a small heap
+		{800, 32 << 20, stormy, 800},
+	} {
+		if got := nextGrowth(c.set, c.live, c.since); got != c.want {
+			t.Errorf("%d MB may grow by %d %% %s after a collection at %d %%, want %d %%", c.live>>20, got, c.since, c.set, c.want)
 		}
 	}
 	runtime.GC()
