@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // attackAll begins all attacks at once. Each is bounded in rate, and ends with ctx.
-func (s *site) attackAll(ctx context.Context) (*attackers, error) {
-	a := &attackers{by: map[string]*outcome{}}
+func (s *site) attackAll(ctx context.Context, among *regexp.Regexp) (*attackers, error) {
+	a := &attackers{among: among, by: map[string]*outcome{}}
 	for _, begin := range []func(context.Context, *attackers) error{s.attackAsNode, s.attackAsPusher, s.attackAsCaller, s.attackSlowly} {
 		if err := begin(ctx, a); err != nil {
 			return nil, err

@@ -18,17 +18,19 @@ func main() { rig.Main("hostile", run) }
 type options struct {
 	only    *regexp.Regexp // attacks by their names; the others count as not asked for
 	minutes float64        // of the mixed load
+	among   *regexp.Regexp // attackers of the mixed load by their names: to find which of them costs others what
 	json    string
 	keep    bool
 }
 
-const usage = "usage: hostile [-only REGEXP] [-minutes 15] [-json FILE] [-keep]"
+const usage = "usage: hostile [-only REGEXP] [-minutes 15] [-attackers REGEXP] [-json FILE] [-keep]"
 
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("hostile", flag.ContinueOnError)
 	fs.SetOutput(out)
 	only := fs.String("only", "", "only the attacks whose name matches this regular expression")
 	fs.Float64Var(&o.minutes, "minutes", 15, "minutes of the mixed load")
+	among := fs.String("attackers", "", "only the attackers of the mixed load whose name matches this regular expression")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
 	if err := fs.Parse(args); err != nil {
@@ -36,6 +38,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	}
 	if fs.NArg() > 0 || o.minutes <= 0 || o.minutes > 600 {
 		return o, errors.New(usage + "; minutes are more than 0 and at most 600")
+	}
+	if o.among, err = regexp.Compile(*among); err != nil {
+		return o, err
 	}
 	o.only, err = regexp.Compile(*only)
 	return o, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"sync"
 	"time"
 
@@ -109,7 +110,7 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	fmt.Fprintln(x.out, "alone:   ", r.Alone)
 	attacking, stop := context.WithCancel(ctx)
 	defer stop()
-	attackers, err := s.attackAll(attacking)
+	attackers, err := s.attackAll(attacking, x.among)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +213,15 @@ type attackers struct {
 	by    map[string]*outcome
 	names []string
 
-	member *member // the hostile node
+	among  *regexp.Regexp // only these
+	member *member        // the hostile node
 }
 
 // every lets an attacker act at a rate, until ctx ends. Attackers of the same name are counted together.
 func (a *attackers) every(ctx context.Context, name string, pause time.Duration, do func(ctx context.Context, o *outcome, n int)) {
+	if !a.among.MatchString(name) {
+		return
+	}
 	o := a.by[name]
 	if o == nil {
 		o = &outcome{}
