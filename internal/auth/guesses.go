@@ -64,15 +64,14 @@ func (g *GuessLimiter) Note(addr string, err error) {
 }
 
 func (g *GuessLimiter) knowsLocked(from string, now time.Time) bool {
-	at, ok := g.known[from]
-	return ok && now.Sub(at) < knownFor
+	return now.Sub(g.known[from]) < knownFor
 }
 
 // rememberLocked notes that the right secret came from an address. When there is no room, any
 // other one is forgotten: only who has the secret can have that done.
 func (g *GuessLimiter) rememberLocked(from string, now time.Time) {
 	at, ok := g.known[from]
-	if ok && now.Sub(at) < knownFresh {
+	if now.Sub(at) < knownFresh {
 		return
 	}
 	if g.known == nil {

@@ -340,6 +340,9 @@ func TestSweepGoesOn(t *testing.T) {
 		over := time.Now().Add(-keepExpired)
 		keys := []farm.APIKey{{ID: "a", Expires: over}, {ID: "b", Expires: over}, {ID: "c", Expires: over}, {ID: "d", Expires: over.Add(time.Hour)}}
 		store := failing{NewKeyTable(keys, nil), map[string]error{"b": c.b}}
+		if err := NewKeys(failing{store.KeyTable, map[string]error{"b": errDisk}}).Delete(t.Context(), "b"); !errors.Is(err, errDisk) {
+			t.Errorf("deleted: %v", err)
+		}
 		if n, err := NewKeys(store).Sweep(t.Context()); n != c.n || !errors.Is(err, c.want) || len(store.List()) != len(keys)-n {
 			t.Errorf("%v: %d removed, %d left, %v", c.b, n, len(store.List()), err)
 		}

@@ -119,6 +119,8 @@ func TestIdentifyBrowser(t *testing.T) {
 		"other cookies":               {cookies: []string{"theme=dark"}, reason: errNoCredentials},
 		"other cookies, certificate":  {cn: "anna", cookies: []string{"theme=dark"}, want: "anna"},
 		"two":                         {cookies: []string{LoginCookie + "=" + good + "; " + LoginCookie + "=" + asRoot}, reason: errLoginTwice},
+		"as many as are read":         {cookies: []string{"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) + "; " + LoginCookie + "=" + good}, want: "otto"},
+		"a byte more":                 {cookies: []string{"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) + "; ", LoginCookie + "=" + good + " "}, reason: errLoginForm},
 		"a megabyte of other cookies": {cookies: []string{"x=" + strings.Repeat("y", 1<<20) + "; " + LoginCookie + "=" + good}, reason: errLoginForm},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -127,6 +129,9 @@ func TestIdentifyBrowser(t *testing.T) {
 		}
 		r.Header.Set("Test-CN", c.cn)
 		r.Header["Cookie"] = c.cookies
+		if who, shown, err := a.Logins.identify(r); shown != (who.Name != "") || shown && err != nil {
+			t.Errorf("%s: it shows a log-in: %t, %+v, %v", name, shown, who, err)
+		}
 		who, err := a.Identify(r)
 		if c.reason != nil && !errors.Is(err, c.reason) || c.reason == nil && err != nil || who.Name != c.want {
 			t.Errorf("%s: %q, %v", name, who.Name, err)

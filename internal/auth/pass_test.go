@@ -113,6 +113,7 @@ func TestPassesAreRefusedAlike(t *testing.T) {
 		"the token of a key":  {passPrefix + w.session(t, "ci").Token, errPassForeign},
 		"nobody's":            {sealed(forPasses, `{"n":""}`), errPassForm},
 		"no JSON":             {sealed(forPasses, `node-1`), errPassForm},
+		"a wrong type":        {sealed(forPasses, `{"n":"node-1","k":5}`), errPassForm},
 		"an impossible name":  {sealed(forPasses, `{"n":"a\nb"}`), errPassForm},
 	}
 	for name, c := range cases {

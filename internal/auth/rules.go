@@ -143,7 +143,7 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	case bit == 0 || who.Method == "":
 		return false
 	case who.Method == ByNode:
-		return kind == farm.ResourceTemplate && p == pullRight && who.Scope.MayPull(id)
+		return p == pullRight && who.Scope.MayPull(id)
 	case !r.resources, who.Method == ByLocal && who.Name == "":
 		return true
 	}
@@ -159,7 +159,7 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	return false
 }
 
-// pullRight is the right to pull a template.
+// pullRight is the right to pull a template; no other resource has one of this name.
 const pullRight farm.Permission = "pull"
 
 // Enforced says whether permissions count.

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -145,10 +147,27 @@ func TestRingsAreStored(t *testing.T) {
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ring := NewRing(now)
-	if ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (Ring{}).Old(now) {
+	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (Ring{}).Old(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}
 	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) || !ring.Old(now.Add(2*RingAge+ringLead)) {
 		t.Error("a ring that was rotated is as old as its newest key")
 	}
+}
+
+// TestClocksMayDiffer by so much and no more.
+func TestClocksMayDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSigner(NewRing(time.Now()))
+		key := s.ring.Load().keys[0]
+		for ahead, good := range map[time.Duration]bool{0: true, skew: true, skew + time.Millisecond: false} {
+			out := binary.BigEndian.AppendUint32(nil, key.version)
+			out = binary.BigEndian.AppendUint64(out, uint64(time.Now().Add(ahead).UnixMilli()))
+			mac := key.mac("a", out)
+			_, err := s.Unseal("a", base64.RawURLEncoding.EncodeToString(append(out, mac[:]...)), time.Minute)
+			if (err == nil) != good || err != nil && !errors.Is(err, ErrSealExpired) {
+				t.Errorf("made %s from now: %v", ahead, err)
+			}
+		}
+	})
 }

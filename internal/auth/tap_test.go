@@ -425,3 +425,22 @@ func TestBodiesOfTaps(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretsLiveForTheirTime, which is counted from the second in which they were made.
+func TestSecretsLiveForTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(t, "ci")
+		key, err := w.keys.Get("ci")
+		must(t, err)
+		secret := w.tap.secret(key, time.Now())
+		time.Sleep(SecretTTL + time.Second - time.Nanosecond)
+		if _, _, refusal := w.tap.open(key, secret); refusal != nil {
+			t.Errorf("to the end: %v", refusal)
+		}
+		time.Sleep(time.Nanosecond)
+		if _, _, refusal := w.tap.open(key, secret); refusal != errShakeLate {
+			t.Errorf("after its time: %v", refusal)
+		}
+	})
+}

@@ -281,3 +281,43 @@ func TestPacedStreamsAreFlushed(t *testing.T) {
 		t.Errorf("flushed %t: %v", w.Flushed, err)
 	}
 }
+
+// TestGuessWithoutAGuard: the answer of the comparison comes back, until there were too many wrong ones.
+func TestGuessWithoutAGuard(t *testing.T) {
+	var limit auth.GuessLimiter
+	wrong := farm.Errorf(farm.CodeUnauthenticated, "Wrong")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	if err := Guess(r, &limit, func() error { return nil }); err != nil {
+		t.Errorf("a right one: %v", err)
+	}
+	compared := 0
+	for range 100 {
+		err := Guess(r, &limit, func() error { compared++; return wrong })
+		if code := farm.CodeOf(err); code != farm.CodeUnauthenticated && code != farm.CodeTooMany {
+			t.Fatalf("a wrong one: %v", err)
+		}
+	}
+	if compared == 0 || compared == 100 {
+		t.Errorf("%d of 100 were compared", compared)
+	}
+}
+
+func TestUncleanPaths(t *testing.T) {
+	for path, want := range map[string]bool{"/": false, "": true, "/a": false, "/a/": false, "/a/b": false, "//": true, "/a//b": true, "/a/..": true, "/a/../b": true, "/./a": true} {
+		if unclean(path) != want {
+			t.Errorf("%q is unclean: %t", path, !want)
+		}
+	}
+}
+
+// TestOpenToOtherSites: with CORS pages of all sites read, and change nothing.
+func TestOpenToOtherSites(t *testing.T) {
+	for method, ok := range map[string]bool{http.MethodGet: true, http.MethodPost: false} {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://here.test/", nil)
+		r.Header.Set("Origin", "http://x.test")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if err := (Sites{Open: true}).check(r); (err == nil) != ok {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
