@@ -77,11 +77,8 @@ func inBinary(locations []string) bool {
 }
 
 // onPlatform says whether a package may be one for a platform, which is JRuby where an
-// advisory names one at all. The gems for it say so in their version or folder.
+// advisory names one at all; "" is any. The gems for it say so in their version or folder.
 func onPlatform(p *catalog.Package, platform string) bool {
-	if platform == "" {
-		return true
-	}
 	names := append([]string{p.Version}, p.Locations...)
 	return slices.ContainsFunc(names, func(s string) bool {
 		return strings.HasSuffix(s, "-java") || strings.Contains(s, "-java/") || strings.Contains(s, "-java.") || strings.Contains(s, platform)

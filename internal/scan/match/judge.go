@@ -112,9 +112,6 @@ func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) er
 // judgeTopic asks the source that decides on a vulnerability.
 func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 	for _, a := range t.overruled {
-		if j.story == nil {
-			break
-		}
 		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // one that is confirmed counts before it

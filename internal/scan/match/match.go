@@ -87,10 +87,7 @@ type work struct {
 
 // take gives the next groups, none when all were taken.
 func (w *work) take() [][]*catalog.Package {
-	from := int(w.taken.Add(1)-1) * chunk
-	if from >= len(w.groups) {
-		return nil
-	}
+	from := min(int(w.taken.Add(1)-1)*chunk, len(w.groups))
 	return w.groups[from:min(from+chunk, len(w.groups))]
 }
 

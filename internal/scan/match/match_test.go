@@ -1,12 +1,15 @@
 package match_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -89,7 +92,7 @@ func TestRanges(t *testing.T) {
 		{Introduced: "3.0.0", IntroducedOpen: true, Fixed: "3.1.0"},
 		{Introduced: "4.0.0", LastAffected: "4.0.0"},
 		{Introduced: "9.0.0"},
-	}, Versions: []string{"7.0.0", "v7.1"}}
+	}, Versions: []string{"7.0.0", "v7.1", "8.x"}}
 	db := inEcosystem(vulndb.NPM, a)
 	tests := []struct{ version, want string }{
 		{"0.0.0-alpha", "< 1.2.3"},
@@ -107,6 +110,8 @@ func TestRanges(t *testing.T) {
 		{"4.0.0", "= 4.0.0"},
 		{"7.0.0", "= 7.0.0"},
 		{"7.1.0", "= 7.1.0"},
+		{"7.2.0", ""},
+		{"8.0.0", ""},
 		{"99.0.0", ">= 9.0.0"},
 	}
 	for _, tt := range tests {
@@ -142,6 +147,108 @@ func TestNotJudged(t *testing.T) {
 	}
 }
 
+// Names and versions that mean something for Go mean nothing elsewhere.
+func TestOnlyGo(t *testing.T) {
+	inModule := func(p catalog.Package, file string) catalog.Package {
+		p.Locations = []string{"/src/" + file}
+		return p
+	}
+	nowhere := pkg(catalog.Go, "stdlib", "go1.21.0")
+	nowhere.Locations = nil
+	for _, tt := range []struct {
+		p    catalog.Package
+		want bool
+	}{
+		{inModule(pkg(catalog.NPM, "stdlib", "1.0.0"), "go.mod"), true},
+		{inModule(pkg(catalog.Go, "p", "v1.0.0"), "go.mod"), true},
+		{pkg(catalog.NPM, "p", "(devel)"), true},
+		{nowhere, true},
+		{inModule(nowhere, "bin/x"), true},
+		{inModule(nowhere, "go.mod"), false},
+		{inModule(nowhere, "go.work"), false},
+		{inModule(pkg(catalog.Go, "toolchain", "go1.21.0"), "go.mod"), false},
+		{pkg(catalog.NPM, "stdlib", "go1.21.0"), false}, // no version of its kind
+	} {
+		db := &memory{advisories: []vulndb.Advisory{{
+			ID: "X-1", Ecosystem: vulndb.Go, Name: tt.p.Name, Source: vulndb.GHSA, Ranges: []vulndb.Range{{Fixed: "2.0.0"}}, Versions: []string{"(devel)"},
+		}}}
+		if tt.p.Kind == catalog.NPM {
+			db.advisories[0].Ecosystem = vulndb.NPM
+		}
+		if got := len(run(t, db, match.Options{}, tt.p).Findings) == 1; got != tt.want {
+			t.Errorf("%s %s %s in %q: affected is %v", tt.p.Kind, tt.p.Name, tt.p.Version, tt.p.Locations, got)
+		}
+	}
+}
+
+// What a record says that cannot be compared decides nothing, and is said.
+func TestOddBounds(t *testing.T) {
+	for _, r := range []vulndb.Range{
+		{Introduced: "odd", Fixed: "2.0.0"}, {Introduced: "odd", LastAffected: "2.0.0"}, {Introduced: "odd"}, {Fixed: "odd"}, {LastAffected: "odd"},
+	} {
+		a := fixed("GHSA-1", vulndb.GHSA, "")
+		a.Ranges = []vulndb.Range{r}
+		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
+		if len(got.Findings) != 0 || len(got.Unjudged) != 1 || !strings.Contains(got.Unjudged[0].Reason, "GHSA-1") {
+			t.Errorf("%+v: got %+v", r, got)
+		}
+	}
+	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0") // a version without a place is in a list by its letters alone, and before nothing
+	a.Versions = []string{"0", "other"}
+	for version, want := range map[string]int{"odd": 0, "other": 1} {
+		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", version))
+		if len(got.Findings) != want || len(got.Unjudged) != 1-want || want > 0 && len(got.Findings[0].Fixed) != 0 {
+			t.Errorf("%s: got %+v", version, got)
+		}
+	}
+}
+
+// A local version of Python counts only beside another one, and "0!" says nothing.
+func TestLocalVersions(t *testing.T) {
+	for _, tt := range []struct {
+		last, listed, version string
+		want                  bool
+	}{
+		{"1.0", "", "1.0", true},
+		{"1.0", "", "1.0+b", true},
+		{"1.0+a", "", "1.0+a", true},
+		{"1.0+a", "", "1.0+b", false},
+		{"1.0+a", "", "1.0", true},
+		{"0.1", "0!2.0", "2.0", true},
+		{"0.1", "2.0", "0!2.0", true},
+		{"0.1", "2.0", "1!2.0", false},
+	} {
+		a := vulndb.Advisory{ID: "PYSEC-1", Source: vulndb.PyPA, Name: "p", Ranges: []vulndb.Range{{LastAffected: tt.last}}, Versions: []string{tt.listed}}
+		if got := len(run(t, inEcosystem(vulndb.PyPI, a), match.Options{}, pkg(catalog.Python, "p", tt.version)).Findings) == 1; got != tt.want {
+			t.Errorf("%+v: affected is %v", tt, got)
+		}
+	}
+}
+
+// A finding says what mends it, the nearest first, and every other name of it.
+func TestFixedAndRelated(t *testing.T) {
+	within := fixed("GHSA-1", vulndb.GHSA, "", "CVE-2024-1")
+	within.Ranges = []vulndb.Range{{Fixed: "10.0.0"}, {Fixed: "2.0.0"}, {Fixed: "2.0.0"}, {Fixed: "0.9.0"}, {}}
+	listed := fixed("GHSA-2", vulndb.GHSA, "", "CVE-2024-2")
+	listed.Ranges, listed.Versions = []vulndb.Range{{Fixed: "0.9.0"}, {Introduced: "3.0.0", Fixed: "4.0.0"}, {Introduced: "2.0.0"}}, []string{"1.0.0"}
+	db := inEcosystem(vulndb.NPM, within, listed)
+	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Related: []string{"A-1", "X-1"}}, {ID: "CVE-2024-2", Related: []string{"GHSA-2"}}}
+	r := run(t, db, match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
+	expect(t, found(r), "p 1.0.0 CVE-2024-1 < 10.0.0", "p 1.0.0 CVE-2024-2 = 1.0.0")
+	expect(t, r.Findings[0].Fixed, "2.0.0", "10.0.0")
+	expect(t, r.Findings[1].Fixed, "4.0.0")
+	expect(t, r.Findings[0].Vulnerability.Related, "A-1", "GHSA-1", "X-1")
+	expect(t, r.Findings[1].Vulnerability.Related, "GHSA-2")
+	if got, want := r.Findings[0].CPE, "cpe:2.3:a:p:p:1.0.0:*:*:*:*:*:*:*"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	bare := pkg(catalog.NPM, "p", "1.0.0")
+	bare.CPEs = nil
+	if r := run(t, db, match.Options{}, bare); len(r.Findings) != 2 || r.Findings[0].CPE != "" {
+		t.Errorf("without a CPE: got %+v", r)
+	}
+}
+
 func TestGoItself(t *testing.T) {
 	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "stdlib", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{
 		{Fixed: "1.20.12"}, {Introduced: "1.21.0-0", Fixed: "1.21.5"},
@@ -166,9 +273,12 @@ func TestGoItself(t *testing.T) {
 		{"devel go1.21-abc", false},
 	}
 	for _, tt := range tests {
-		r := run(t, inEcosystem(vulndb.Go, a), match.Options{}, pkg(catalog.Go, "stdlib", tt.version))
-		if got := len(r.Findings) == 1; got != tt.want {
-			t.Errorf("%s: affected is %v", tt.version, got)
+		for _, name := range []string{"stdlib", "toolchain"} {
+			a.Name = name
+			r := run(t, inEcosystem(vulndb.Go, a), match.Options{}, pkg(catalog.Go, name, tt.version))
+			if got := len(r.Findings) == 1; got != tt.want {
+				t.Errorf("%s %s: affected is %v", name, tt.version, got)
+			}
 		}
 	}
 }
@@ -192,11 +302,12 @@ func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
 }
 
 func TestRejectedAndUnconfirmed(t *testing.T) {
-	a := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2")
+	a := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2", "CVE-2024-4")
 	b := vulndb.Advisory{ID: "GO-2", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
 	db := inEcosystem(vulndb.Go, a, b)
 	db.vulnerabilities = []vulndb.Vulnerability{
 		{ID: "CVE-2024-1", Rejected: true},
+		{ID: "CVE-2024-4", Rejected: true},
 		{ID: "CVE-2024-3", Score: vulndb.Score{Base: 9.9, Severity: vulndb.Critical, Version: "3.1"}, Exploited: true},
 	}
 	r := run(t, db, match.Options{}, pkg(catalog.Go, "p", "v1.0.0"))
@@ -216,9 +327,118 @@ func TestMatchEnds(t *testing.T) {
 	if _, err := match.Match(ctx, &memory{}, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	db := &asked{then: cancel}
+	many := []catalog.Package{pkg(catalog.Go, "p", "1"), pkg(catalog.Go, "q", "1"), pkg(catalog.Go, "r", "1")}
+	if _, err := match.Match(ctx, db, many, match.Options{}); !errors.Is(err, context.Canceled) || len(db.names) != 1 {
+		t.Errorf("got %v after %q", err, db.names)
+	}
+	if _, err := match.Explain(ctx, &memory{}, match.Question{Package: many[0]}, match.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
 	broken := &memory{err: errors.New("broken")}
 	if _, err := match.Match(t.Context(), broken, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); err == nil || !strings.Contains(err.Error(), "match go p") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// asked is a database that keeps what it is asked for.
+type asked struct {
+	memory
+	mu    sync.Mutex
+	names []string
+	ids   []string
+	then  func() // called with each name; may be nil
+}
+
+func (a *asked) Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.names = append(a.names, name)
+	if a.then != nil {
+		a.then()
+	}
+	return a.memory.Advisories(eco, name)
+}
+
+func (a *asked) Vulnerability(id string) (vulndb.Vulnerability, bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ids = append(a.ids, id)
+	return a.memory.Vulnerability(id)
+}
+
+// The database is asked once for each name, in the order in which it keeps them, and once for each id.
+func TestAskedOnce(t *testing.T) {
+	db := &asked{}
+	for _, name := range []string{"a", "b", "c"} {
+		one := fixed("GHSA-"+name, vulndb.GHSA, "2.0.0", "CVE-2024-1")
+		one.Ecosystem, one.Name = vulndb.NPM, name
+		db.advisories = append(db.advisories, one)
+	}
+	begun := 0
+	o := match.Options{Begin: func() { begun++ }} // so few packages are the work of one goroutine
+	r := run(t, db, o, pkg(catalog.NPM, "c", "1.0.0"), pkg(catalog.NPM, "a", "1.1.0"), pkg(catalog.NPM, "b", "1.0.0"), pkg(catalog.NPM, "a", "1.0.0"))
+	if len(r.Findings) != 4 || begun != 1 {
+		t.Errorf("got %q, begun %d times", found(r), begun)
+	}
+	expect(t, db.names, "a", "b", "c")
+	expect(t, db.ids, "CVE-2024-1")
+}
+
+// faulty is a database that cannot read one id, or no product.
+type faulty struct {
+	memory
+	id       string
+	products bool
+}
+
+var errFaulty = errors.New("faulty")
+
+func (f *faulty) Vulnerability(id string) (vulndb.Vulnerability, bool, error) {
+	if id == f.id {
+		return vulndb.Vulnerability{}, false, errFaulty
+	}
+	return f.memory.Vulnerability(id)
+}
+
+func (f *faulty) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
+	if f.products {
+		f.memory.err = errFaulty
+	}
+	return f.memory.EachApplicability(vendor, product)
+}
+
+// Whatever of a database cannot be read fails the match: findings would be missing.
+func TestUnreadable(t *testing.T) {
+	open := vulndb.Advisory{ID: "GO-3", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	db := inEcosystem(vulndb.Go, fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2"), open)
+	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-2", Rejected: true}}
+	for _, id := range []string{"CVE-2024-8", "CVE-2024-9"} {
+		db.applicabilities = append(db.applicabilities, vulndb.Applicability{ID: id, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*" + rest))}})
+	}
+	for _, f := range []struct {
+		kind     catalog.Kind
+		id       string // that cannot be read
+		products bool
+	}{
+		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // the last has the place of a rejected one
+		{catalog.Brew, "CVE-2024-8", false}, {catalog.Brew, "CVE-2024-9", false}, {catalog.Brew, "", true},
+	} {
+		broken := &faulty{memory: *db, id: f.id, products: f.products}
+		p := pkg(f.kind, "p", "1.0.0")
+		if _, err := match.Match(t.Context(), broken, []catalog.Package{p}, named("v")); !errors.Is(err, errFaulty) || !strings.Contains(err.Error(), "p 1.0.0") {
+			t.Errorf("%+v: the match says %v", f, err)
+		}
+		for _, id := range []string{cmp.Or(f.id, "CVE-2024-8"), "X-1"} {
+			_, err := match.Explain(t.Context(), broken, match.Question{ID: id, Package: p}, named("v"))
+			if wanted := id != "X-1" || f.products; errors.Is(err, errFaulty) != wanted {
+				t.Errorf("%+v: explaining %s says %v", f, id, err)
+			}
+		}
+	}
+	if _, err := match.Explain(t.Context(), &faulty{id: "X-1"}, match.Question{ID: "X-1", Package: pkg(catalog.Go, "p", "1.0.0")}, named("v")); !errors.Is(err, errFaulty) {
+		t.Errorf("an id that cannot be read: %v", err)
 	}
 }
 
@@ -228,8 +448,14 @@ func TestPlatform(t *testing.T) {
 	db := inEcosystem(vulndb.RubyGems, a, fixed("GHSA-1", vulndb.GHSA, "3.0.0", "CVE-2024-1"))
 	inJRuby := pkg(catalog.Gem, "p", "1.0.1")
 	inJRuby.Locations = []string{"/opt/jruby/lib/ruby/gems/shared/specifications/p-1.0.1.gemspec"}
-	r := run(t, db, match.Options{}, pkg(catalog.Gem, "p", "1.0.0"), pkg(catalog.Gem, "p", "1.0.0-java"), inJRuby)
-	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0")
+	at := func(version, location string) catalog.Package {
+		p := pkg(catalog.Gem, "p", version)
+		p.Locations = []string{location}
+		return p
+	}
+	r := run(t, db, match.Options{}, pkg(catalog.Gem, "p", "1.0.0"), pkg(catalog.Gem, "p", "1.0.0-java"), inJRuby,
+		at("1.0.2", "/gems/p-1.0.2-java/lib"), at("1.0.3", "/gems/p-1.0.3-java.gemspec"), at("1.0.4", "/gems/javascript-java_script/lib"))
+	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0", "p 1.0.2 CVE-2024-1 < 2.0.0", "p 1.0.3 CVE-2024-1 < 2.0.0")
 }
 
 // The order of what is given, and how many judge side by side, change nothing.

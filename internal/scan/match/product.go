@@ -128,13 +128,15 @@ func (it *item) isExactly(version, update string) (bool, error) {
 	if update != "*" {
 		return false, nil
 	}
-	at := strings.LastIndexByte(it.text, 'p') // any update: also a patch of the version
-	if at <= 0 || at+1 == len(it.text) || strings.Trim(it.text[at+1:], "0123456789") != "" || it.text[at-1] < '0' || it.text[at-1] > '9' {
+	release, _ := strings.CutSuffix(strings.TrimRight(it.text, digits), "p") // any update: also a patch of the version
+	if release+"p" == it.text || strings.TrimRight(release, digits) == release {
 		return false, nil
 	}
-	n, err = newSubject(order.NVD, it.text[:at]).compare(version)
-	return err == nil && n == 0, err
+	n, _ = newSubject(order.NVD, release).compare(version) // which was compared above
+	return n == 0, nil
 }
+
+const digits = "0123456789"
 
 func bounded(k *vulndb.Criterion) bool {
 	return cmp.Or(k.StartIncluding, k.StartExcluding, k.EndIncluding, k.EndExcluding) != ""
@@ -190,11 +192,7 @@ func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
 	for i := range n.Criteria {
 		k := &n.Criteria[i]
 		c, ok := parseCPE(k.CPE)
-		if !ok || c.vendor == "*" || c.product == "*" {
-			holds = holds && !n.All
-			continue
-		}
-		one := j.criterionHolds(it, &c, k, out)
+		one := ok && c.vendor != "*" && c.product != "*" && j.criterionHolds(it, &c, k, out)
 		if one && k.Vulnerable && !n.Negate && out.criterion == nil && it.is(&c) {
 			out.criterion, out.name = k, c
 		}
@@ -248,7 +246,7 @@ func (j *judge) hasProduct(c *name, k *vulndb.Criterion) bool {
 		if !it.is(c) {
 			continue
 		}
-		if holds, err := it.inRange(c, k); err == nil && holds || c.version == "-" {
+		if holds, _ := it.inRange(c, k); holds || c.version == "-" {
 			return true
 		}
 	}

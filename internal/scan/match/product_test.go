@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
@@ -72,8 +73,17 @@ func TestCriteria(t *testing.T) {
 		{"another update", applies(anyOf(criterion("a:v:p:9.3:p1:*:*:*:*:*:*"))), "9.3p2", ""},
 		{"no update", applies(anyOf(criterion("a:v:p:9.3:-:*:*:*:*:*:*"))), "9.3p2", ""},
 		{"any update", applies(anyOf(criterion("a:v:p:9.3" + rest))), "9.3p2", "= 9.3"},
+		{"patch of another version", applies(anyOf(criterion("a:v:p:9.2" + rest))), "9.3p2", ""},
+		{"patch without a number", applies(anyOf(criterion("a:v:p:9.3" + rest))), "9.3p", ""},
+		{"no patch", applies(anyOf(criterion("a:v:p:9.3" + rest))), "9.3.p2", ""},
+		{"a word that ends with p", applies(anyOf(criterion("a:v:p:9.3bum" + rest))), "9.3bump2", ""},
+		{"a number", applies(anyOf(criterion("a:v:p:9" + rest))), "8", ""},
+		{"no update, and it has none", applies(anyOf(criterion("a:v:p:9.3:-:*:*:*:*:*:*"))), "9.3", "= 9.3"},
+		{"empty parts", applies(anyOf(criterion("a:v:p:9.3:::::::"))), "9.3", "= 9.3"},
+		{"for no software", applies(anyOf(criterion("a:v:p:9.3:*:*:*:*:-:*:*"))), "9.3", "= 9.3"},
 		{"letters are versions", applies(anyOf(criterion("a:v:p:1.1.1" + rest))), "1.1.1w", ""},
 		{"any version", applies(anyOf(criterion("a:v:p:*" + rest))), "7", ">= 0"},
+		{"an operating system", applies(anyOf(criterion("o:v:p:*" + rest))), "7", ""},
 		{"no version", applies(anyOf(criterion("a:v:p:-" + rest))), "7", ""},
 		{"another vendor", applies(anyOf(criterion("a:w:p:*"+rest), below)), "3.0", ""},
 		{"any vendor", applies(anyOf(criterion("a:*:p:*"+rest), below)), "3.0", ""},
@@ -95,12 +105,15 @@ func TestCriteria(t *testing.T) {
 		{"only negated", applies(vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{below}}), "3.0", ""},
 		{"with another that is there", applies(anyOf(below), anyOf(platform("a:v:other:-"+rest))), "1.5", ">= 1.0, < 2.0"},
 		{"with another version of it", applies(anyOf(below), anyOf(platform("a:v:other:2.0"+rest))), "1.5", ""},
+		{"with this version of it", applies(anyOf(below), anyOf(platform("a:v:other:1.0"+rest))), "1.5", ">= 1.0, < 2.0"},
+		{"with another edition of it", applies(anyOf(below), anyOf(platform("a:v:other:-:*:*:*:enterprise:*:*:*"))), "1.5", ""},
+		{"with a module of that name", applies(anyOf(below), anyOf(platform("a:v:module:-"+rest))), "1.5", ""},
 		{"with another that is not", applies(anyOf(below), anyOf(platform("a:v:none:-"+rest))), "1.5", ""},
 		{"a damaged CPE", applies(anyOf(vulndb.Criterion{CPE: "cpe:2.3:a:v", Vulnerable: true}, below)), "1.5", ">= 1.0, < 2.0"},
 		{"no nodes", applies(), "1.5", ""},
 	}
 	for _, tt := range tests {
-		r := run(t, tt.db, named("v"), pkg(catalog.MacOSApp, "p", tt.version), pkg(catalog.MacOSApp, "other", "1.0"))
+		r := run(t, tt.db, named("v"), pkg(catalog.MacOSApp, "p", tt.version), pkg(catalog.MacOSApp, "other", "1.0"), pkg(catalog.NPM, "module", "1.0"))
 		got := ""
 		for _, f := range r.Findings {
 			got = f.Constraint
@@ -172,6 +185,9 @@ func TestSystems(t *testing.T) {
 	both := pkg(catalog.Brew, "p", "1")
 	both.Locations = append([]string{"/opt/homebrew/Cellar/p/1"}, onLinux.Locations...)
 	expect(t, found(run(t, linux, named("v"), both)), "p 1 CVE-2024-1 < 2")
+	onMac := applies(anyOf(below), anyOf(platform(mac)))
+	expect(t, found(run(t, onMac, named("v"), onLinux)))
+	expect(t, found(run(t, onMac, named("v"), both)), "p 1 CVE-2024-1 < 2")
 	phone := applies(anyOf(criterion("a:v:p:*:*:*:*:*:iphone_os:*:*", "<", "2")))
 	expect(t, found(run(t, phone, named("v"), pkg(catalog.Pod, "p", "1"))), "p 1 CVE-2024-1 < 2")
 	expect(t, found(run(t, phone, named("v"), pkg(catalog.NPM, "p", "1"))))
@@ -233,6 +249,72 @@ func TestVersionOfSystem(t *testing.T) {
 	expect(t, found(run(t, db, o, p)), "p 1.0 CVE-2024-1 < 2.0")
 	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "12.1"))), "p 1.0 CVE-2024-1 < 2.0")
 	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "13.0"))))
+
+	// A program that is called like the system is not the system.
+	o.Products = func(p catalog.Package) []cpe.Product {
+		if p.Name == "macos" {
+			return []cpe.Product{{Vendor: "apple", Product: "macos"}}
+		}
+		return []cpe.Product{{Vendor: "v", Product: p.Name}}
+	}
+	expect(t, found(run(t, db, o, p, pkg(catalog.Brew, "macos", "99"))), "p 1.0 CVE-2024-1 < 2.0")
+
+	// A criterion may name the system without a version.
+	o.Products = func(p catalog.Package) []cpe.Product {
+		if p.Kind == catalog.System {
+			return cpe.Products(p)
+		}
+		return []cpe.Product{{Vendor: "v", Product: p.Name}}
+	}
+	expect(t, found(run(t, applies(anyOf(below), anyOf(platform(mac))), o, p, pkg(catalog.System, "macOS", "13.0"))), "p 1.0 CVE-2024-1 < 2.0")
+}
+
+// products gives every package these names.
+func products(list ...cpe.Product) match.Options {
+	return match.Options{Products: func(catalog.Package) []cpe.Product { return list }}
+}
+
+// A package is what a criterion names: "*" in a criterion is no name, and the software that it is
+// for counts.
+func TestProductOfCriterion(t *testing.T) {
+	for _, tt := range []struct {
+		cpe  string
+		is   cpe.Product
+		want string
+	}{
+		{"a:*:p:*" + rest, cpe.Product{Vendor: "*", Product: "p"}, ""},
+		{"a:v:*:*" + rest, cpe.Product{Vendor: "v", Product: "*"}, ""},
+		{"a:v:p:*:*:*:*:*:wordpress:*:*", cpe.Product{Vendor: "v", Product: "p", TargetSW: "WordPress"}, "p 1 CVE-2024-1 >= 0"},
+		{"a:v:p:*:*:*:*:*:wordpress:*:*", cpe.Product{Vendor: "v", Product: "p", TargetSW: "drupal"}, ""},
+	} {
+		got := found(run(t, applies(anyOf(criterion(tt.cpe))), products(tt.is), pkg(catalog.Brew, "p", "1")))
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s of %+v: got %q", tt.cpe, tt.is, got)
+		}
+	}
+}
+
+// What NVD finds says what mends it and what it is called; an id that was rejected is not reported.
+func TestFindingOfProduct(t *testing.T) {
+	db := &memory{
+		applicabilities: []vulndb.Applicability{
+			{ID: "CVE-2024-1", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "2"))}},
+			{ID: "CVE-2024-2", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "2"))}},
+			{ID: "CVE-2024-3", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "2"))}},
+		},
+		vulnerabilities: []vulndb.Vulnerability{{ID: "CVE-2024-1", Related: []string{"X-1"}}, {ID: "CVE-2024-3", Rejected: true}},
+	}
+	p := pkg(catalog.Brew, "p", "1")
+	p.CPEs = nil
+	r := run(t, db, named("v"), p)
+	expect(t, found(r), "p 1 CVE-2024-1 < 2", "p 1 CVE-2024-2 <= 2")
+	expect(t, r.Findings[0].Fixed, "2")
+	expect(t, r.Findings[1].Fixed)
+	expect(t, r.Findings[0].Vulnerability.Related, "X-1")
+	expect(t, r.Findings[1].Vulnerability.Related)
+	if c := r.Findings[0].CPE; c != "cpe:2.3:a:v:p:*"+rest {
+		t.Errorf("the CPE that matched is %q", c)
+	}
 }
 
 func TestMakersVersion(t *testing.T) {

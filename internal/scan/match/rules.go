@@ -145,7 +145,7 @@ func (r *Rules) minimum(s vulndb.Score) (ruling, string) {
 		return byUnknown, "its severity is unknown, while a least one is asked for"
 	case s.Base < r.MinScore:
 		return byMinimum, fmt.Sprintf("its score %.1f is below %.1f", s.Base, r.MinScore)
-	case r.MinSeverity != "" && below(s.Severity, r.MinSeverity):
+	case below(s.Severity, r.MinSeverity):
 		return byMinimum, fmt.Sprintf("its severity %s is below %s", s.Severity, r.MinSeverity)
 	}
 	return shown, ""

@@ -72,11 +72,50 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: got %s, hidden %+v", tt.name, got, r.Hidden)
 		}
 	}
-	for _, bad := range []string{"apple:icloud", "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*", "cpe:/a:apple:icloud:%zz"} {
-		_, err := match.Match(t.Context(), scored(), nil, match.Options{Rules: match.Rules{Packages: []string{bad}}})
-		if err == nil || !strings.Contains(err.Error(), bad) {
-			t.Errorf("%s: got %v", bad, err)
+	for bad, want := range map[string]string{
+		"apple:icloud": "cpe:/a:vendor:product:version", "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*": "cpe:/a:vendor:product:version", "cpe:/a:apple:icloud:%zz": "",
+	} {
+		rules := match.Rules{Packages: []string{bad}}
+		_, matching := match.Match(t.Context(), scored(), nil, match.Options{Rules: rules})
+		_, explaining := match.Explain(t.Context(), scored(), match.Question{}, match.Options{Rules: rules})
+		_, sieving := match.NewSieve(rules)
+		for _, err := range []error{matching, explaining, sieving, rules.Check()} {
+			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v", bad, err)
+			}
 		}
+	}
+	if err := (&match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sieve keeps of the findings of a match without rules what a match with them finds.
+func TestSieve(t *testing.T) {
+	all := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0")).Findings
+	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}} // of another program's report
+	if s, err := match.NewSieve(match.Rules{MinSeverity: vulndb.Low}); err != nil || s.Keep(&bare) {
+		t.Errorf("a finding without a severity is kept: %v", err)
+	}
+	for _, rules := range []match.Rules{
+		{}, {MinScore: 7.5}, {MinSeverity: vulndb.Low}, {CVEs: []string{"CVE-2024-1"}}, {Packages: []string{"cpe:/a:p:p:1.0.0"}},
+	} {
+		s, err := match.NewSieve(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []match.Finding
+		for i := range all {
+			if s.Keep(&all[i]) {
+				kept = append(kept, all[i])
+			}
+		}
+		if want := ids(run(t, scored(), match.Options{Rules: rules}, pkg(catalog.NPM, "p", "1.0.0")).Findings); ids(kept) != want {
+			t.Errorf("%+v keeps %s, want %s", rules, ids(kept), want)
+		}
+	}
+	if !match.ByProduct(catalog.Brew) || match.ByProduct(catalog.NPM) {
+		t.Error("another kind of package is judged by products")
 	}
 }
 
@@ -144,8 +183,8 @@ func TestFailOn(t *testing.T) {
 
 func TestBaselineForms(t *testing.T) {
 	for _, bad := range []string{"", "[]", "{}", `{"matches": 1}`, "nothing"} {
-		if _, err := match.ReadBaseline(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q is a baseline", bad)
+		if _, err := match.ReadBaseline(strings.NewReader(bad)); err == nil || strings.Contains(err.Error(), "MiB") {
+			t.Errorf("%q is a baseline: %v", bad, err)
 		}
 	}
 	if b, err := match.ReadBaseline(strings.NewReader(`{"matches": []}`)); err != nil || b.Has(&match.Finding{}) {

@@ -68,7 +68,7 @@ func (e ecosystem) idsOf(a *vulndb.Advisory, all []vulndb.Advisory) []string {
 	var cves []string
 	for i := range all {
 		b := &all[i]
-		if b.ID == a.ID || !slices.Contains(a.Related, b.ID) && !slices.Contains(b.Related, a.ID) {
+		if !slices.Contains(a.Related, b.ID) && !slices.Contains(b.Related, a.ID) {
 			continue
 		}
 		cves = append(cves, b.CVEs...)

@@ -59,31 +59,21 @@ func (j *judge) verdict(s subject, a *vulndb.Advisory) verdict {
 // fixesAfter gives the fixed versions that come behind the version.
 func (s subject) fixesAfter(ranges []vulndb.Range) []string {
 	var out []string
+	if s.err != nil {
+		return nil
+	}
 	for _, r := range ranges {
-		if r.Fixed == "" || s.err != nil {
-			continue
-		}
-		if c, err := s.compare(r.Fixed); err == nil && c < 0 {
+		if c, _ := s.compare(r.Fixed); c < 0 { // 0 where it cannot be compared
 			out = append(out, r.Fixed)
 		}
 	}
 	return out
 }
 
-// nearest sorts versions, the lowest first, each once.
+// nearest sorts versions, all of which can be compared, the lowest first, each once.
 func (s subject) nearest(versions []string) []string {
-	if len(versions) < 2 {
-		return versions
-	}
 	slices.SortStableFunc(versions, func(a, b string) int {
-		x := newSubject(s.scheme, a)
-		if x.err != nil {
-			return 1
-		}
-		n, err := x.compare(b)
-		if err != nil {
-			return -1
-		}
+		n, _ := newSubject(s.scheme, a).compare(b)
 		return n
 	})
 	return slices.Compact(versions)

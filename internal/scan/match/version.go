@@ -50,7 +50,7 @@ func (s subject) within(r vulndb.Range) (bool, error) {
 	switch {
 	case r.Fixed != "":
 		c, err := s.compare(r.Fixed)
-		return err == nil && c < 0, err
+		return c < 0, err
 	case r.LastAffected != "":
 		c, err := s.compare(r.LastAffected)
 		return err == nil && c <= 0, err
