@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -319,5 +320,44 @@ func TestOpenToOtherSites(t *testing.T) {
 		if err := (Sites{Open: true}).check(r); (err == nil) != ok {
 			t.Errorf("%s: %v", method, err)
 		}
+	}
+}
+
+// TestOwnWords: of a caller's own mistakes the log has the cause or the name of the parameter alone.
+func TestOwnWords(t *testing.T) {
+	cause := errors.New("cause")
+	foreign, invalid, caused := errors.New("foreign"), farm.Invalid("count", "secret"), &farm.Error{Code: farm.CodeInvalid, Message: "secret", Err: cause}
+	for _, c := range []struct {
+		level slog.Level
+		err   error
+		want  any
+	}{
+		{slog.LevelDebug, invalid, "count"},
+		{slog.LevelDebug, caused, cause},
+		{slog.LevelDebug, foreign, foreign},
+		{slog.LevelWarn, invalid, invalid},
+		{slog.LevelError, caused, caused},
+	} {
+		if got := ownWords(c.level, c.err); got != c.want {
+			t.Errorf("%s %v: %v, want %v", c.level, c.err, got, c.want)
+		}
+	}
+}
+
+func TestNoLimit(t *testing.T) {
+	var none *ConcurrencyLimit
+	release, err := none.AcquireFor("x")
+	must(t, err)
+	release()
+	limit := NewConcurrencyLimit("things", "x", 8)
+	for range 8 {
+		_, err = limit.AcquireFor("") // nobody has a share of their own
+		must(t, err)
+	}
+	if none.Open() != 0 || limit.Open() != 8 || len(limit.byCaller) != 0 {
+		t.Errorf("%d and %d are open, of %d callers", none.Open(), limit.Open(), len(limit.byCaller))
+	}
+	if as := as(t, ci, nil); !as.Sees(farm.ResourceNode, "n1") || as.Sees(farm.ResourceNode, "n2") {
+		t.Error("what a caller sees")
 	}
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -155,3 +156,34 @@ func TestOtherSitesWithoutAuthentication(t *testing.T) {
 		}
 	}
 }
+
+func TestLoopbackListeners(t *testing.T) {
+	for address, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "0.0.0.0:1": false} {
+		addr, err := net.ResolveTCPAddr("tcp", address)
+		must(t, err)
+		if IsLoopback(listenerAt{addr: addr}) != want {
+			t.Errorf("%s is loopback: %t", address, !want)
+		}
+	}
+	if IsLoopback(listenerAt{addr: &net.UnixAddr{Name: "/x"}}) {
+		t.Error("a socket file is loopback")
+	}
+	for peer, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "": false, "127.0.0.1": false} {
+		if FromHere(&http.Request{RemoteAddr: peer}) != want {
+			t.Errorf("%q is from here: %t", peer, !want)
+		}
+	}
+	for host, want := range map[string]bool{"localhost": true, "localhost:80": true, "127.0.0.1": true, "[::1]:80": true, "192.0.2.1": false, "x.test": false, "": false} {
+		if isHere(host) != want {
+			t.Errorf("%q is here: %t", host, !want)
+		}
+	}
+}
+
+// listenerAt listens nowhere.
+type listenerAt struct {
+	net.Listener
+	addr net.Addr
+}
+
+func (l listenerAt) Addr() net.Addr { return l.addr }

@@ -436,3 +436,60 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestFlag: a flag may be bare, and says whether it was given.
+func TestFlag(t *testing.T) {
+	for name, c := range map[string]struct {
+		query, body           string
+		value, given, refused bool
+	}{
+		"absent":           {},
+		"bare":             {query: "f", value: true, given: true},
+		"empty":            {query: "f=", value: true, given: true},
+		"a word":           {query: "f=Yes", value: true, given: true},
+		"its opposite":     {query: "f=off", given: true},
+		"a number":         {query: "f=0", given: true},
+		"the first counts": {query: "f=1&f=0", value: true, given: true},
+		"something else":   {query: "f=maybe", given: true, refused: true},
+		"in the body":      {body: `{"f": true}`, value: true, given: true},
+		"as text":          {body: `{"f": "no"}`, given: true},
+		"null":             {query: "f=1", body: `{"f": null}`},
+		"the body wins":    {query: "f=1", body: `{"f": false}`, given: true},
+		"an object":        {body: `{"f": {}}`, given: true, refused: true},
+	} {
+		p := mustRead(t, c.query, c.body)
+		value, given := p.Flag("f")
+		if value != c.value || given != c.given || (p.Err() != nil) != c.refused {
+			t.Errorf("%s: %t, given %t, %v", name, value, given, p.Err())
+		}
+	}
+}
+
+// TestIntOrZero: 0 stands for what is not given, and any other number is held to its bounds.
+func TestIntOrZero(t *testing.T) {
+	for body, want := range map[string]int{`{}`: 7, `{"n":0}`: 7, `{"n":"0"}`: 7, `{"n":null}`: 7, `{"n":5}`: 5, `{"n":"9"}`: 9, `{"n":4}`: -1, `{"n":10}`: -1, `{"n":"x"}`: -1, `{"n":-0.5}`: -1} {
+		p := mustRead(t, "", body)
+		if got := p.IntOrZero("n", 7, 5, 9); (p.Err() != nil) != (want < 0) || want >= 0 && got != want {
+			t.Errorf("%s: %d, %v", body, got, p.Err())
+		}
+	}
+}
+
+// TestQueryThatCannotBeRead is refused: to leave out what was asked for would answer something else.
+func TestQueryThatCannotBeRead(t *testing.T) {
+	p := mustRead(t, "a=%zz&b=1", "")
+	if p.String("b"); p.Err() == nil {
+		t.Error("it is read")
+	}
+}
+
+// TestPlain: only a text that stands for itself is taken as it is.
+func TestPlain(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`""`: true, `"a b~"`: true, `"`: false, `a"`: false, `5`: false, `"a\n"`: false, "\"a\x1f\"": false, "\"a \"": true, "\"\x7f\"": true, "\"\x80\"": false, `"ü"`: false, `"a"b"`: false,
+	} {
+		if plain([]byte(raw)) != want {
+			t.Errorf("%q is plain: %t", raw, !want)
+		}
+	}
+}

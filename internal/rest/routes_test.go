@@ -384,3 +384,28 @@ func TestPanicInAStreamBreaksTheConnection(t *testing.T) {
 		t.Error("a half written answer looks whole")
 	}
 }
+
+// TestAnswersThatAreMade: one that was made once, and those of raw routes, are as any other.
+func TestAnswersThatAreMade(t *testing.T) {
+	body := map[string]int{"a": 1}
+	whole, err := Made(body)
+	must(t, err)
+	w := httptest.NewRecorder()
+	must(t, Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), body))
+	for name, got := range map[string]string{"made": string(whole), "of a raw route": w.Body.String(), "of a handler": one(whole, nil).Body.String()} {
+		if got != `{"status":"OK","message":"","body":{"a":1}}`+"\n" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	impossible := func() {}
+	if _, err := Made(impossible); err == nil {
+		t.Error("what has no JSON was made")
+	}
+	if err := Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), impossible); err == nil {
+		t.Error("what has no JSON was answered")
+	}
+	w = httptest.NewRecorder()
+	if Missing(w, "Gone"); w.Code != http.StatusNotFound || w.Body.String() != `{"status":"FAIL","message":"Gone"}`+"\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

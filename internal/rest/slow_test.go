@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -245,4 +246,64 @@ func TestManySlowReaders(t *testing.T) {
 			t.Errorf("%d places are still taken", s.limit.Open())
 		}
 	})
+}
+
+// TestSlowConnPassesOn what is not about writes to the connection beneath, and sends a file to its end and no further.
+func TestSlowConnPassesOn(t *testing.T) {
+	here, there := net.Pipe()
+	c := &slowConn{Conn: here}
+	must(t, c.SetDeadline(time.Unix(1, 0)))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read after its deadline: %v", err)
+	}
+	must(t, c.CloseWrite()) // a pipe has no halves
+	must(t, here.Close())
+	must(t, there.Close())
+	if err := c.SetDeadline(time.Unix(1, 0)); err == nil {
+		t.Error("a closed connection has a deadline")
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	got := make(chan string, 1)
+	go func() {
+		peer, err := l.Accept()
+		if err != nil {
+			return
+		}
+		all, _ := io.ReadAll(peer)
+		got <- string(all)
+	}()
+	tcp, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	defer tcp.Close()
+	c = &slowConn{Conn: tcp}
+	src := strings.NewReader("abcdef")
+	for _, step := range []struct {
+		src  io.Reader
+		want int64
+	}{{io.LimitReader(src, 4), 4}, {src, 2}, {src, 0}} {
+		if n, err := c.ReadFrom(step.src); n != step.want || err != nil {
+			t.Errorf("%d bytes, %v; want %d", n, err, step.want)
+		}
+	}
+	large := strings.Repeat("x", 3*writeStep+1)
+	if n, err := c.ReadFrom(strings.NewReader(large)); n != int64(len(large)) || err != nil {
+		t.Errorf("%d of %d bytes, %v", n, len(large), err)
+	}
+	if n, err := c.ReadFrom(brokenReader{}); n != 0 || err == nil {
+		t.Errorf("of a broken file: %d bytes, %v", n, err)
+	}
+	must(t, c.CloseWrite())
+	if text := <-got; text != "abcdef"+large {
+		t.Errorf("%d bytes came", len(text))
+	}
+
+	piped, other := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, other) }()
+	if n, err := (&slowConn{Conn: piped}).ReadFrom(strings.NewReader("abc")); n != 3 || err != nil {
+		t.Errorf("over a connection that sends no files: %d, %v", n, err)
+	}
+	must(t, piped.Close())
 }
