@@ -176,3 +176,80 @@ func TestToldEndsWithItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSchemaIsReadFirst: nothing of newer data, or of what cannot be read, is decoded.
+func TestSchemaIsReadFirst(t *testing.T) {
+	for value, want := range map[string]error{`{"version":2}`: store.ErrSchema, `{"version":`: nil} {
+		b := mem.New()
+		puts := []store.KV{
+			{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(value)}, {Key: store.DefaultPrefix + "/v1/k/x", Value: []byte("x")},
+		}
+		if _, err := b.Commit(t.Context(), store.Txn{Puts: puts}); err != nil {
+			t.Fatal(err)
+		}
+		decoded := 0
+		table := store.NewTable("k", store.WithCodec(
+			func(*car) ([]byte, error) { return nil, nil },
+			func([]byte) (*car, error) { decoded++; return &car{}, nil }))
+		_, err := store.Open(t.Context(), b, store.Options{Tables: []store.AnyTable{table}})
+		if err == nil || want != nil && !errors.Is(err, want) || decoded != 0 {
+			t.Errorf("%s: %v, %d records decoded", value, err, decoded)
+		}
+	}
+}
+
+// stubborn is a backend whose leases cannot be resigned.
+type stubborn struct {
+	store.Backend
+	err error
+}
+
+func (s stubborn) Campaign(ctx context.Context, key string) (store.Lease, error) {
+	lease, err := s.Backend.Campaign(ctx, key)
+	return kept{lease, s.err}, err
+}
+
+type kept struct {
+	store.Lease
+	err error
+}
+
+func (k kept) Resign(ctx context.Context) error { return errors.Join(k.err, k.Lease.Resign(ctx)) }
+
+func TestCloseSaysWhatItCouldNotResign(t *testing.T) {
+	errAway := errors.New("away")
+	s, err := store.Open(t.Context(), stubborn{mem.New(), errAway}, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} { // the second one does not push the first out
+		if _, err := s.Campaign(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); strings.Count(fmt.Sprint(err), "away") != 2 {
+		t.Errorf("closed: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+}
+
+// TestUpdateCommitsOnce: a change that went in is not made again.
+func TestUpdateCommitsOnce(t *testing.T) {
+	s, cars, _ := openCars(t)
+	commit(t, s, store.Put(cars, "x", &car{Colour: "red"}, store.IfAbsent))
+	called := 0
+	got, err := store.Update(t.Context(), s, cars, "x", func(old *car) (*car, error) {
+		called++
+		return &car{Colour: old.Colour + "der"}, nil
+	})
+	if err != nil || called != 1 || got.Colour != "redder" {
+		t.Errorf("%+v after %d calls, %v", got, called, err)
+	}
+	for row := range cars.Snapshot().RowsBy("colour", 0) { // may be left at any row
+		if row.ID() == "x" {
+			break
+		}
+	}
+}
