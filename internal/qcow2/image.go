@@ -81,7 +81,6 @@ func (i *Image) readL1() error {
 		return damaged("its L1 table lies at %d", i.h.l1)
 	}
 	i.l1 = make([]int64, n)
-	used := 0
 	raw := make([]byte, min(n, l1Piece)*entryBytes)
 	for k := range i.l1 {
 		within := k % l1Piece
@@ -91,24 +90,17 @@ func (i *Image) readL1() error {
 			}
 		}
 		at := int64(binary.BigEndian.Uint64(raw[within*entryBytes:]) & placeMask)
-		if at == 0 {
-			continue
-		}
 		if at%i.cluster != 0 || at > i.file-i.cluster {
 			return damaged("an L2 table lies at %d", at)
 		}
 		i.l1[k] = at
-		used++
 	}
-	places := make([]int64, 0, used)
-	for _, at := range i.l1 {
-		if at != 0 {
-			places = append(places, at)
-		}
-	}
+	places := slices.Clone(i.l1)
 	slices.Sort(places)
-	if len(slices.Compact(places)) != len(places) {
-		return damaged("two parts of its disk have the same L2 table")
+	for k, at := range places[1:] {
+		if at != 0 && at == places[k] {
+			return damaged("two parts of its disk have the same L2 table")
+		}
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func NewBuilder(size int64) *Builder { return &Builder{size: size, sorted: true}
 func (b *Builder) Add(r Range) error {
 	end := r.End()
 	switch {
-	case r.Off < 0 || r.Len < 0 || end < r.Off || end > sectors(b.size):
+	case r.Off < 0 || end < r.Off || end > sectors(b.size):
 		return fmt.Errorf("the range %d+%d is not on a disk of %d bytes", r.Off, r.Len, b.size)
 	case r.Off%Block != 0 || (end%Block != 0 && end < b.size):
 		return fmt.Errorf("the range %d+%d is not made of blocks", r.Off, r.Len)

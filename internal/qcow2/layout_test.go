@@ -264,12 +264,27 @@ func TestBuilderRefuses(t *testing.T) {
 		"negative":   {Off: 4096, Len: -4096, Kind: qcow2.Data},
 		"behind":     {Off: 1 << 20, Len: 4096, Kind: qcow2.Zero},
 		"overflow":   {Off: 4096, Len: 1<<63 - 1, Kind: qcow2.Data},
+		"wraps":      {Off: 8192, Len: 1<<63 - 4096, Kind: qcow2.Data},
+		"begins off": {Off: 512, Len: 3584, Kind: qcow2.Data},
 		"within":     {Off: 512, Len: 4096, Kind: qcow2.Data},
 		"half block": {Off: 4096, Len: 512, Kind: qcow2.Zero},
 	} {
 		if err := qcow2.NewBuilder(1 << 20).Add(g); err == nil {
 			t.Errorf("%s: %+v is taken", name, g)
 		}
+	}
+	for name, g := range map[string]qcow2.Range{
+		"nothing":         {Kind: qcow2.Data},
+		"the last sector": {Len: 1 << 10, Kind: qcow2.Data},
+		"the last byte":   {Len: 1000, Kind: qcow2.Zero},
+		"an absent one":   {Len: 1000},
+	} {
+		if err := qcow2.NewBuilder(1000).Add(g); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := qcow2.NewBuilder(qcow2.MaxDisk).Layout(); err != nil {
+		t.Errorf("the largest disk: %v", err)
 	}
 	b := qcow2.NewBuilder(1 << 20)
 	_ = b.Add(qcow2.Range{Off: 8192, Len: 4096, Kind: qcow2.Zero})
@@ -295,7 +310,7 @@ func TestPlaces(t *testing.T) {
 			for off := g.Off; off < g.End(); {
 				at, n := l.Place(off)
 				if g.Kind != qcow2.Data {
-					if n != 0 {
+					if inner, left := l.Place(off + 1); at != 0 || n != 0 || inner != 0 || left != 0 {
 						rt.Fatalf("%+v has a place", g)
 					}
 					off += qcow2.Block

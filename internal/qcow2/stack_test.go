@@ -2,6 +2,9 @@ package qcow2_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
+	"slices"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/qcow2"
@@ -49,5 +52,91 @@ func TestShorterBackingFileHidesLowerLayers(t *testing.T) {
 	}
 	if start, end, err := qcow2.NextData(stack, 4096); start != end || err != nil {
 		t.Errorf("data from %d to %d behind the end of the middle layer, %v", start, end, err)
+	}
+}
+
+// layer is one that gives what it is told to.
+type layer struct {
+	r    qcow2.Range
+	ok   bool
+	err  error
+	read func(p []byte, off int64) (int, error)
+}
+
+func (l layer) Size() int64                                      { return 4096 }
+func (l layer) NextRange(int64) (qcow2.Range, bool, error)       { return l.r, l.ok, l.err }
+func (l layer) ReadAt(p []byte, off int64) (n int, err error)    { return l.read(p, off) }
+func (l layer) NextData(off int64) (start, end int64, err error) { return off, 4096, l.err }
+
+// A stack tells the errors of its layers, and takes no nonsense from them.
+func TestStackOfFaultyLayers(t *testing.T) {
+	data := qcow2.Range{Len: 4096, Kind: qcow2.Data}
+	for name, l := range map[string]layer{
+		"an error":         {err: errFaulty},
+		"nothing":          {},
+		"another place":    {r: qcow2.Range{Off: 1, Len: 10}, ok: true},
+		"an empty range":   {r: qcow2.Range{Kind: qcow2.Zero}, ok: true},
+		"an error of data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) { return len(p), errFaulty }},
+		"half of the data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) { return len(p) / 2, io.EOF }},
+	} {
+		s := qcow2.Stack(l)
+		p := make([]byte, 4096)
+		n, err := s.ReadAt(p, 0)
+		if err == nil || l.err != nil && !errors.Is(err, l.err) {
+			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+		if _, ok, err := s.NextRange(0); ok != (l.read != nil) || ok != (err == nil) {
+			t.Errorf("%s: a range: %v, %v", name, ok, err)
+		}
+	}
+	s := qcow2.Stack(layer{r: data, ok: true, read: func(p []byte, _ int64) (int, error) { return len(p), io.EOF }})
+	if n, err := s.ReadAt(make([]byte, 4096), 0); n != 4096 || err != nil {
+		t.Errorf("all of the data and its end: %d, %v", n, err)
+	}
+	// An error behind a range is told to whoever asks for what is there.
+	s = qcow2.Stack(qcow2.Stack(layer{r: qcow2.Range{Len: 512}, ok: true}))
+	if r, ok, err := s.NextRange(0); r.Len != 512 || !ok || err != nil {
+		t.Errorf("%+v, %v, %v", r, ok, err)
+	}
+	if _, _, err := s.NextRange(512); err == nil {
+		t.Error("the error behind the range is not told")
+	}
+}
+
+// A raw disk is zero where it has holes, up to its size.
+func TestFlat(t *testing.T) {
+	b := make([]byte, 5*64<<10)
+	copy(b[64<<10+100:], "data")
+	copy(b[4*64<<10:], "more")
+	f := qcow2.Flat(sparse{bytes.NewReader(b)}, int64(len(b))-512)
+	want := []qcow2.Range{
+		{Len: 64 << 10, Kind: qcow2.Zero},
+		{Off: 64 << 10, Len: 64 << 10, Kind: qcow2.Data},
+		{Off: 128 << 10, Len: 128 << 10, Kind: qcow2.Zero},
+		{Off: 256 << 10, Len: 64<<10 - 512, Kind: qcow2.Data},
+	}
+	if got := rangesOf(t, f); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	short := qcow2.Flat(sparse{bytes.NewReader(b)}, 200<<10)
+	if got := rangesOf(t, short); len(got) != 3 || got[2] != (qcow2.Range{Off: 128 << 10, Len: 72 << 10, Kind: qcow2.Zero}) {
+		t.Errorf("got %v", got)
+	}
+	exact := qcow2.Flat(sparse{bytes.NewReader(b)}, 64<<10)
+	if got := rangesOf(t, exact); len(got) != 1 || got[0].Kind != qcow2.Zero {
+		t.Errorf("got %v", got)
+	}
+	for _, off := range []int64{-1, f.Size()} {
+		if r, ok, err := f.NextRange(off); ok || err != nil {
+			t.Errorf("the range at %d: %+v, %v", off, r, err)
+		}
+	}
+	if _, ok, err := qcow2.Flat(layer{err: errFaulty}, 4096).NextRange(0); ok || !errors.Is(err, errFaulty) {
+		t.Errorf("%v, %v", ok, err)
+	}
+	checkReads(t, qcow2.Stack(f))
+	p := bytes.Repeat([]byte{1}, 200)
+	if n, err := qcow2.Stack(f).ReadAt(p, 64<<10-50); n != 200 || err != nil || !bytes.Equal(p[:150], make([]byte, 150)) || string(p[150:154]) != "data" {
+		t.Errorf("%d, %v, %q", n, err, p)
 	}
 }
