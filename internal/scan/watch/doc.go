@@ -9,5 +9,5 @@
 //
 // Invariant: from the return of Open on every change of a wanted file beneath the roots is
 // told, by its path or as a folder to look at again, or Mounts says why it is not; what
-// waits to be told takes bounded memory.
+// waits to be told takes bounded memory. A mount that goes before it was noticed is not told.
 package watch
