@@ -1,0 +1,718 @@
+package ext4
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/iotest"
+
+	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
+)
+
+var le = binary.LittleEndian
+
+// Superblocks are taken up to the limits of the format, and refused behind them.
+func TestLimitsOfSuperblock(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *super)
+		want   string // in the error; "" = it is taken
+	}{
+		"as it is":           {func(*super) {}, ""},
+		"every feature":      {func(s *super) { s.incompat = known }, ""},
+		"an unknown feature": {func(s *super) { s.incompat = 1 << 18 }, "not known here (0x40000)"},
+		"all inodes":         {func(s *super) { s.inodes = 4 * 32 }, ""},
+		"too many inodes":    {func(s *super) { s.inodes = 4*32 + 1 }, "129 inodes in 4 groups"},
+		"the root alone":     {func(s *super) { s.inodes = 2 }, ""},
+		"no root":            {func(s *super) { s.inodes = 1 }, "has 1 inodes"},
+		"no blocks behind":   {func(s *super) { s.blocks = 1 }, "has 1 blocks"},
+		"a part of a group":  {func(s *super) { s.blocks, s.inodes = 2, 32 }, ""},
+		"inode of a block":   {func(s *super) { s.inodeSize = 1024 }, ""},
+		"inode of two":       {func(s *super) { s.inodeSize = 2048 }, "inodes have 2048 bytes"},
+		"least inode":        {func(s *super) { s.inodeSize = 128 }, ""},
+		"smaller inode":      {func(s *super) { s.inodeSize = 64 }, "inodes have 64 bytes"},
+		"odd inode":          {func(s *super) { s.inodeSize = 192 }, "inodes have 192 bytes"},
+		"largest descriptor": {func(s *super) { s.groupSize = 1024 }, ""},
+		"larger descriptor":  {func(s *super) { s.groupSize = 2048 }, "descriptors of groups have 2048"},
+		"smaller descriptor": {func(s *super) { s.groupSize = 16 }, "descriptors of groups have 16"},
+		"odd descriptor":     {func(s *super) { s.groupSize = 48 }, "descriptors of groups have 48"},
+		"most groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 1+1<<51 }, ""},
+		"more groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 2+1<<51 }, "4294967297 groups"},
+		"most blocks":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<31, 1<<52 }, ""},
+		"more blocks":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<31, 1+1<<52 }, "has 4503599627370497 blocks"},
+	} {
+		s := super{
+			inodes: 100, blocks: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256, inodesPerGroup: 32, inodeSize: 256, groupSize: 32,
+		}
+		c.change(&s)
+		if err := s.check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// Copies of the superblock are in the groups that the format names.
+func TestCopies(t *testing.T) {
+	all := func(s *super) (out []uint32) {
+		for group := range uint32(130) {
+			if s.hasCopy(group) {
+				out = append(out, group)
+			}
+		}
+		return out
+	}
+	sparse := []uint32{0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125}
+	if got := all(&super{ro: roSparseSuper}); !slices.Equal(got, sparse) {
+		t.Errorf("with sparse_super: %v", got)
+	}
+	if got := all(&super{}); len(got) != 130 {
+		t.Errorf("without: %v", got)
+	}
+	if got := all(&super{ro: roSparseSuper, compat: compatSparse2, backups: [2]uint32{6, 99}}); !slices.Equal(got, []uint32{0, 6, 99}) {
+		t.Errorf("with sparse_super2: %v", got)
+	}
+}
+
+// Descriptors of groups lie behind the superblock, or with meta_bg in the first group of those that
+// they describe.
+func TestDescriptors(t *testing.T) {
+	small := super{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, ro: roSparseSuper}
+	large := super{blockSize: 4096, blocksPerGroup: 32768, groupSize: 64, ro: roSparseSuper}
+	meta := func(s super, first uint32) super { s.incompat, s.firstMeta = hasMetaGroups, first; return s }
+	shifted := meta(small, 0)
+	shifted.firstBlock = 0
+	for _, c := range []struct {
+		s     super
+		group uint32
+		want  int64
+	}{
+		{small, 0, 2048},
+		{small, 1, 2048 + 32},
+		{small, 32, 3072},
+		{large, 0, 4096},
+		{large, 65, 2*4096 + 64},
+		{meta(small, 0), 0, 2 * 1024},
+		{meta(small, 0), 33, (1+32*8192)*1024 + 32},
+		{meta(small, 0), 32 * 3, (1 + 32*3*8192) * 1024},
+		{meta(small, 2), 33, 3*1024 + 32},
+		{meta(small, 2), 64, (1 + 64*8192) * 1024},
+		{meta(large, 0), 0, 4096},
+		{shifted, 0, 2 * 1024},
+		{meta(large, 0), 81 * 64, 81 * 64 * 32768 * 4096},
+	} {
+		if got := c.s.descriptor(c.group); got != c.want {
+			t.Errorf("group %d of %+v: %d, want %d", c.group, c.s, got, c.want)
+		}
+	}
+	every := meta(small, 0) // each group has a copy, which the descriptors follow
+	every.ro = 0
+	if got := every.descriptor(64); got != (2+64*8192)*1024 {
+		t.Errorf("behind a copy: %d", got)
+	}
+}
+
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb", "\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab"} {
+		if got := text([]byte(in)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// An inode of a real image, changed in one place, says what it must.
+func TestParseInode(t *testing.T) {
+	f := &FS{super: &super{blockSize: 1024, inodes: 100}}
+	raw := func(size int, change func(b []byte)) []byte {
+		b := make([]byte, size)
+		le.PutUint16(b, modeRegular|0o644)
+		change(b)
+		return b
+	}
+	nothing := func([]byte) {}
+	for name, c := range map[string]struct {
+		raw         []byte
+		large       bool // folders may be
+		size, nanos int64
+		seconds     int64
+		want        string
+	}{
+		"least":             {raw: raw(128, nothing)},
+		"no room for more":  {raw: raw(130, func(b []byte) { b[128] = 4 })},
+		"more":              {raw: raw(256, func(b []byte) { b[128] = 128 })},
+		"too much more":     {raw: raw(256, func(b []byte) { b[128] = 132 }), want: "132 more bytes"},
+		"odd more":          {raw: raw(256, func(b []byte) { b[128] = 30 }), want: "30 more bytes"},
+		"size":              {raw: raw(128, func(b []byte) { le.PutUint32(b[4:], 7) }), size: 7},
+		"large file":        {raw: raw(128, func(b []byte) { b[108] = 1 }), size: 1 << 32},
+		"largest file":      {raw: raw(128, func(b []byte) { le.PutUint32(b[108:], 1024) }), size: 1024 << 32},
+		"too large":         {raw: raw(128, func(b []byte) { le.PutUint32(b[108:], 1024); b[4] = 1 }), want: "it has 4398046511105 bytes"},
+		"below zero":        {raw: raw(128, func(b []byte) { b[111] = 0x80 }), want: "it has 9223372036854775808 bytes"},
+		"small folder":      {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 })},
+		"large folder":      {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 }), large: true, size: 1 << 32},
+		"link has no more":  {raw: raw(128, func(b []byte) { le.PutUint16(b, modeLink); b[108] = 1 }), large: true},
+		"time":              {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
+		"before 1970":       {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
+		"after 2038":        {raw: raw(256, func(b []byte) { b[128] = 12; b[136] = 1 | 5<<2 }), seconds: 1 << 32, nanos: 5},
+		"no time behind":    {raw: raw(256, func(b []byte) { b[128] = 8; b[136] = 1 | 5<<2 })},
+		"no time but bytes": {raw: raw(128, func(b []byte) { b[100] = 9 })},
+	} {
+		f.super.incompat = 0
+		if c.large {
+			f.super.incompat = hasLargeDir
+		}
+		n, err := f.parseInode(7, c.raw)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || n.size != c.size || n.mtime.Unix() != c.seconds || int64(n.mtime.Nanosecond()) != c.nanos || n.ID() != 7 {
+			t.Errorf("%s: %+v, %v", name, n, err)
+		}
+	}
+}
+
+func TestModes(t *testing.T) {
+	for mode, want := range map[uint16]fs.FileMode{
+		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink | 0o777: fs.ModeSymlink | 0o777,
+		modeFIFO | 0o2600: fs.ModeNamedPipe | fs.ModeSetgid | 0o600, modeSocket: fs.ModeSocket, modeBlock: fs.ModeDevice,
+		modeChar: fs.ModeDevice | fs.ModeCharDevice, 0: fs.ModeIrregular,
+	} {
+		if got := (&inode{mode: mode}).fileMode(); got != want {
+			t.Errorf("%#o: %v, want %v", mode, got, want)
+		}
+	}
+}
+
+// blocksOf is a file system of blocks of 1 KiB in memory.
+func blocksOf(count int) (*FS, []byte) {
+	b := make([]byte, count*1024)
+	s := &super{blockSize: 1024, blocks: uint64(count), inodes: 100, inodesPerGroup: 100}
+	r := bytes.NewReader(b)
+	return &FS{r: r, super: s, pages: newPages(r, int64(len(b)), 1024), folders: newFolders(), owners: newOwners()}, b
+}
+
+// Maps of blocks, as old file systems have them, are read as a walk over pointers reads them.
+func TestMappedBlocks(t *testing.T) {
+	const per = 256
+	f, b := blocksOf(400)
+	r := rand.New(rand.NewPCG(7, 7))
+	n := &inode{number: 3}
+	free := uint32(300) // places below are data
+	var fill func(table []byte, level int)
+	fill = func(table []byte, level int) {
+		for at := 0; at < len(table); at += 4 {
+			switch {
+			case level == 0 && r.IntN(4) > 0:
+				place := uint32(1 + r.IntN(200))
+				if at > 0 && r.IntN(4) > 0 {
+					place = le.Uint32(table[at-4:]) + 1
+				}
+				le.PutUint32(table[at:], min(place, 299))
+			case level > 0 && free < 399 && r.IntN(20) == 0:
+				le.PutUint32(table[at:], free)
+				free++
+				fill(b[int(free-1)*1024:][:1024], level-1)
+			}
+		}
+	}
+	fill(n.where[:48], 0)
+	for level := 1; level <= 3; level++ {
+		le.PutUint32(n.where[44+4*level:], free)
+		free++
+		fill(b[int(free-1)*1024:][:1024], level-1)
+	}
+	naive := func(block uint64) uint32 {
+		if block < 12 {
+			return le.Uint32(n.where[4*block:])
+		}
+		block -= 12
+		span := uint64(per)
+		level := 1
+		for block >= span {
+			block, span, level = block-span, span*per, level+1
+		}
+		place := le.Uint32(n.where[44+4*level:])
+		for ; level > 0 && place != 0; level-- {
+			span /= per
+			place = le.Uint32(b[uint64(place)*1024+block/span%per*4:])
+		}
+		return place
+	}
+	const most = 12 + per + per*per + per*per*per
+	blocks := []uint64{0, 11, 12, 12 + per - 1, 12 + per, 12 + per + per*per - 1, 12 + per + per*per, most - 1}
+	for range 3000 {
+		blocks = append(blocks, r.Uint64N(12+per), 12+per+r.Uint64N(per*per), r.Uint64N(most))
+	}
+	for _, block := range blocks {
+		got, err := f.find(n, block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.has(block) || got.has(got.first+got.n) || got.first > 0 && got.has(got.first-1) {
+			t.Fatalf("block %d: %+v", block, got)
+		}
+		for k := block; k < min(got.first+got.n, block+300); k++ {
+			want := uint64(naive(k))
+			if got.place != 0 && got.place+k-got.first != want || got.place == 0 && want != 0 {
+				t.Fatalf("block %d of %+v lies at %d", k, got, want)
+			}
+		}
+	}
+	for _, block := range []uint64{most, maxFileBlocks} {
+		if _, err := f.find(n, block); !errors.Is(err, ErrDamaged) {
+			t.Errorf("block %d: %v", block, err)
+		}
+	}
+}
+
+// node writes a node of a tree of extents.
+func node(b []byte, depth int, entries ...[3]uint64) {
+	le.PutUint16(b, extentMagic)
+	le.PutUint16(b[2:], uint16(len(entries)))
+	le.PutUint16(b[6:], uint16(depth))
+	for k, e := range entries {
+		at := b[12+12*k:]
+		le.PutUint32(at, uint32(e[0]))
+		if depth == 0 { // first, length, place
+			le.PutUint16(at[4:], uint16(e[1]))
+			le.PutUint32(at[8:], uint32(e[2]))
+			continue
+		}
+		le.PutUint32(at[4:], uint32(e[2]))
+	}
+}
+
+// Trees of extents give the run around a block, holes and what was never written as zeros.
+func TestExtents(t *testing.T) {
+	f, b := blocksOf(100)
+	n := &inode{number: 3, flags: flagExtents}
+	const unwritten = maxExtent
+	node(n.where[:], 1, [3]uint64{10, 0, 90}, [3]uint64{100, 0, 91}, [3]uint64{1000, 0, 92})
+	node(b[90*1024:][:1024], 0, [3]uint64{10, 5, 20}, [3]uint64{15, 5, 40}, [3]uint64{30, 5 + unwritten, 50})
+	node(b[91*1024:][:1024], 0, [3]uint64{100, 10, 60})
+	node(b[92*1024:][:1024], 0)
+	for _, c := range []struct {
+		block uint64
+		want  run
+	}{
+		{0, run{0, 10, 0}},
+		{9, run{9, 1, 0}},
+		{10, run{10, 5, 20}},
+		{14, run{10, 5, 20}},
+		{15, run{15, 5, 40}},
+		{19, run{15, 5, 40}},
+		{20, run{20, 10, 0}},
+		{30, run{30, 5, 0}},
+		{35, run{35, 65, 0}},
+		{99, run{99, 1, 0}},
+		{100, run{100, 10, 60}},
+		{110, run{110, 890, 0}},
+		{1000, run{1000, maxFileBlocks - 1000, 0}},
+		{maxFileBlocks - 1, run{maxFileBlocks - 1, 1, 0}},
+	} {
+		if got, err := f.find(n, c.block); err != nil || got != c.want {
+			t.Errorf("block %d: %+v, %v, want %+v", c.block, got, err, c.want)
+		}
+	}
+	flat := func(entries ...[3]uint64) *inode {
+		n := &inode{number: 3, flags: flagExtents}
+		node(n.where[:], 0, entries...)
+		return n
+	}
+	deep := flat()
+	le.PutUint16(deep.where[6:], 6)
+	full := flat([3]uint64{0, 1, 99})
+	longest, err := f.find(flat([3]uint64{0, maxExtent, 1}), 0)
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("more blocks than there are: %+v, %v", longest, err)
+	}
+	if r, err := f.find(full, 0); err != nil || r.place != 99 {
+		t.Errorf("the last block: %+v, %v", r, err)
+	}
+	if r, err := f.find(flat([3]uint64{0, 1, 1}, [3]uint64{1, 1, 2}, [3]uint64{2, 1, 3}, [3]uint64{3, 1, 4}), 3); err != nil || r.place != 4 {
+		t.Errorf("a full node: %+v, %v", r, err)
+	}
+	for name, n := range map[string]*inode{
+		"at block 0":    flat([3]uint64{0, 1, 0}),
+		"behind all":    flat([3]uint64{0, 1, 100}),
+		"over the end":  flat([3]uint64{0, 2, 99}),
+		"too deep":      deep,
+		"a node at 0":   {number: 3, flags: flagExtents, where: [60]byte{0x0a, 0xf3, 1, 0, 4, 0, 1}},
+		"without magic": {number: 3, flags: flagExtents},
+	} {
+		if r, err := f.find(n, 0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "inode 3") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	// What the node above says of where the next one begins holds in those below.
+	twisted := &inode{number: 3, flags: flagExtents}
+	node(twisted.where[:], 1, [3]uint64{10, 0, 90}, [3]uint64{12, 0, 91})
+	if r, err := f.find(twisted, 11); err != nil || r != (run{10, 5, 20}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// reads counts what is read of a file system, and fails from a byte on.
+type reads struct {
+	b    []byte
+	at   []int64
+	fail int64
+}
+
+var errFaulty = errors.New("faulty")
+
+func (r *reads) ReadAt(p []byte, off int64) (int, error) {
+	r.at = append(r.at, off)
+	if r.fail > 0 && off+int64(len(p)) > r.fail {
+		return 0, errFaulty
+	}
+	return bytes.NewReader(r.b).ReadAt(p, off)
+}
+
+// Pages are read once while there is room for them, and nothing behind the end is.
+func TestPages(t *testing.T) {
+	r := &reads{b: make([]byte, 5*leastPage+100)}
+	for k := range r.b {
+		r.b[k] = byte(k / leastPage)
+	}
+	p := newPages(r, int64(len(r.b)), 1024)
+	p.most = 2
+	for _, number := range []int64{0, 0, 1, 0, 2, 0, 1, 1, 0} {
+		b, err := p.get(number*leastPage+1024, 1024)
+		if err != nil || len(b) != 1024 || cap(b) != 1024 || b[0] != byte(number) {
+			t.Fatalf("page %d: %d bytes, %v", number, len(b), err)
+		}
+	}
+	if want := []int64{0, leastPage, 2 * leastPage, leastPage}; !slices.Equal(r.at, want) {
+		t.Errorf("read at %v, want %v", r.at, want)
+	}
+	end := int64(len(r.b))
+	if b, err := p.get(end-100, 100); err != nil || len(b) != 100 {
+		t.Errorf("the end: %d bytes, %v", len(b), err)
+	}
+	for _, c := range [][2]int64{{-1, 10}, {end - 99, 100}, {end, 1}, {1 << 62, 100}, {leastPage - 10, 20}} {
+		if _, err := p.get(c[0], c[1]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
+		}
+	}
+	for _, off := range []int64{-1, end - 99} {
+		if err := p.read(make([]byte, 100), off); !errors.Is(err, ErrDamaged) {
+			t.Errorf("read at %d: %v", off, err)
+		}
+	}
+	r.fail = 1
+	if _, err := p.get(4*leastPage, 10); !errors.Is(err, errFaulty) {
+		t.Errorf("a disk that cannot be read: %v", err)
+	}
+	cut := newPages(bytes.NewReader(nil), leastPage, 1024)
+	if _, err := cut.get(0, 10); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a disk that was cut: %v", err)
+	}
+	if p := newPages(r, end, 64<<10); p.page != 64<<10 || p.most != pageBytes/(64<<10) {
+		t.Errorf("pages of %d bytes, at most %d", p.page, p.most)
+	}
+}
+
+// Folders are kept up to their memory, those that were used last; a large one is not.
+func TestFolders(t *testing.T) {
+	c := newFolders()
+	large := func(names int) []entry { return []entry{{name: strings.Repeat("n", names)}} }
+	const part = folderMemory/3 - 2*entryMemory
+	for number := range uint32(3) {
+		c.put(number, large(part))
+	}
+	if _, ok := c.get(0); !ok {
+		t.Error("what fits is not kept")
+	}
+	c.put(0, nil) // it stays as it is
+	if e, ok := c.get(0); !ok || len(e) != 1 {
+		t.Error("a folder that is kept was replaced")
+	}
+	c.put(3, large(part))
+	for number, want := range []bool{true, false, true, true} {
+		if _, ok := c.get(uint32(number)); ok != want {
+			t.Errorf("folder %d is kept: %v", number, ok)
+		}
+	}
+	if c.size != 3*(part+2*entryMemory) || c.used.Len() != 3 || len(c.at) != 3 {
+		t.Errorf("%d bytes, %d folders", c.size, c.used.Len())
+	}
+	c = newFolders()
+	c.put(1, large(folderMemory/2-2*entryMemory))
+	c.put(2, large(folderMemory/2-2*entryMemory+1))
+	_, half := c.get(1)
+	if _, more := c.get(2); !half || more {
+		t.Errorf("half of the memory: %v, more: %v", half, more)
+	}
+}
+
+// A block belongs to the folder that had it first.
+func TestOwners(t *testing.T) {
+	o := newOwners()
+	for _, c := range []struct {
+		place  uint64
+		folder uint32
+		want   bool
+	}{{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 + ownersOf, 3, true}, {6, 5, true}} {
+		if got := o.claim(c.place, c.folder); got != c.want {
+			t.Errorf("block %d for folder %d: %v", c.place, c.folder, got)
+		}
+	}
+	for k := uint64(len(o.at)); k < maxOwners; k++ {
+		o.at[1000+k] = nil
+	}
+	if !o.claim(1<<40, 2) || !o.claim(1<<40, 3) || o.claim(70, 3) {
+		t.Error("what is not known belongs to somebody, or what is known does not")
+	}
+}
+
+// record makes an entry of a folder; length 0 is as long as it needs.
+func record(number uint32, name string, length int) []byte {
+	if length == 0 {
+		length = (8 + len(name) + 3) &^ 3
+	}
+	b := make([]byte, max(length, 8+len(name)))
+	le.PutUint32(b, number)
+	le.PutUint16(b[4:], uint16(length))
+	b[6], b[7] = byte(len(name)), 1
+	copy(b[8:], name)
+	return b
+}
+
+// Entries of a folder are read up to what makes no sense, which is named.
+func TestEntries(t *testing.T) {
+	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
+	list := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	for name, c := range map[string]struct {
+		b     []byte
+		names string
+		above uint32
+		want  string
+	}{
+		"nothing":          {nil, "", 0, ""},
+		"names":            {list(record(12, "a", 0), record(13, "long name", 40), record(14, "b", 0)), "a,long name,b", 0, ""},
+		"the way up":       {list(record(5, ".", 0), record(6, "..", 0), record(7, "c", 0)), "c", 6, ""},
+		"unused":           {list(record(0, "gone", 0), record(7, "", 16), record(8, "here", 0)), "here", 0, ""},
+		"no room":          {list(record(7, "a", 0), make([]byte, 7)), "a", 0, "an entry of 7 bytes"},
+		"least":            {list(record(0, "", 8), record(7, "a", 0)), "a", 0, ""},
+		"too short":        {list(record(7, "a", 0), record(7, "", 4)), "a", 0, "an entry of 4 bytes"},
+		"not of words":     {list(record(7, "a", 0), record(8, "b", 14)), "a", 0, "an entry of 14 bytes"},
+		"over the end":     {list(record(7, "a", 0), record(8, "b", 0)[:10]), "a", 0, "an entry of 12 bytes"},
+		"longer name":      {list(record(7, "abcd", 0), record(8, "abcde", 12)), "abcd", 0, "a name of 5"},
+		"name to the end":  {list(record(8, "abcd", 12)), "abcd", 0, ""},
+		"the root":         {list(record(2, "root", 0), record(7, "a", 0)), "a", 0, "leads to the root"},
+		"a slash":          {list(record(7, "a/b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
+		"a zero":           {list(record(7, "a\x00b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
+		"two things wrong": {list(record(2, "root", 0), record(7, "a", 0), record(8, "x", 14)), "a", 0, "an entry of 14"},
+	} {
+		l := lister{fs: f, n: &inode{number: 50}}
+		err := l.entries(c.b)
+		var names []string
+		for _, e := range l.out {
+			names = append(names, e.name)
+			if e.parent != 50 || e.mode != 0 {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		if strings.Join(names, ",") != c.names || l.above != c.above || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %q, above %d, %v, want %q", name, names, l.above, err, c.want)
+		}
+	}
+	l := lister{fs: f, n: &inode{number: 50}, names: maxNames - 4}
+	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil || len(l.out) != 1 || l.count != maxBad {
+		t.Errorf("names that are too long: %d, %v", len(l.out), err)
+	}
+	l = lister{fs: f, n: &inode{number: 50}, out: make([]entry, maxEntries-1)}
+	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil || len(l.out) != maxEntries || l.count != maxBad {
+		t.Errorf("many entries: %d, %v", len(l.out), err)
+	}
+}
+
+func TestRecordLength(t *testing.T) {
+	for _, c := range []struct {
+		v     uint16
+		block int64
+		want  int
+	}{
+		{12, 4096, 12},
+		{0, 4096, 0},
+		{0xffff, 32 << 10, 0xffff},
+		{12, maxBlock, 12},
+		{0, maxBlock, maxBlock},
+		{0xffff, maxBlock, maxBlock},
+		{0x1001, maxBlock, 0x11000},
+		{0xfffc, maxBlock, 0xfffc},
+	} {
+		if got := recordLength(c.v, c.block); got != c.want {
+			t.Errorf("%#x in blocks of %d: %d, want %d", c.v, c.block, got, c.want)
+		}
+	}
+}
+
+// A name counts once, and so does a folder, whatever it is called.
+func TestTwins(t *testing.T) {
+	l := lister{n: &inode{number: 5}}
+	for _, e := range []entry{
+		{name: "a", number: 1},
+		{name: "a", number: 2},
+		{name: "b", number: 3, mode: fs.ModeDir},
+		{name: "c", number: 3, mode: fs.ModeDir},
+		{name: "d", number: 1},
+		{name: "e", number: 4, mode: fs.ModeDir},
+	} {
+		l.out = append(l.out, e)
+	}
+	l.dropTwins()
+	var names []string
+	for _, e := range l.out {
+		names = append(names, e.name)
+	}
+	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `folder 5`) || !strings.Contains(l.bad.Error(), `has "a" twice`) {
+		t.Errorf("%q, %d, %v", names, l.count, l.bad)
+	}
+}
+
+// A folder in its inode has the number of the one above, and two lists.
+func TestInlineFolder(t *testing.T) {
+	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
+	b := le.AppendUint32(nil, 77)
+	b = append(b, record(8, "first", 56)...)
+	b = append(b, record(9, "second", 0)...)
+	l := lister{fs: f, n: &inode{number: 5}}
+	if err := l.inline(b); err != nil || l.above != 77 || len(l.out) != 2 || l.bad != nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+	l = lister{fs: f, n: &inode{number: 5}}
+	if err := l.inline(append(b[:4:4], record(8, "x", 14)...)); err != nil || l.bad == nil {
+		t.Errorf("%v, %v", l.bad, err)
+	}
+	l = lister{fs: f, n: &inode{number: 5}}
+	if err := l.inline(b[:4]); err != nil || l.above != 77 || l.bad != nil {
+		t.Errorf("an empty one: %v, %v", l.bad, err)
+	}
+	if err := l.inline(b[:3]); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Content that an inode has no room for lies in its attribute system.data.
+func TestAttribute(t *testing.T) {
+	attr := func(change func(b []byte)) []byte {
+		b := make([]byte, 4+16+4+20+12+40)
+		le.PutUint32(b, attrMagic)
+		e := b[4:]
+		e[0], e[1] = 3, 1 // another one first
+		copy(e[16:], "abc")
+		e = e[20:]
+		e[0], e[1] = 4, attrSystem
+		le.PutUint16(e[2:], 60)
+		le.PutUint32(e[8:], 8)
+		copy(e[16:], attrData)
+		copy(b[4+60:], "the rest")
+		change(b)
+		return b
+	}
+	second := func(b []byte) []byte { return b[4+20:] }
+	for name, c := range map[string]struct {
+		tail []byte
+		want string
+		bad  bool
+	}{
+		"there":         {attr(func([]byte) {}), "the rest", false},
+		"no attributes": {nil, "", false},
+		"other magic":   {attr(func(b []byte) { b[0]++ }), "", false},
+		"three bytes":   {attr(func([]byte) {})[:3], "", false},
+		"magic alone":   {attr(func([]byte) {})[:4], "", false},
+		"other name":    {attr(func(b []byte) { second(b)[16] = 'x' }), "", false},
+		"other kind":    {attr(func(b []byte) { second(b)[1] = 1 }), "", false},
+		"name cut":      {attr(func(b []byte) { second(b)[0] = 200 }), "", false},
+		"entry cut":     {attr(func([]byte) {})[:4+20+15], "", false},
+		"behind":        {attr(func(b []byte) { le.PutUint16(second(b)[2:], 200) }), "", true},
+		"over the end":  {attr(func(b []byte) { le.PutUint32(second(b)[8:], 33) }), "", true},
+		"to the end":    {attr(func(b []byte) { le.PutUint32(second(b)[8:], 32) }), "the rest" + strings.Repeat("\x00", 24), false},
+		"nothing":       {attr(func(b []byte) { le.PutUint16(second(b)[2:], 92); le.PutUint32(second(b)[8:], 0) }), "", false},
+		"another inode": {attr(func(b []byte) { second(b)[4] = 1 }), "", true},
+	} {
+		n := &inode{tail: c.tail, size: 1000}
+		got, err := n.attribute()
+		if string(got) != c.want || (err != nil) != c.bad || err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if all, err := n.inline(); (err != nil) != c.bad || err == nil && len(all) != 60+len(c.want) {
+			t.Errorf("%s: %d bytes inline, %v", name, len(all), err)
+		}
+		n.size = 60
+		if all, err := n.inline(); err != nil || len(all) != 60 {
+			t.Errorf("%s: %d bytes inline, %v", name, len(all), err)
+		}
+	}
+}
+
+// What is read of a carried image is what the interfaces of io and io/fs promise.
+func TestInterfaces(t *testing.T) {
+	for _, name := range []string{"extents", "mapped", "checked"} {
+		b := treetest.Unpacked(t, "testdata/"+name+".img.zst")
+		f, err := Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{"folder", "many"} {
+			part, err := fs.Sub(f, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := f.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fstest.TestFS(part, list[0].Name()); err != nil {
+				t.Errorf("%s/%s: %v", name, dir, err)
+			}
+		}
+		file, err := f.Open("folder/large")
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := fs.ReadFile(f, "folder/large")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := iotest.TestReader(file, whole); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n, err := file.Read(nil); n != 0 || err != nil {
+			t.Errorf("a read of nothing: %d, %v", n, err)
+		}
+		if n, err := file.(io.ReaderAt).ReadAt(make([]byte, 1), -1); n != 0 || err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("a read before the file: %d, %v", n, err)
+		}
+		for _, whence := range []int{-1, 3} {
+			if _, err := file.(io.Seeker).Seek(0, whence); !errors.Is(err, fs.ErrInvalid) {
+				t.Errorf("whence %d: %v", whence, err)
+			}
+		}
+		if _, err := f.ReadLink("hello"); err == nil {
+			t.Error("a file is read as a link")
+		}
+		if _, err := f.Stat("hello/x"); err == nil {
+			t.Error("a file has a file in it")
+		}
+		for _, bad := range []string{"", "/large", "large/", "a//b", "./large", "folder/../large", "la\x00rge"} {
+			if _, err := f.Stat(bad); !errors.Is(err, fs.ErrInvalid) {
+				t.Errorf("%q: %v", bad, err)
+			}
+		}
+		for _, missing := range []string{"none", "folder/none"} {
+			if _, err := f.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%q: %v", missing, err)
+			}
+		}
+	}
+}
