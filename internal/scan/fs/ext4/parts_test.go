@@ -529,7 +529,7 @@ func TestEntries(t *testing.T) {
 	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil || len(l.out) != 1 || l.count != maxBad {
 		t.Errorf("names that are too long: %d, %v", len(l.out), err)
 	}
-	l = lister{fs: f, n: &inode{number: 50}, out: make([]entry, maxEntries-1)}
+	l = lister{fs: f, n: &inode{number: 50}, out: make([]entry, maxEntries-1, maxEntries+8)}
 	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil || len(l.out) != maxEntries || l.count != maxBad {
 		t.Errorf("many entries: %d, %v", len(l.out), err)
 	}

@@ -356,7 +356,7 @@ func TestFolderOfBlocks(t *testing.T) {
 	}
 	copy(tr.b[71*1024:], record(16, "second", 1024))
 	for have, want := range map[int]bool{maxEntries - 2: true, maxEntries - 1: false} {
-		l = lister{fs: tr.f, n: &inode{number: 31}, out: make([]entry, have)}
+		l = lister{fs: tr.f, n: &inode{number: 31}, out: make([]entry, have, maxEntries+8)}
 		if more := l.block(71, &into); more != want || l.bad != nil {
 			t.Errorf("%d entries and one: goes on: %v, %v", have, more, l.bad)
 		}

@@ -1,0 +1,663 @@
+package apfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rawNode makes a node: header, table of contents, keys from its end on, values from the end down.
+func rawNode(change func(b []byte)) []byte {
+	b := make([]byte, 512)
+	le.PutUint16(b[32:], nodeLeaf)
+	le.PutUint32(b[36:], 2)
+	le.PutUint16(b[42:], 16) // of the table
+	change(b)
+	return b
+}
+
+// A node is taken up to the bounds of its block, and refused behind them.
+func TestParseNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(b []byte)
+		bad    bool
+	}{
+		"as it is":       {func([]byte) {}, false},
+		"one too many":   {func(b []byte) { b[36] = 3 }, true},
+		"fixed":          {func(b []byte) { b[32] |= nodeFixed; b[36] = 4 }, false},
+		"fixed, more":    {func(b []byte) { b[32] |= nodeFixed; b[36] = 5 }, true},
+		"table to end":   {func(b []byte) { le.PutUint16(b[42:], 512-56) }, false},
+		"table over end": {func(b []byte) { le.PutUint16(b[42:], 512-55) }, true},
+		"root":           {func(b []byte) { b[32] |= nodeRoot; le.PutUint16(b[42:], 512-56-40) }, false},
+		"root, over end": {func(b []byte) { b[32] |= nodeRoot; le.PutUint16(b[42:], 512-56-39) }, true},
+		"table behind":   {func(b []byte) { le.PutUint16(b[40:], 500) }, true},
+		"leaf above":     {func(b []byte) { b[34] = 1 }, true},
+		"no leaf below":  {func(b []byte) { b[32] = 0 }, true},
+		"highest":        {func(b []byte) { b[32] = 0; b[34] = maxLevel }, false},
+		"higher":         {func(b []byte) { b[32] = 0; b[34] = maxLevel + 1 }, true},
+		"all bits":       {func(b []byte) { le.PutUint32(b[36:], math.MaxUint32) }, true},
+	} {
+		if _, err := parseNode(rawNode(c.change)); errors.Is(err, ErrDamaged) != c.bad || err != nil && !c.bad {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Keys and values are those bytes that the table names, within the node.
+func TestKeysAndValues(t *testing.T) {
+	open := func(change func(b []byte)) *node {
+		n, err := parseNode(rawNode(change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	put := func(b []byte, v ...uint16) { // the first entry of the table
+		for i, v := range v {
+			le.PutUint16(b[56+2*i:], v)
+		}
+	}
+	const keys, end = 56 + 16, 512
+	for name, c := range map[string]struct {
+		change     func(b []byte)
+		key, value []int // first byte and the one behind the last; nil = none
+	}{
+		"variable":       {func(b []byte) { put(b, 8, 4, 20, 10) }, []int{keys + 8, keys + 12}, []int{end - 20, end - 10}},
+		"key to the end": {func(b []byte) { put(b, 8, end-keys-8, 20, 20) }, []int{keys + 8, end}, []int{end - 20, end}},
+		"over the end":   {func(b []byte) { put(b, 8, end-keys-7, 20, 21) }, nil, nil},
+		"no value":       {func(b []byte) { put(b, 0, 4, noValue, 0) }, []int{keys, keys + 4}, nil},
+		"value at keys":  {func(b []byte) { put(b, 0, 4, end-keys, 5) }, []int{keys, keys + 4}, []int{keys, keys + 5}},
+		"value in table": {func(b []byte) { put(b, 0, 4, end-keys+1, 5) }, []int{keys, keys + 4}, nil},
+		"fixed":          {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 20) }, []int{keys + 8, keys + 14}, []int{end - 20, end - 4}},
+		"fixed, inner":   {func(b []byte) { b[32], b[34] = nodeFixed, 1; put(b, 8, 20) }, []int{keys + 8, keys + 14}, []int{end - 20, end - 12}},
+		"fixed, short":   {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 15) }, []int{keys + 8, keys + 14}, nil},
+		"fixed, exactly": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 16) }, []int{keys + 8, keys + 14}, []int{end - 16, end}},
+	} {
+		n := open(func(b []byte) {
+			for i := range b {
+				if i >= 56 {
+					b[i] = byte(i)
+				}
+			}
+			c.change(b)
+		})
+		for what, got := range map[string][]byte{"key": n.key(0, 6), "value": n.value(0, 16)} {
+			want := c.key
+			if what == "value" {
+				want = c.value
+			}
+			if (got == nil) != (want == nil) || got != nil && (!bytes.Equal(got, n.b[want[0]:want[1]]) || cap(got) != len(got)) {
+				t.Errorf("%s: %s is %x, want %v", name, what, got, want)
+			}
+		}
+	}
+	n := open(func(b []byte) { b[32] |= nodeFixed })
+	if n.key(0, -1) != nil || n.value(0, -1) != nil {
+		t.Error("a length below zero is taken")
+	}
+}
+
+// Keys stand in the order of the format: by number, then kind, then what the kind has.
+func TestOrderOfKeys(t *testing.T) {
+	key := func(id uint64, kind uint8, rest ...byte) []byte {
+		return append(le.AppendUint64(nil, id|uint64(kind)<<kindShift), rest...)
+	}
+	named := func(id uint64, kind uint8, name string) []byte {
+		return append(key(id, kind, byte(len(name)+1), 0), name+"\x00"...)
+	}
+	hashed := func(id, num uint64, name string) []byte {
+		return append(key(id, recordEntry), append(le.AppendUint32(nil, uint32(num<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
+	}
+	at := func(id, off uint64) []byte { return key(id, recordExtent, le.AppendUint64(nil, off)...) }
+	f := &FS{}
+	g := &FS{hashed: true}
+	for _, c := range []struct {
+		f    *FS
+		list [][]byte
+	}{
+		{f, [][]byte{
+			nil, key(1, recordInode), key(1, recordXattr), named(1, recordXattr, "a"), named(1, recordXattr, "ab"), named(1, recordXattr, "b"),
+			named(1, recordEntry, "a"), named(1, recordEntry, "b"), key(2, recordInode), named(2, recordEntry, "a"), key(1<<60-1, 1),
+		}},
+		{g, [][]byte{key(1, recordInode), hashed(1, 1, "z"), hashed(1, 2, "a"), hashed(1, 2, "b"), hashed(2, 1, "a")}},
+	} {
+		for i, a := range c.list[1:] {
+			for k, b := range c.list {
+				want := k - (i + 1)
+				if got := c.f.keyOf(a).compare(b); (got < 0) != (want < 0) || (got > 0) != (want > 0) {
+					t.Errorf("%x beside %x: %d", b, a, got)
+				}
+			}
+		}
+	}
+	for off, want := range map[uint64]int{9: 1, 10: 0, 11: -1} {
+		if got := (recordKey{id: 1, kind: recordExtent, num: off}).compare(at(1, 10)); got != want {
+			t.Errorf("an extent at 10 beside %d: %d", off, got)
+		}
+		if got := (extentKey{1, off}).compare(append(le.AppendUint64(nil, 1), le.AppendUint64(nil, 10)...)); got != want {
+			t.Errorf("an extent at 10 beside %d: %d", off, got)
+		}
+		if got := (omapKey{1, off}).compare(append(le.AppendUint64(nil, 1), le.AppendUint64(nil, 10)...)); got != want {
+			t.Errorf("an object of 10 beside %d: %d", off, got)
+		}
+		if got := uintKey(off).compare(le.AppendUint64(nil, 10)); got != want {
+			t.Errorf("10 beside %d: %d", off, got)
+		}
+	}
+	for _, k := range []target{extentKey{1, 0}, omapKey{1, 0}} {
+		if k.compare(make([]byte, 15)) != -1 || k.compare(make([]byte, 16)) != -1 || k.compare(append(le.AppendUint64(nil, 2), make([]byte, 8)...)) != 1 {
+			t.Errorf("%T does not compare numbers first", k)
+		}
+	}
+	if uintKey(0).compare(make([]byte, 7)) != -1 {
+		t.Error("a short key does not come first")
+	}
+}
+
+func TestNameOf(t *testing.T) {
+	for _, c := range []struct {
+		b      []byte
+		hashed bool
+		num    uint64
+		name   string
+	}{
+		{append(make([]byte, 8), 3, 0, 'a', 'b', 0), false, 0, "ab"},
+		{append(make([]byte, 8), 2, 0, 'a', 'b', 'c'), false, 0, "ab"},
+		{append(make([]byte, 8), 200, 0, 'a', 'b'), false, 0, "ab"},
+		{make([]byte, 9), false, 0, ""},
+		{make([]byte, 10), false, 0, ""},
+		{append(make([]byte, 8), 3, 4, 0, 0, 'a', 'b', 0), true, 0x403, "ab"},
+		{make([]byte, 11), true, 0, ""},
+	} {
+		if num, name := nameOf(c.b, c.hashed); num != c.num || string(name) != c.name {
+			t.Errorf("%x: %#x, %q, want %#x, %q", c.b, num, name, c.num, c.name)
+		}
+	}
+}
+
+func TestASCII(t *testing.T) {
+	for in, want := range map[string]string{"": "", "abc": "abc", "@AZ[`az{": "@az[`az{", "aBcD": "abcd", "ABC": "abc", "Z": "z", "A": "a"} {
+		if got := lower(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+		if !isASCII(in) || normal(in, true) != want || normal(in, false) != in {
+			t.Errorf("%q: %q and %q", in, normal(in, true), normal(in, false))
+		}
+	}
+	for _, in := range []string{"\x80", "aä"} {
+		if isASCII(in) {
+			t.Errorf("%q is ASCII", in)
+		}
+	}
+	if !isASCII("\x7f") {
+		t.Error("0x7f is not ASCII")
+	}
+}
+
+func TestModes(t *testing.T) {
+	for m, want := range map[uint16]fs.FileMode{
+		modeRegular | 0o644: 0o644, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink: fs.ModeSymlink, modeFIFO: fs.ModeNamedPipe,
+		modeSocket: fs.ModeSocket, modeChar: fs.ModeDevice | fs.ModeCharDevice, modeBlock: fs.ModeDevice, 0: fs.ModeIrregular,
+		modeRegular | 0o6755: fs.ModeSetuid | fs.ModeSetgid | 0o755,
+	} {
+		if got := modeOf(m); got != want {
+			t.Errorf("%#o: %v, want %v", m, got, want)
+		}
+	}
+	for kind, want := range map[uint16]fs.FileMode{
+		1: fs.ModeNamedPipe, 2: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDir, 6: fs.ModeDevice, 8: 0, 10: fs.ModeSymlink, 12: fs.ModeSocket, 0x48: 0,
+	} {
+		if got, ok := typeOf(kind); got != want || !ok {
+			t.Errorf("kind %d: %v, %v, want %v", kind, got, ok, want)
+		}
+	}
+	if _, ok := typeOf(3); ok {
+		t.Error("kind 3 is known")
+	}
+}
+
+// An inode is read up to the end of its record.
+func TestParseInode(t *testing.T) {
+	raw := func(flags uint32, internal uint64, fields ...[]byte) []byte {
+		b := make([]byte, inodeHeader)
+		le.PutUint64(b, 77)
+		le.PutUint64(b[8:], 88)
+		le.PutUint64(b[48:], internal)
+		le.PutUint32(b[68:], flags)
+		le.PutUint64(b[84:], 999)
+		if len(fields) == 0 {
+			return b
+		}
+		b = append(b, byte(len(fields)), 0, 0, 0)
+		for _, f := range fields {
+			b = append(b, f[0], 0, byte(len(f)-1), 0)
+		}
+		for _, f := range fields {
+			b = append(append(b, f[1:]...), make([]byte, (8-len(f[1:])%8)%8)...)
+		}
+		return b
+	}
+	stream := append([]byte{fieldStream}, le.AppendUint64(nil, 1234)...)
+	minus := append([]byte{fieldStream}, le.AppendUint64(nil, 1<<63)...)
+	device := append([]byte{fieldDevice}, le.AppendUint32(nil, 55)...)
+	for name, c := range map[string]struct {
+		b             []byte
+		size          int64
+		device        uint32
+		sized, stream bool
+		bad           bool
+	}{
+		"bare":           {b: raw(0, 0)},
+		"cut":            {b: raw(0, 0)[:91], bad: true},
+		"three bytes":    {b: append(raw(0, 0), 9, 0, 0)},
+		"a stream":       {b: raw(0, 0, stream), size: 1234, stream: true},
+		"behind others":  {b: raw(0, 0, []byte{4, 'n'}, device, stream), size: 1234, device: 55, stream: true},
+		"short ones":     {b: raw(0, 0, stream[:8], device[:4])},
+		"below zero":     {b: raw(0, 0, minus), bad: true},
+		"fields cut":     {b: append(raw(0, 0), 1, 0, 0, 0, 8, 0, 8), bad: true},
+		"value cut":      {b: raw(0, 0, stream)[:inodeHeader+8+7], bad: true},
+		"compressed":     {b: raw(flagCompressed, hasPlainSize), size: 999, sized: true},
+		"not compressed": {b: raw(0, hasPlainSize)},
+		"no plain size":  {b: raw(flagCompressed, 0)},
+	} {
+		n, err := parseInode(7, c.b)
+		if c.bad {
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || n.size != c.size || n.stat.Device != c.device || n.sized != c.sized || n.streams != c.stream || n.parent != 77 || n.stream != 88 {
+			t.Errorf("%s: %+v, %v", name, n, err)
+		}
+	}
+}
+
+// An attribute lies in its record or in a stream, as its flags say.
+func TestParseAttr(t *testing.T) {
+	raw := func(flags, length uint16, data ...byte) []byte {
+		return append(le.AppendUint16(le.AppendUint16(nil, flags), length), data...)
+	}
+	stream := append(le.AppendUint64(nil, 5), le.AppendUint64(nil, 600)...)
+	f := &FS{}
+	for name, c := range map[string]struct {
+		b    []byte
+		size int64
+		bad  bool
+	}{
+		"embedded":     {raw(attrEmbedded, 3, 'a', 'b', 'c', 'd'), 3, false},
+		"empty":        {raw(attrEmbedded, 0), 0, false},
+		"cut":          {raw(attrEmbedded, 3, 'a', 'b'), 0, true},
+		"no value":     {make([]byte, 3), 0, true},
+		"of no kind":   {raw(0, 1, 'a'), 0, true},
+		"a stream":     {raw(attrStream, 16, stream...), 600, false},
+		"short stream": {raw(attrStream, 15, stream...), 0, true},
+		"below zero":   {raw(attrStream, 16, append(stream[:8:8], le.AppendUint64(nil, 1<<63)...)...), 0, true},
+	} {
+		a, err := f.parseAttr(c.b)
+		if errors.Is(err, ErrDamaged) != c.bad || a.size != c.size {
+			t.Errorf("%s: %d bytes, %v", name, a.size, err)
+		}
+	}
+	a := attr{bytes.NewReader([]byte("value")), 5}
+	for most, want := range map[int64]bool{5: true, 4: false} {
+		if b, err := a.all(most); (err == nil) != want || want && string(b) != "value" {
+			t.Errorf("at most %d bytes: %q, %v", most, b, err)
+		}
+	}
+	if _, err := (attr{bytes.NewReader(nil), 5}).all(5); err == nil {
+		t.Error("an attribute that ends early is whole")
+	}
+}
+
+// Superblocks of containers, volumes and snapshots are read from as many bytes as they have.
+func TestParseBlocks(t *testing.T) {
+	super := func(change func(b []byte)) []byte {
+		b := make([]byte, 1024)
+		le.PutUint32(b[32:], containerMagic)
+		le.PutUint32(b[36:], 4096)
+		le.PutUint32(b[180:], 3)
+		le.PutUint64(b[184:], 11)
+		le.PutUint64(b[200:], 13)
+		le.PutUint64(b[208:], 14)
+		change(b)
+		return b
+	}
+	for name, c := range map[string]struct {
+		b  []byte
+		ok bool
+	}{
+		"as it is":     {super(func([]byte) {}), true},
+		"short":        {super(func([]byte) {})[:1023], false},
+		"other magic":  {super(func(b []byte) { b[32]++ }), false},
+		"largest":      {super(func(b []byte) { le.PutUint32(b[36:], 65536) }), true},
+		"larger":       {super(func(b []byte) { le.PutUint32(b[36:], 131072) }), false},
+		"smaller":      {super(func(b []byte) { le.PutUint32(b[36:], 2048) }), false},
+		"odd":          {super(func(b []byte) { le.PutUint32(b[36:], 4096+1024) }), false},
+		"many volumes": {super(func(b []byte) { le.PutUint32(b[180:], 1<<31-1); clear(b[208:]) }), true},
+	} {
+		s, ok := parseSuperblock(c.b, 9)
+		if ok != c.ok || ok && (!slices.Equal(s.volumes, []uint64{11, 13}) || s.block != 9) {
+			t.Errorf("%s: %+v, %v", name, s, ok)
+		}
+	}
+	volume := make([]byte, volumeHeader)
+	le.PutUint32(volume[32:], volumeMagic)
+	copy(volume[704:], "name\x00rest")
+	if v, err := parseVolume(volume); err != nil || v.name != "name" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err := parseVolume(volume[:volumeHeader-1]); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a short volume: %v", err)
+	}
+	volume[32]++
+	if _, err := parseVolume(volume); !errors.Is(err, ErrDamaged) {
+		t.Errorf("other magic: %v", err)
+	}
+	snapshot := append(make([]byte, 50), "name\x00rest"...)
+	for length, want := range map[byte]string{4: "name", 3: "nam", 200: "name", 0: ""} {
+		snapshot[48] = length
+		if s, ok := parseSnapshot(snapshot); !ok || s.Name != want {
+			t.Errorf("%d bytes: %+v, %v, want %q", length, s, ok, want)
+		}
+	}
+	if _, ok := parseSnapshot(snapshot[:49]); ok {
+		t.Error("a short snapshot is taken")
+	}
+	if _, ok := parseSnapshot(snapshot[:50]); !ok {
+		t.Error("a snapshot without a name is not taken")
+	}
+}
+
+// Nothing outside of the container or the image is read, and all within is.
+func TestDevice(t *testing.T) {
+	b := make([]byte, 10*4096)
+	for i := range b {
+		b[i] = byte(i / 4096)
+	}
+	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 12}
+	for _, c := range []struct {
+		block  uint64
+		off    int64
+		length int
+		ok     bool
+	}{
+		{0, 0, 4096, true},
+		{9, 0, 4096, true},
+		{9, 4095, 1, true},
+		{9, 4095, 2, false},
+		{9, 4096, 0, true},
+		{9, 4097, 0, false},
+		{10, 0, 1, false},
+		{10, 0, 0, false},
+		{12, 0, 1, false},
+		{3, -1, 1, false},
+		{3, 5 * 4096, 4096, true},
+		{1 << 62, 0, 1, false},
+		{0, math.MaxInt64, 1, false},
+	} {
+		p := bytes.Repeat([]byte{99}, c.length)
+		err := d.read(p, c.block, c.off)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrDamaged) || c.ok && c.length > 0 && p[0] != byte(int64(c.block)+c.off/4096) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	d.blocks = math.MaxUint64
+	if err := d.read(make([]byte, 1), math.MaxInt64/4096+1, 0); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a block behind all numbers: %v", err)
+	}
+	d.r = bytes.NewReader(b[:4096])
+	if err := d.read(make([]byte, 4096), 5, 0); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file that ends early: %v", err)
+	}
+	d.r = unreadable{}
+	if err := d.read(make([]byte, 4096), 5, 0); !errors.Is(err, errUnreadable) {
+		t.Errorf("a file that cannot be read: %v", err)
+	}
+}
+
+var errUnreadable = errors.New("unreadable")
+
+type unreadable struct{}
+
+func (unreadable) ReadAt([]byte, int64) (int, error) { return 0, errUnreadable }
+
+// Checksums are Fletcher's, as a sum word by word gives them.
+func TestChecksum(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, words := range []int{0, 1, 2, 1022, 1024, 1025, 4094} {
+		b := make([]byte, 4*words)
+		for i := range b {
+			b[i] = byte(r.Uint32()) | 0xf0
+		}
+		var x, y uint64
+		for i := range words {
+			x = (x + uint64(binary.LittleEndian.Uint32(b[4*i:]))) % math.MaxUint32
+			y = (y + x) % math.MaxUint32
+		}
+		low := math.MaxUint32 - (x+y)%math.MaxUint32
+		want := low | (math.MaxUint32-(x+low)%math.MaxUint32)<<32
+		if got := checksum(b); got != want {
+			t.Errorf("%d words: %x, want %x", words, got, want)
+		}
+		if sealed := append(le.AppendUint64(nil, want), b...); !sound(sealed) {
+			t.Errorf("%d words are not sound", words)
+		} else if sealed[0]++; sound(sealed) {
+			t.Errorf("%d words with another sum are sound", words)
+		}
+	}
+}
+
+func TestCovering(t *testing.T) {
+	list := []extent{{off: 10, len: 5}, {off: 15, len: 1}, {off: 16, len: 4}}
+	for off, want := range map[int64]int64{9: -1, 10: 10, 14: 10, 15: 15, 16: 16, 19: 16, 20: -1} {
+		if e, ok := covering(list, off); ok != (want >= 0) || ok && e.off != want {
+			t.Errorf("%d: %+v, %v", off, e, ok)
+		}
+	}
+	if _, ok := covering(nil, 0); ok {
+		t.Error("nothing covers a place")
+	}
+}
+
+// What was used among the last items is kept, and never more than twice as many.
+func TestCache(t *testing.T) {
+	c := newCache[int, int](3)
+	for i := range 3 {
+		c.add(i, i)
+	}
+	c.add(3, 3) // begins a generation
+	if v, ok := c.get(0); v != 0 || !ok {
+		t.Error("the old generation is gone")
+	}
+	c.add(4, 4)
+	c.add(5, 5) // begins another one: 0, 3 and 4 are the old one
+	for i, want := range []bool{true, false, false, true, true, true} {
+		if _, ok := c.get(i); ok != want {
+			t.Errorf("%d is kept: %v", i, ok)
+		}
+		if len(c.now) > 3 || len(c.old) > 3 {
+			t.Errorf("%d and %d are kept", len(c.now), len(c.old))
+		}
+	}
+	if newCache[int, int](0).most != 1 {
+		t.Error("a cache of nothing")
+	}
+}
+
+// Compressed blocks that are stored as they are begin with a byte that says so.
+func TestExpand(t *testing.T) {
+	for _, c := range []struct {
+		kind uint32
+		src  string
+		want string
+		bad  bool
+	}{
+		{kindPlain, "plain", "plain", false},
+		{kindPlain, "", "", false},
+		{kindZlib, "", "", true},
+		{kindZlib, "\xffstored", "stored", false},
+		{kindZlib, "\x0fstored", "stored", false},
+		{kindZlib, "garbage", "", true},
+		{kindRaw, "xstored", "stored", false},
+		{kindRaw, "", "", true},
+		{kindLZVN, "\x06stored", "stored", false},
+		{kindLZVN, "\x0fgarbage", "", true},
+		{kindLZFSE, "xstored", "stored", false},
+		{kindLZFSE, "bgarbage", "", true},
+		{kindLZBitmap, "\xffstored", "stored", false},
+		{kindLZBitmap, "garbage", "", true},
+		{99, "x", "", true},
+	} {
+		got, err := expand(c.kind, []byte(c.src), 6)
+		if string(got) != c.want && !c.bad || (err != nil) != c.bad {
+			t.Errorf("kind %d, %q: %q, %v", c.kind, c.src, got, err)
+		}
+	}
+}
+
+// packedOf is a compressed file of raw blocks.
+func packedOf(size int64, src []byte) *packed {
+	return &packed{
+		f: &FS{blocks: newCache[blockKey, []byte](4)}, inode: 7, kind: kindRaw, size: size, src: bytes.NewReader(src), length: int64(len(src)),
+	}
+}
+
+// The table of a resource fork names the blocks, or is refused.
+func TestTableOfBlocks(t *testing.T) {
+	fork := func(count, start, length uint32) []byte { // one block
+		b := binary.BigEndian.AppendUint32(nil, 16)
+		b = append(b, make([]byte, 16)...)
+		b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, count), start), length)
+		return append(b, "xcontent"...)
+	}
+	for name, c := range map[string]struct {
+		size int64
+		src  []byte
+		want string
+		bad  string
+	}{
+		"one block":       {7, fork(1, 12, 8), "content", ""},
+		"more than used":  {7, fork(2, 12, 8), "content", ""},
+		"fewer":           {7, fork(0, 12, 8), "", "has 0 of 1 blocks"},
+		"no table":        {7, fork(1, 12, 8)[:28], "", "its table of 1 blocks does not fit"},
+		"table alone":     {7, fork(1, 12, 8)[:32], "", "ends after 32 bytes"},
+		"no count":        {7, fork(1, 12, 8)[:20], "", "ends after 20 bytes"},
+		"no header":       {7, fork(1, 12, 8)[:15], "", "ends after 15 bytes"},
+		"behind the end":  {7, fork(1, 13, 8), "", "ends after 40 bytes"},
+		"far behind":      {7, fork(1, math.MaxUint32, 8), "", "ends after 40 bytes"},
+		"too long":        {7, fork(1, 12, mostPacked+1), "", "compressed bytes"},
+		"another length":  {8, fork(1, 12, 8), "", "decompresses to 7 bytes, not 8"},
+		"nothing at all":  {0, fork(0, 0, 0), "", ""},
+		"most is allowed": {7, fork(1, 12, mostPacked), "", "ends after 40 bytes"},
+	} {
+		p := packedOf(c.size, c.src)
+		err := p.table()
+		var got []byte
+		if err == nil {
+			got, err = io.ReadAll(io.NewSectionReader(p, 0, c.size))
+		}
+		if string(got) != c.want || (err == nil) != (c.bad == "") || err != nil && !strings.Contains(err.Error(), c.bad) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.bad)
+		}
+	}
+	p := packedOf(7, fork(1, 12, 8))
+	if err := p.table(); err != nil {
+		t.Fatal(err)
+	}
+	for off, want := range map[int64]error{-1: errNegative, 7: io.EOF, 8: io.EOF} {
+		if n, err := p.ReadAt(make([]byte, 3), off); n != 0 || !errors.Is(err, want) {
+			t.Errorf("at %d: %d, %v", off, n, err)
+		}
+	}
+	if n, err := p.ReadAt(make([]byte, 3), 5); n != 2 || !errors.Is(err, io.EOF) {
+		t.Errorf("over the end: %d, %v", n, err)
+	}
+	if n, err := p.ReadAt(make([]byte, 2), 5); n != 2 || err != nil {
+		t.Errorf("up to the end: %d, %v", n, err)
+	}
+	p.src = unreadable{}
+	if _, err := p.ReadAt(make([]byte, 2), 0); err != nil {
+		t.Errorf("a block that is kept is read again: %v", err)
+	}
+	p.f.blocks = newCache[blockKey, []byte](4)
+	if _, err := p.ReadAt(make([]byte, 2), 0); !errors.Is(err, errUnreadable) {
+		t.Errorf("%v", err)
+	}
+	for _, c := range [][2]int64{{-1, 1}, {40, 1}, {41, 0}, {39, 2}} {
+		if err := p.read(make([]byte, c[1]), c[0]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
+		}
+	}
+	p.src = bytes.NewReader(make([]byte, 40))
+	if err := p.read(make([]byte, 2), 38); err != nil {
+		t.Errorf("the last bytes: %v", err)
+	}
+}
+
+// Reading and seeking a file are as io has them.
+func TestFile(t *testing.T) {
+	f := &file{info: info{"name", &inode{size: 5}}, ReaderAt: bytes.NewReader([]byte("value"))}
+	p := make([]byte, 3)
+	for _, c := range []struct {
+		do   func() (int, error)
+		n    int
+		want error
+	}{
+		{func() (int, error) { return f.Read(nil) }, 0, nil},
+		{func() (int, error) { return f.Read(p) }, 3, nil},
+		{func() (int, error) { return f.Read(p) }, 2, nil},
+		{func() (int, error) { return f.Read(p) }, 0, io.EOF},
+		{func() (int, error) { n, err := f.Seek(-4, io.SeekCurrent); return int(n), err }, 1, nil},
+		{func() (int, error) { n, err := f.Seek(-4, io.SeekEnd); return int(n), err }, 1, nil},
+		{func() (int, error) { n, err := f.Seek(-1, io.SeekStart); return int(n), err }, 0, errNegative},
+		{func() (int, error) { n, err := f.Seek(0, 3); return int(n), err }, 0, errWhence},
+		{func() (int, error) { n, err := f.Seek(0, io.SeekStart); return int(n), err }, 0, nil},
+		{func() (int, error) { return f.Read(p) }, 3, nil},
+	} {
+		if n, err := c.do(); n != c.n || !errors.Is(err, c.want) {
+			t.Errorf("%d, %v, want %d, %v", n, err, c.n, c.want)
+		}
+	}
+	f.ReaderAt = unreadable{}
+	if _, err := f.Read(p); !errors.Is(err, errUnreadable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// An opened folder gives its entries in parts, and an error behind them, once.
+func TestFolder(t *testing.T) {
+	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
+	open := func(err error) *folder { return &folder{list: entries, err: err, read: true} }
+	bad := fmt.Errorf("bad: %w", ErrDamaged)
+	for _, c := range []struct {
+		err  error
+		asks []int
+		n    []int
+		want []error
+	}{
+		{nil, []int{-1, -1, 1}, []int{3, 0, 0}, []error{nil, nil, io.EOF}},
+		{nil, []int{2, 2, 2}, []int{2, 1, 0}, []error{nil, nil, io.EOF}},
+		{nil, []int{3, 0, 3}, []int{3, 0, 0}, []error{nil, nil, io.EOF}},
+		{bad, []int{2, 1, 1, 0}, []int{2, 1, 0, 0}, []error{nil, bad, io.EOF, nil}},
+		{bad, []int{0, 0, 1}, []int{3, 0, 0}, []error{bad, nil, io.EOF}},
+	} {
+		d := open(c.err)
+		for i, n := range c.asks {
+			if list, err := d.ReadDir(n); len(list) != c.n[i] || !errors.Is(err, c.want[i]) || (err == nil) != (c.want[i] == nil) {
+				t.Errorf("%v of %v: %d, %v", c.asks[:i+1], c.err, len(list), err)
+			}
+		}
+	}
+	if _, err := open(nil).Read(make([]byte, 1)); !errors.Is(err, errFolder) {
+		t.Errorf("%v", err)
+	}
+}
