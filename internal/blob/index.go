@@ -219,7 +219,7 @@ func (d *decoder) uvarint() uint64 {
 		return uint64(d.buf[d.at-1])
 	}
 	v, n := binary.Uvarint(d.buf[d.at:])
-	if n <= 0 || n > 1 && d.buf[d.at+n-1] == 0 {
+	if n <= 0 || d.buf[d.at+n-1] == 0 {
 		d.bad = true
 		return 0
 	}

@@ -101,10 +101,8 @@ type layerWalk struct {
 // walkFrom begins with the first extent that ends behind off.
 func walkFrom(x *Index, off int64) *layerWalk {
 	w := &layerWalk{data: dataWalk{x: x}, zeros: zeroWalk{x: x}}
-	if off > 0 {
-		w.data.frame = x.find(len(x.frames), x.runs, off)
-		w.zeros.group = x.find(len(x.zeros), func(i int) place { return x.zeros[i] }, off)
-	}
+	w.data.frame = x.find(len(x.frames), x.runs, off)
+	w.zeros.group = x.find(len(x.zeros), func(i int) place { return x.zeros[i] }, off)
 	w.nextD, w.moreD = w.data.next()
 	w.nextZ, w.moreZ = w.zeros.next()
 	return w
