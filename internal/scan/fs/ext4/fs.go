@@ -163,7 +163,7 @@ func (f *FS) target(n *inode) (string, error) {
 			return "", err
 		}
 		b = make([]byte, n.size)
-		if _, err := c.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := c.ReadAt(b, 0); err != nil {
 			return "", err
 		}
 	}

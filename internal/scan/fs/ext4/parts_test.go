@@ -359,6 +359,34 @@ func TestExtents(t *testing.T) {
 	}
 }
 
+// A node in a block of its own has a checksum behind the entries that fit, where the file system has some.
+func TestSumOfExtents(t *testing.T) {
+	const fit = (1024-4)/12 - 1 // entries
+	for name, c := range map[string]struct {
+		most uint16
+		add  uint32
+		bad  bool
+	}{"right": {fit, 0, false}, "wrong": {fit, 1, true}, "fewer": {fit - 1, 0, false}, "over the end": {fit + 1, 0, true}, "far behind": {60000, 0, true}} {
+		f, b := blocksOf(100)
+		f.super.ro = roMetaChecksums
+		n := &inode{number: 3, flags: flagExtents}
+		node(n.where[:], 1, [3]uint64{0, 0, 90})
+		block := b[90*1024:][:1024]
+		node(block, 0, [3]uint64{0, 5, 20})
+		le.PutUint16(block[4:], c.most)
+		if tail := 12 * (int(c.most) + 1); tail <= 1020 {
+			le.PutUint32(block[tail:], checksum(f.seedOf(n), block[:tail])+c.add)
+		}
+		if r, err := f.find(n, 0); (err != nil) != c.bad || err != nil && !strings.Contains(err.Error(), "checksum") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		node(n.where[:], 1, [3]uint64{0, 0, 500})
+		if _, err := f.find(n, 0); !errors.Is(err, ErrDamaged) {
+			t.Errorf("a node that is nowhere: %v", err)
+		}
+	}
+}
+
 // reads counts what is read of a file system, and fails from a byte on.
 type reads struct {
 	b    []byte
@@ -692,6 +720,9 @@ func TestInterfaces(t *testing.T) {
 		}
 		if n, err := file.(io.ReaderAt).ReadAt(make([]byte, 1), -1); n != 0 || err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("a read before the file: %d, %v", n, err)
+		}
+		if at, err := file.(io.Seeker).Seek(0, io.SeekStart); at != 0 || err != nil {
+			t.Errorf("to the begin: %d, %v", at, err)
 		}
 		for _, whence := range []int{-1, 3} {
 			if _, err := file.(io.Seeker).Seek(0, whence); !errors.Is(err, fs.ErrInvalid) {

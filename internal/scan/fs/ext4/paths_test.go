@@ -69,13 +69,15 @@ func name(number uint32, kind byte, text string) []byte {
 // Paths lead where the names and links on the way say, within the tree.
 func TestPaths(t *testing.T) {
 	tr := newTree(t)
-	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 7, "l"), name(14, 7, "a"))
-	tr.folder(12, rootInode, name(15, 1, "x"), name(16, 7, "u"), name(17, 7, "o"))
+	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 7, "l"), name(14, 7, "a"), name(18, 7, "z"))
+	tr.folder(12, rootInode, name(15, 1, "x"), name(16, 7, "u"), name(17, 7, "o"), name(19, 2, "e"))
 	tr.put(13, modeLink|0o777, 0, []byte("d/x"))
 	tr.put(14, modeLink|0o777, 0, []byte("/d"))
 	tr.put(15, modeRegular|0o644, flagInline, []byte("content"))
 	tr.put(16, modeLink|0o777, 0, []byte("../../..//./d/x"))
 	tr.put(17, modeLink|0o777, 0, []byte("o"))
+	tr.put(18, modeLink|0o777, 0, nil)
+	tr.folder(19, 0) // it does not say where it lies
 	for path, want := range map[string]uint64{".": 2, "d": 12, "d/x": 15, "l": 15, "a": 12, "a/x": 15, "d/u": 15, "a/u": 15} {
 		st, err := tr.f.Stat(path)
 		if err != nil || st.Sys().(*inode).ID() != want || st.Name() != path[strings.LastIndexByte(path, '/')+1:] || st.IsDir() != (want == 2 || want == 12) {
@@ -88,7 +90,7 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]error{
-		"d/o": syscall.ELOOP, "d/o/x": syscall.ELOOP, "l/x": syscall.ENOTDIR, "d/x/y": syscall.ENOTDIR, "n": fs.ErrNotExist, "a/n": fs.ErrNotExist, "a/X": fs.ErrNotExist,
+		"d/o": syscall.ELOOP, "d/o/x": syscall.ELOOP, "l/x": syscall.ENOTDIR, "d/x/y": syscall.ENOTDIR, "n": fs.ErrNotExist, "a/n": fs.ErrNotExist, "a/X": fs.ErrNotExist, "z": ErrDamaged, "z/x": ErrDamaged, "d/e/x": ErrDamaged,
 	} {
 		for op, try := range map[string]func() error{
 			"stat":    func() error { _, err := tr.f.Stat(path); return err },
@@ -109,8 +111,11 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s is there", path)
 		}
 	}
-	if _, err := tr.f.ReadDir("d/x"); err == nil {
-		t.Error("a file is read as a folder")
+	if _, err := tr.f.ReadDir("d/x"); err == nil || !strings.Contains(err.Error(), "it is no folder") {
+		t.Errorf("a file is read as a folder: %v", err)
+	}
+	if _, err := tr.f.ReadDir("d/e"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a folder that lies nowhere: %v", err)
 	}
 
 	// A folder that does not tell upper from lower case finds both, the same spelling first.
@@ -157,16 +162,23 @@ func TestTargets(t *testing.T) {
 		want    string
 		bad     string
 	}{
-		"short":         {"target", 0, nil, "target", ""},
-		"59 bytes":      {long[:59], 0, nil, long[:59], ""},
-		"60 bytes":      {"", 0, block(60), long[:60], ""},
-		"a block":       {"", 0, block(1024), long, ""},
-		"more":          {"", 0, block(1025), "", "a symbolic link of 1025 bytes"},
-		"nothing":       {"", 0, nil, "", "a symbolic link of 0 bytes"},
-		"inline":        {"inlined", flagInline, nil, "inlined", ""},
-		"with a zero":   {"tar\x00et", 0, nil, "", "zero in it"},
-		"encrypted":     {"target", flagEncrypted, nil, "", "encrypted"},
-		"lies nowhere":  {"", 0, func(b []byte) { block(60)(b); le.PutUint32(b[40:], 500) }, "", "lie at 500 of 200"},
+		"short":        {"target", 0, nil, "target", ""},
+		"59 bytes":     {long[:59], 0, nil, long[:59], ""},
+		"60 bytes":     {"", 0, block(60), long[:60], ""},
+		"a block":      {"", 0, block(1024), long, ""},
+		"more":         {"", 0, block(1025), "", "a symbolic link of 1025 bytes"},
+		"nothing":      {"", 0, nil, "", "a symbolic link of 0 bytes"},
+		"inline":       {"inlined", flagInline, nil, "inlined", ""},
+		"with a zero":  {"tar\x00et", 0, nil, "", "zero in it"},
+		"encrypted":    {"target", flagEncrypted, nil, "", "encrypted"},
+		"lies nowhere": {"", 0, func(b []byte) { block(60)(b); le.PutUint32(b[40:], 500) }, "", "lie at 500 of 200"},
+		"rest nowhere": {"", flagInline, func(b []byte) {
+			le.PutUint32(b[4:], 100)
+			le.PutUint32(b[128:], attrMagic)
+			b[132], b[133], b[134] = 4, attrSystem, 255
+			b[135] = 255
+			copy(b[148:], attrData)
+		}, "", "lies nowhere"},
 		"inline, wrong": {"target", flagInline, func(b []byte) { b[128] = 3 }, "", "3 more bytes"},
 	} {
 		tr.put(20, modeLink|0o777, c.flags, []byte(c.content))
@@ -197,7 +209,7 @@ func TestTargets(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	tr := newTree(t)
 	for number, want := range map[uint32]bool{0: false, 1: true, 100: true, 101: false} {
-		if _, err := tr.f.inode(number); (err == nil) != want || err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := tr.f.inode(number); (err == nil) != want || err != nil && (!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("inode %d of 100", number))) {
 			t.Errorf("inode %d: %v", number, err)
 		}
 	}
@@ -498,6 +510,11 @@ func TestReadSuper(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+	group := bytes.Clone(b)
+	group[2048+0x10]++
+	if _, err := Open(bytes.NewReader(group), int64(len(b))); err == nil || !strings.Contains(err.Error(), "the descriptor of group 0 is not what its checksum says") {
+		t.Errorf("a descriptor that was changed: %v", err)
 	}
 	large := bytes.Clone(b)
 	large[1024+24] = 6
