@@ -77,7 +77,7 @@ func (n *node) key(i, size int) []byte {
 		off, size = int(le.Uint16(n.b[at:])), int(le.Uint16(n.b[at+2:]))
 	}
 	from := n.keys + off
-	if size < 0 || from+size > n.end {
+	if from+size > n.end {
 		return nil
 	}
 	return n.b[from : from+size : from+size]
@@ -96,7 +96,7 @@ func (n *node) value(i, size int) []byte {
 		off, size = int(le.Uint16(n.b[at:])), int(le.Uint16(n.b[at+2:]))
 	}
 	from := n.end - off
-	if off == noValue || from < n.keys || size < 0 || size > off {
+	if off == noValue || from < n.keys || size > off {
 		return nil
 	}
 	return n.b[from : from+size : from+size]

@@ -99,10 +99,6 @@ func TestKeysAndValues(t *testing.T) {
 			}
 		}
 	}
-	n := open(func(b []byte) { b[32] |= nodeFixed })
-	if n.key(0, -1) != nil || n.value(0, -1) != nil {
-		t.Error("a length below zero is taken")
-	}
 }
 
 // Keys stand in the order of the format: by number, then kind, then what the kind has.
@@ -155,6 +151,11 @@ func TestOrderOfKeys(t *testing.T) {
 	for _, k := range []target{extentKey{1, 0}, omapKey{1, 0}} {
 		if k.compare(make([]byte, 15)) != -1 || k.compare(make([]byte, 16)) != -1 || k.compare(append(le.AppendUint64(nil, 2), make([]byte, 8)...)) != 1 {
 			t.Errorf("%T does not compare numbers first", k)
+		}
+	}
+	for n, want := range map[int]bool{7: false, 8: true} {
+		if _, ok := parseRecordKey(make([]byte, n)); ok != want {
+			t.Errorf("a key of %d bytes: %v", n, ok)
 		}
 	}
 	if uintKey(0).compare(make([]byte, 7)) != -1 {
@@ -408,6 +409,12 @@ func TestDevice(t *testing.T) {
 		err := d.read(p, c.block, c.off)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrDamaged) || c.ok && c.length > 0 && p[0] != byte(int64(c.block)+c.off/4096) {
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	d.blocks = 5 // the container is smaller than the image
+	for block, want := range map[uint64]bool{4: true, 5: false} {
+		if err := d.read(make([]byte, 1), block, 0); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "outside of it") {
+			t.Errorf("block %d of 5: %v", block, err)
 		}
 	}
 	d.blocks = math.MaxUint64

@@ -1,0 +1,354 @@
+package apfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rec is a record of a tree.
+type rec struct{ key, value []byte }
+
+// leafOf makes a tree of one node, with records in the order that they are given in.
+func leafOf(t *testing.T, list ...rec) *tree {
+	t.Helper()
+	b := make([]byte, 16<<10)
+	le.PutUint16(b[32:], nodeLeaf)
+	le.PutUint32(b[36:], uint32(len(list)))
+	le.PutUint16(b[42:], uint16(8*len(list)))
+	keys, values := 56+8*len(list), len(b)
+	from := keys
+	for i, r := range list {
+		copy(b[keys:], r.key)
+		values -= len(r.value)
+		copy(b[values:], r.value)
+		for k, v := range []int{keys - from, len(r.key), len(b) - values, len(r.value)} {
+			le.PutUint16(b[56+8*i+2*k:], uint16(v))
+		}
+		keys += len(r.key)
+	}
+	n, err := parseNode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tree{d: &device{nodes: newCache[nodeKey, *node](10)}, root: n}
+}
+
+func filesOf(t *testing.T, list ...rec) *FS {
+	t.Helper()
+	tr := leafOf(t, list...)
+	return &FS{d: tr.d, t: tr, inodes: newCache[uint64, *inode](10), blocks: newCache[blockKey, []byte](10)}
+}
+
+func keyOf(id uint64, kind uint8, rest ...byte) []byte {
+	return append(le.AppendUint64(nil, id|uint64(kind)<<kindShift), rest...)
+}
+
+func inodeRec(id, parent uint64, mode uint16, flags uint32) rec {
+	b := make([]byte, inodeHeader)
+	le.PutUint64(b, parent)
+	le.PutUint16(b[80:], mode)
+	le.PutUint32(b[68:], flags)
+	return rec{keyOf(id, recordInode), b}
+}
+
+func entryRec(dir uint64, name string, id uint64, kind uint16) rec {
+	key := keyOf(dir, recordEntry, append([]byte{byte(len(name) + 1), 0}, name+"\x00"...)...)
+	v := make([]byte, 18)
+	le.PutUint64(v, id)
+	le.PutUint16(v[16:], kind)
+	return rec{key, v}
+}
+
+func attrRec(id uint64, name string, data []byte) rec {
+	key := keyOf(id, recordXattr, append([]byte{byte(len(name) + 1), 0}, name+"\x00"...)...)
+	return rec{key, append(le.AppendUint16(le.AppendUint16(nil, attrEmbedded), uint16(len(data))), data...)}
+}
+
+func extentRec(id, off, length, block uint64) rec {
+	return rec{keyOf(id, recordExtent, le.AppendUint64(nil, off)...), le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, length), block), 0)}
+}
+
+// Extents that are in order are read, with holes as zeros; all others are damage.
+func TestExtentRecords(t *testing.T) {
+	const size = 8 * 4096
+	disk := make([]byte, 10*4096)
+	for i := range disk {
+		disk[i] = byte(i/4096) + 1
+	}
+	for name, c := range map[string]struct {
+		list []rec
+		want string // a digit for each block: what is there; "" = it is damaged
+	}{
+		"none":          {nil, "00000000"},
+		"all":           {[]rec{extentRec(5, 0, size, 1)}, "23456789"},
+		"holes":         {[]rec{extentRec(5, 4096, 4096, 1), extentRec(5, 3*4096, 8192, 4)}, "02056000"},
+		"without place": {[]rec{extentRec(5, 0, 8192, 0), extentRec(5, 8192, 4096, 3)}, "00400000"},
+		"of others":     {[]rec{extentRec(4, 0, size, 1), extentRec(5, 0, 4096, 1), extentRec(6, 0, size, 1)}, "20000000"},
+		"empty":         {[]rec{extentRec(5, 0, 0, 1), extentRec(5, 4096, 4096, 1)}, "02000000"},
+		"longer":        {[]rec{extentRec(5, 7*4096, 8192, 1)}, "00000002"},
+		"flags above":   {[]rec{extentRec(5, 0, 4096|7<<56, 1)}, "20000000"},
+		"overlap":       {[]rec{extentRec(5, 0, 8192, 1), extentRec(5, 4096, 4096, 1)}, ""},
+		"far away":      {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile+1, 4096, 1)}, ""},
+		"at the limit":  {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile, 4096, 1)}, "20000000"},
+		"before it":     {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, 1<<63, 4096, 1)}, "20000000"},
+		"behind all":    {[]rec{extentRec(5, 0, 4096, 100)}, ""},
+	} {
+		f := filesOf(t, c.list...)
+		f.d.r, f.d.size, f.d.blockSize, f.d.blocks = bytes.NewReader(disk), int64(len(disk)), 4096, 10
+		s := &stream{f: f, id: 5, size: size}
+		got := make([]byte, size)
+		n, err := s.ReadAt(got, 0)
+		if c.want == "" {
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: %d, %v", name, n, err)
+			}
+			continue
+		}
+		var digits []byte
+		for b := range slices.Chunk(got, 4096) {
+			digits = append(digits, '0'+b[0])
+			if b[0] != b[4095] {
+				t.Errorf("%s: a block is in pieces", name)
+			}
+		}
+		if string(digits) != c.want || n != size || err != nil {
+			t.Errorf("%s: %s, %d, %v, want %s", name, digits, n, err, c.want)
+		}
+	}
+	s := &stream{f: filesOf(t), id: 5, size: size}
+	if _, err := s.ReadAt(make([]byte, 1), -1); !errors.Is(err, errNegative) {
+		t.Errorf("%v", err)
+	}
+	for off, want := range map[int64]int{size - 3: 3, size: 0, size + 1: 0} {
+		if n, err := s.ReadAt(make([]byte, 10), off); n != want || !errors.Is(err, io.EOF) {
+			t.Errorf("at %d: %d, %v", off, n, err)
+		}
+	}
+}
+
+// Names lead to inodes of this volume, each folder by one way; what is no name is told, beside the others.
+func TestNamesOfFolder(t *testing.T) {
+	short := entryRec(2, "s", 16, 8)
+	short.value = short.value[:17]
+	list := []rec{
+		inodeRec(2, 1, modeFolder|0o755, 0),
+		entryRec(2, "", 16, 8), entryRec(2, ".", 16, 8), entryRec(2, "..", 16, 8), entryRec(2, "a/b", 16, 8), entryRec(2, "d", 17, 4),
+		entryRec(2, "e", 18, 4), entryRec(2, "f", 16, 8), entryRec(2, "l", 19, 10), entryRec(2, "m", 99, 8), entryRec(2, "n", 20, 10), entryRec(2, "o", 16, 0), short,
+		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeFolder|0o755, 0), entryRec(17, "x", 16, 8), inodeRec(18, 17, modeFolder|0o755, 0),
+		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrLink, []byte("d/../f\x00")), inodeRec(20, 2, modeLink|0o777, 0),
+	}
+	f := filesOf(t, list...)
+	entries, err := f.ReadDir(".")
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if strings.Join(names, "") != "deflmno" || !errors.Is(err, ErrDamaged) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if entries[len(entries)-1].Type() != 0 { // which only the inode tells
+		t.Errorf("o is a %v", entries[len(entries)-1].Type())
+	}
+	for path, want := range map[string]error{
+		"d": nil, "f": nil, "l": nil, "d/x": nil, "e": ErrDamaged, "m": ErrDamaged, "n": ErrDamaged, "s": ErrDamaged, "z": fs.ErrNotExist, "f/x": fs.ErrNotExist, "n/x": ErrDamaged,
+	} {
+		for op, try := range map[string]func() error{
+			"stat": func() error { _, err := f.Stat(path); return err }, "open": func() error { _, err := f.Open(path); return err },
+		} {
+			var told *fs.PathError
+			if err := try(); !errors.Is(err, want) || err != nil && (!errors.As(err, &told) || told.Op != op || told.Path != path) {
+				t.Errorf("%s of %s: %v, want %v", op, path, err, want)
+			}
+		}
+	}
+	for _, path := range []string{"z", "m"} {
+		_, stat := f.Lstat(path)
+		_, link := f.ReadLink(path)
+		_, list := f.ReadDir(path)
+		_, attrs := f.Xattrs(path)
+		_, attr := f.Xattr(path, "x")
+		for _, err := range []error{stat, link, list, attrs, attr} {
+			if err == nil {
+				t.Errorf("%s is there", path)
+			}
+		}
+	}
+	if got, err := f.ReadLink("l"); got != "d/../f" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, path := range []string{"f", "d"} {
+		if _, err := f.ReadLink(path); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%s as a link: %v", path, err)
+		}
+	}
+	if _, err := f.ReadLink("n"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a link without a target: %v", err)
+	}
+	if _, err := f.ReadDir("f"); err == nil || !strings.Contains(err.Error(), "not a folder") {
+		t.Errorf("a file as a folder: %v", err)
+	}
+	for _, name := range []string{"", "/f", "d//x"} {
+		if _, err := f.Stat(name); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for name, id := range map[string]uint64{"e": 18, "m": 99} {
+		e := &entry{f: f, name: name, dir: 2, id: id, kind: fs.ModeDir}
+		_, told := e.Info()
+		_, opened := e.Open()
+		_, listed := e.ReadDir()
+		if told == nil || opened == nil || listed == nil {
+			t.Errorf("%s: %v, %v, %v", name, told, opened, listed)
+		}
+	}
+	if _, err := f.inode(1 << 50); !errors.Is(err, ErrDamaged) {
+		t.Errorf("an inode behind the last: %v", err)
+	}
+}
+
+// A name in ASCII stands behind its own hash, and nowhere else.
+func TestHashedNames(t *testing.T) {
+	hashed := func(name string, hash uint64) rec {
+		r := entryRec(2, name, 16, 8)
+		r.key = append(keyOf(2, recordEntry), append(le.AppendUint32(nil, uint32(hash<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
+		return r
+	}
+	list := []rec{hashed("abc", hashOf("abc")), hashed("xyz", hashOf("xyz")+1), hashed("zz", hashOf("abc"))}
+	slices.SortFunc(list, func(a, b rec) int { return int(le.Uint32(a.key[8:])) - int(le.Uint32(b.key[8:])) })
+	f := filesOf(t, list...)
+	f.hashed = true
+	for name, want := range map[string]bool{"abc": true, "ABC": false, "xyz": false, "zz": false, "b": false} {
+		if _, err := f.lookup(2, name); (err == nil) != want || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.folded = true
+	if _, err := f.lookup(2, "ABC"); err != nil {
+		t.Errorf("in upper case: %v", err)
+	}
+}
+
+// Compressed files have a header that says how, within the limits.
+func TestCompressionHeader(t *testing.T) {
+	head := func(magic, kind uint32, size uint64, rest string) []byte {
+		return append(le.AppendUint64(le.AppendUint32(le.AppendUint32(nil, magic), kind), size), rest...)
+	}
+	for name, c := range map[string]struct {
+		attr []byte
+		want string // content
+		bad  error
+	}{
+		"plain":         {head(compressedMagic, kindPlain, 5, "plain"), "plain", nil},
+		"stored":        {head(compressedMagic, kindRaw, 5, "xplain"), "plain", nil},
+		"other magic":   {head(compressedMagic+1, kindPlain, 5, "plain"), "", ErrDamaged},
+		"short":         {head(compressedMagic, kindPlain, 5, "")[:15], "", ErrDamaged},
+		"none":          {nil, "", ErrDamaged},
+		"below zero":    {head(compressedMagic, kindPlain, 1<<63, "plain"), "", ErrDamaged},
+		"too large":     {head(compressedMagic, 4, mostBlocks*plainBlock+1, ""), "", ErrDamaged},
+		"no fork":       {head(compressedMagic, 4, mostBlocks*plainBlock, ""), "", ErrDamaged},
+		"large inline":  {head(compressedMagic, kindPlain, mostInline+1, "plain"), "", ErrDamaged},
+		"other length":  {head(compressedMagic, kindPlain, mostInline, "plain"), "", ErrDamaged},
+		"kind 0":        {head(compressedMagic, 0, 5, "plain"), "", ErrUnsupported},
+		"kind 2":        {head(compressedMagic, 2, 5, "plain"), "", ErrUnsupported},
+		"kind 5":        {head(compressedMagic, 5, 5, "plain"), "", ErrUnsupported},
+		"kind 6":        {head(compressedMagic, 6, 5, "plain"), "", ErrUnsupported},
+		"kind 15":       {head(compressedMagic, 15, 5, "plain"), "", ErrUnsupported},
+		"kind 14 alone": {head(compressedMagic, 14, 5, "plain"), "", ErrDamaged},
+	} {
+		list := []rec{
+			inodeRec(2, 1, modeFolder|0o755, 0), entryRec(2, "f", 16, 8), inodeRec(16, 2, modeRegular|0o644, flagCompressed), attrRec(16, attrCompressed, c.attr),
+		}
+		if c.attr == nil {
+			list = list[:3]
+		}
+		got, err := fs.ReadFile(filesOf(t, list...), "f")
+		if string(got) != c.want || !errors.Is(err, c.bad) {
+			t.Errorf("%s: %q, %v, want %v", name, got, err, c.bad)
+		}
+	}
+}
+
+// An object is where the newest entry that is not too new says, unless that is no place.
+func TestObjects(t *testing.T) {
+	entry := func(id, xid uint64, flags uint32, block uint64) rec {
+		v := le.AppendUint64(le.AppendUint32(le.AppendUint32(nil, flags), 4096), block)
+		return rec{le.AppendUint64(le.AppendUint64(nil, id), xid), v}
+	}
+	bare := entry(9, 1, 0, 90)
+	bare.value = bare.value[:15]
+	m := &omap{
+		t:     leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60), entry(7, 1, omapEncrypted, 70), bare),
+		found: newCache[omapKey, omapEntry](10),
+	}
+	for range 2 { // the second time from what is kept
+		for _, c := range []struct {
+			id, xid, block uint64
+			bad            error
+		}{
+			{5, 2, 50, nil},
+			{5, 3, 50, nil},
+			{5, 4, 51, nil},
+			{5, 100, 51, nil},
+			{5, 1, 0, ErrDamaged},
+			{4, 100, 0, ErrDamaged},
+			{6, 1, 0, ErrDamaged},
+			{6, 0, 0, ErrDamaged},
+			{7, 1, 0, ErrEncrypted},
+			{8, 1, 0, ErrDamaged},
+			{9, 1, 0, ErrDamaged},
+			{10, 1, 0, ErrDamaged},
+		} {
+			if e, err := m.find(c.id, c.xid); !errors.Is(err, c.bad) || err == nil && e.block != c.block {
+				t.Errorf("object %d as of %d: %+v, %v", c.id, c.xid, e, err)
+			}
+		}
+	}
+}
+
+// A list of firmlinks that is none, or too long, is told.
+func TestFirmlinkFile(t *testing.T) {
+	path := []rec{
+		inodeRec(2, 1, modeFolder, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeFolder, 0), entryRec(16, "share", 17, 4), inodeRec(17, 16, modeFolder, 0),
+		entryRec(17, "firmlinks", 18, 8),
+	}
+	sized := func(size uint64) rec {
+		r := inodeRec(18, 17, modeRegular, 0)
+		r.value = append(r.value, append([]byte{1, 0, 8, 0, fieldStream, 0, 8, 0}, le.AppendUint64(nil, size)...)...)
+		return r
+	}
+	for name, c := range map[string]struct {
+		last rec
+		bad  error
+	}{
+		"a folder":   {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
+		"largest":    {sized(mostFirmlinks), nil},
+		"larger":     {sized(mostFirmlinks + 1), ErrUnsupported},
+		"not there":  {inodeRec(19, 17, modeRegular, 0), ErrDamaged},
+		"cloud only": {inodeRec(18, 17, modeRegular, flagDataless), errDataless},
+	} {
+		if _, err := filesOf(t, append(slices.Clone(path), c.last)...).Firmlinks(); !errors.Is(err, c.bad) {
+			t.Errorf("%s: %v, want %v", name, err, c.bad)
+		}
+	}
+}
+
+// A node says itself that it has no header, and has none.
+func TestHeadless(t *testing.T) {
+	b := make([]byte, 64)
+	if headless(b) {
+		t.Error("a node that does not say so")
+	}
+	b[32] = nodeNoHeader
+	if !headless(b) {
+		t.Error("a node that says so")
+	}
+	b[31] = 1
+	if headless(b) {
+		t.Error("a node with a header")
+	}
+}
