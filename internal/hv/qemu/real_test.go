@@ -48,6 +48,7 @@ func TestGuestPowersOff(t *testing.T) {
 
 // A disk that cannot be used whole is said so, and nothing is changed.
 func TestGrowFileSystemSays(t *testing.T) {
+	guesttest.Full(t) // TestConformance grows a disk
 	t.Parallel()
 	d := open(t, t.TempDir())
 	spec := warmSpec(t)

@@ -138,6 +138,7 @@ func TestKilledInAResume(t *testing.T) {
 
 // QEMU and its agent both end in a save: the overlays that may hold data stay.
 func TestBothKilledInASave(t *testing.T) {
+	guesttest.Full(t) // TestKilledInASave and TestQEMUKilledInASave end one of them
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, dir)

@@ -153,6 +153,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 // disks are frozen leaves nothing in QEMU, and what fails later one overlay; the
 // ninth save holds everything.
 func TestEightFailedSaves(t *testing.T) {
+	guesttest.Full(t) // TestConformance fails a save at a step and saves again
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -198,6 +199,7 @@ func TestEightFailedSaves(t *testing.T) {
 // A save is given up at each step, and at moments in between: it returns soon
 // with the context's error, and the guest goes on.
 func TestCancelledSaves(t *testing.T) {
+	guesttest.Full(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -229,11 +231,7 @@ func TestCancelledSaves(t *testing.T) {
 			return at(step, func() error { cancel(); return nil })
 		})
 	}
-	times := 2
-	if guesttest.All() {
-		times = 6
-	}
-	for range times {
+	for range 6 {
 		after := time.Duration(rand.IntN(300)) * time.Millisecond
 		give("after "+after.String(), func(cancel context.CancelFunc) func(hv.SaveStep) error {
 			time.AfterFunc(after, cancel)
@@ -246,6 +244,7 @@ func TestCancelledSaves(t *testing.T) {
 // The connection to QEMU ends at each step: the guest goes on all the same, and
 // can be saved.
 func TestMonitorLostInASave(t *testing.T) {
+	guesttest.Full(t) // TestQEMUKilledInASave loses the monitor with QEMU
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())

@@ -58,11 +58,12 @@ cd /root/load
 for s in s*; do [ "$(cat $s)" = "$(sha256sum <f${s#s})" ] || echo "$s differs"; done
 dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 
-// Two saves (six with all) of a guest with two disks under load, some after one
+// Six saves of a guest with two disks under load, some after one
 // that failed: each goes on in a new VM on another node with the same files, synced
 // or not, and the source goes on each time. Its first disk lies above a raw file,
 // which stays as it is, and its directory is too long for a socket's address.
 func TestSavesUnderLoad(t *testing.T) {
+	guesttest.Full(t) // TestConformance saves and resumes a guest
 	t.Parallel()
 	image, raw := guest(t), filepath.Join(t.TempDir(), "base.raw")
 	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"}, hv.Disk{Path: raw, Format: "raw"}); err != nil {
@@ -80,12 +81,8 @@ func TestSavesUnderLoad(t *testing.T) {
 	spec := newSpec(raw, "raw")
 	spec.Disks = append(spec.Disks, hv.Disk{Path: second, Format: "qcow2"})
 	vm := start(t, d, spec)
-	rounds := 2
-	if guesttest.All() {
-		rounds = 6
-	}
 	run(t, d, spec.ID, "echo warm >/dev/shm/warm\n"+diskLoad)
-	for round := 1; round <= rounds; round++ {
+	for round := 1; round <= 6; round++ {
 		run(t, d, spec.ID, fmt.Sprintf(newData, round))
 		want := run(t, d, spec.ID, sums)
 		if round%2 == 0 {

@@ -25,6 +25,7 @@ import (
 // made for it, and goes with the last guest. A kernel without 802.1Q passes untagged
 // frames instead, by which all but the tag is seen.
 func TestVLAN(t *testing.T) {
+	guesttest.Full(t) // TestBridge has a guest on a bridge
 	t.Parallel()
 	guesttest.Disk(t)
 	if os.Getenv(inNamespace) != "" {
