@@ -148,7 +148,7 @@ func (c *Container) hint(r io.ReaderAt, size int64) (superblock, error) {
 		switch {
 		case n == 0 && !s.checksummed:
 			c.note("the superblock in block 0 has a wrong checksum")
-		case n > 0 && !s.checksummed:
+		case !s.checksummed:
 			continue
 		case n > 0:
 			c.note("block 0 is no superblock; that in block %d is taken", n)

@@ -90,7 +90,7 @@ func (f *FS) compressed(n *inode) (*packed, error) {
 	}
 	p := &packed{f: f, inode: n.stat.Inode, kind: kind, size: size, src: a, length: a.size, base: compressedHeader, inline: true}
 	switch {
-	case kind == kindPlain || kind&1 != 0 && kind >= kindZlib && kind <= kindLZBitmap && kind != kindDedup:
+	case kind == kindPlain || kind&1 != 0 && kind <= kindLZBitmap && kind != kindDedup:
 		if size > mostInline {
 			return nil, damaged("compressed file %d has %d bytes in its attribute", p.inode, size)
 		}

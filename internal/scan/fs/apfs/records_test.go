@@ -352,3 +352,30 @@ func TestHeadless(t *testing.T) {
 		t.Error("a node with a header")
 	}
 }
+
+// What cannot be read is said so, and is not taken for damage of its content.
+func TestObjectOfDevice(t *testing.T) {
+	b := make([]byte, 2*4096)
+	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 3}
+	for block, want := range map[uint64]string{0: "type 0x0, not 0xb", 2: "behind its end", 3: "outside of it"} {
+		if block == 0 {
+			le.PutUint64(b, checksum(b[8:4096]))
+		}
+		if _, err := d.object(block, typeOMap); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("block %d: %v, want %q", block, err, want)
+		}
+	}
+	if _, err := d.object(1, typeOMap); err == nil || strings.Contains(err.Error(), "not 0xb") == strings.Contains(err.Error(), "checksum") {
+		t.Errorf("zeros: %v", err)
+	}
+	d.r = unreadable{}
+	if _, err := d.object(0, typeOMap); !errors.Is(err, errUnreadable) {
+		t.Errorf("%v", err)
+	}
+	tr := leafOf(t, rec{keyOf(1, 1), make([]byte, 7)}, rec{keyOf(2, 1), nil})
+	for i := range 2 {
+		if _, err := tr.child(tr.root, i); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "names no child") {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+}
