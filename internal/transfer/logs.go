@@ -68,7 +68,7 @@ func (c *Client) Download(ctx context.Context, name string, most int64) ([]byte,
 
 // RemoveFile removes a file below the registry's files; farm.CodeNotFound when there is none.
 func (c *Client) RemoveFile(ctx context.Context, name string) error {
-	return c.call(ctx, call{method: http.MethodDelete, path: filePath(name)})
+	return c.call(ctx, call{method: http.MethodDelete, path: "/registry/files/" + name}) // which call escapes
 }
 
 // putRaw sends a body as it is, once.

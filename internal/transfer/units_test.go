@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -398,6 +399,138 @@ func TestSumsOf(t *testing.T) {
 	for size, want := range map[int64]int64{0: 0, 1: 1, blob.BlockSize: 1, blob.BlockSize + 1: 2} {
 		if got := SumsSize(size); got != want*sumSize {
 			t.Errorf("%d bytes: %d", size, got)
+		}
+	}
+}
+
+// Redirects are followed so far, and credentials stay where they belong.
+func TestRedirects(t *testing.T) {
+	c, err := New(Options{BaseURL: "http://registry"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, kept := range map[string]bool{"http://registry/x": true, "https://registry/x": false, "http://other/x": false} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "secret")
+		if err := c.redirected(req, make([]*http.Request, mostRedirects-1)); err != nil || (req.Header.Get("Authorization") != "") != kept {
+			t.Errorf("%s: %v, %v", address, req.Header, err)
+		}
+		if err := c.redirected(req, make([]*http.Request, mostRedirects)); err == nil {
+			t.Errorf("%s: redirects without end are followed", address)
+		}
+	}
+}
+
+// Only regular files are opened as disks.
+func TestOpenRegular(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, []byte("bytes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, st, err := openRegular(path)
+	if err != nil || st.Size() != 5 {
+		t.Fatalf("%v, %v", st, err)
+	}
+	_ = f.Close()
+	if _, _, err := openRegular(dir); farm.CodeOf(err) != farm.CodeRefused {
+		t.Errorf("a folder: %v", err)
+	}
+	if _, _, err := openRegular(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	for format, want := range map[string]bool{"": true, "raw": true, "qcow2": false, "vmdk": false} {
+		d, err := Disk{Path: path, Format: format}.Open()
+		if (err == nil) != want || err != nil && farm.CodeOf(err) != farm.CodeRefused {
+			t.Errorf("format %q: %v", format, err)
+		}
+		if err == nil {
+			for n := -1; n < 3; n++ {
+				if _, err := d.above(n); err == nil {
+					t.Errorf("one file has changes above %d", n)
+				}
+			}
+			_ = d.Close()
+		}
+	}
+}
+
+// A copy that cannot be written, or is given up, is an error.
+func TestCopyFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("disk"), 1<<19), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from, err := Disk{Path: path}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	closed, err := os.Create(path + ".closed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for name, c := range map[string]Copy{"to": {From: from, To: closed}, "sums": {From: from, Sums: closed}} {
+		if err := c.Run(t.Context()); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "copy disk") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.chunk(0, 100); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (Copy{From: from}).chunk(2<<20, 2<<20+1); err == nil {
+		t.Error("what is behind the disk was read")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrClosedPipe)
+	if err := (Copy{From: from}).Run(ctx); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a copy that was given up: %v", err)
+	}
+}
+
+// A download is as long as its caller allows, and what fails is told.
+func TestDownloadLimit(t *testing.T) {
+	status, kind := http.StatusOK, "text/plain"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(status)
+		if kind == "text/plain" {
+			_, _ = io.WriteString(w, "12345")
+			return
+		}
+		_, _ = io.WriteString(w, `{"status":"FAIL","message":"no `+r.Method+` `+r.URL.EscapedPath()+`"}`)
+	}))
+	defer s.Close()
+	c, err := New(Options{BaseURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for most, want := range map[int64]bool{4: false, 5: true, 6: true} {
+		if got, err := c.Download(t.Context(), "a b/c", most); (err == nil) != want || want && string(got) != "12345" || err != nil && farm.CodeOf(err) != farm.CodeTooLarge {
+			t.Errorf("at most %d: %q, %v", most, got, err)
+		}
+	}
+	status, kind = http.StatusForbidden, "application/json"
+	for want, try := range map[string]func() error{
+		"no GET /registry/files/a%20b/c":    func() error { _, err := c.Download(t.Context(), "a b/c", 5); return err },
+		"no PUT /registry/files/a%20b/c":    func() error { return c.Upload(t.Context(), "a b/c", nil) },
+		"no DELETE /registry/files/a%20b/c": func() error { return c.RemoveFile(t.Context(), "a b/c") },
+		"no DELETE /registry/vm":            func() error { return c.Delete(t.Context(), "x") },
+		"no DELETE /registry/revert":        func() error { return c.Revert(t.Context(), Ref{ID: "x"}) },
+		"no PUT /registry/vm/arch":          func() error { return c.SetArch(t.Context(), "x", "arm64") },
+		"no POST /registry/pause":           func() error { return c.Pause(t.Context(), time.Second) },
+		"no GET /registry/disk":             func() error { _, err := c.Disk(t.Context()); return err },
+		"no GET /registry/status":           func() error { _, err := c.Status(t.Context()); return err },
+		"no GET /registry/v2/rights":        func() error { _, err := c.Rights(t.Context(), "x"); return err },
+		"no GET /registry/vm/info":          func() error { _, err := c.Info(t.Context(), Ref{ID: "x"}); return err },
+	} {
+		if err := try(); farm.CodeOf(err) != farm.CodeForbidden || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
