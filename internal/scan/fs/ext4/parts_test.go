@@ -586,17 +586,14 @@ func TestRecordLength(t *testing.T) {
 
 // A name counts once, and so does a folder, whatever it is called.
 func TestTwins(t *testing.T) {
-	l := lister{n: &inode{number: 5}}
-	for _, e := range []entry{
+	l := lister{n: &inode{number: 5}, out: []entry{
 		{name: "a", number: 1},
 		{name: "a", number: 2},
 		{name: "b", number: 3, mode: fs.ModeDir},
 		{name: "c", number: 3, mode: fs.ModeDir},
 		{name: "d", number: 1},
 		{name: "e", number: 4, mode: fs.ModeDir},
-	} {
-		l.out = append(l.out, e)
-	}
+	}}
 	l.dropTwins()
 	var names []string
 	for _, e := range l.out {
