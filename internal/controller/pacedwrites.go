@@ -66,7 +66,7 @@ func (w *pacedWrites) take(now time.Time) bool {
 }
 
 // mayWrite reports whether the node may write now. If not, later notes what is to be written as soon as it may.
-func (c *Controller) mayWrite(s *session, later func(*pacedWrites)) bool {
+func (c *Controller) mayWrite(ctx context.Context, s *session, later func(*pacedWrites)) bool {
 	now := c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,15 +80,15 @@ func (c *Controller) mayWrite(s *session, later func(*pacedWrites)) bool {
 	later(w)
 	if !w.armed {
 		w.armed = true
-		time.AfterFunc(max(w.since.Add(writeEvery).Sub(now), time.Millisecond), func() { c.writeLater(s) })
+		time.AfterFunc(max(w.since.Add(writeEvery).Sub(now), time.Millisecond), func() { c.writeLater(context.WithoutCancel(ctx), s) })
 	}
 	return false
 }
 
 // writeLater writes what was put off, as far as the node may write now. When that fails the node is asked for
 // everything.
-func (c *Controller) writeLater(s *session) {
-	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+func (c *Controller) writeLater(ctx context.Context, s *session) {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	s.mu.Lock()
 	info, host := s.writes.info, s.writes.host

@@ -171,7 +171,7 @@ func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeI
 	if old, _, ok := c.tables.Infos.Get(s.node); ok && sameInfo(old, info) {
 		return nil
 	}
-	if !c.mayWrite(s, func(w *pacedWrites) { w.info = info }) {
+	if !c.mayWrite(ctx, s, func(w *pacedWrites) { w.info = info }) {
 		return nil
 	}
 	_, err := store.Update(ctx, c.store, c.tables.Infos, s.node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
@@ -188,7 +188,7 @@ func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeI
 func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, host string) error {
 	moves := func(n *farm.Node) bool { return host != "" && host != n.Host && !n.HostFixed }
 	s.dropWrite(func(w *pacedWrites) { w.host = "" })
-	if node.State != farm.NodeOffline && (!moves(node) || !c.mayWrite(s, func(w *pacedWrites) { w.host = host })) {
+	if node.State != farm.NodeOffline && (!moves(node) || !c.mayWrite(ctx, s, func(w *pacedWrites) { w.host = host })) {
 		return nil
 	}
 	v := heardVerdict(c.infoOn(node.ID), c.now())

@@ -229,7 +229,7 @@ func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []a
 	if !moves && len(describes) == 0 {
 		return nil
 	}
-	if !moves && !c.mayWrite(s, func(w *pacedWrites) { w.addStatuses(describes) }) {
+	if !moves && !c.mayWrite(ctx, s, func(w *pacedWrites) { w.addStatuses(describes) }) {
 		return nil
 	}
 	return c.writeStatuses(ctx, s.node, lastOfEach(append(s.takeStatuses(), statuses...)))

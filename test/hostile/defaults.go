@@ -22,7 +22,7 @@ var defaults = family{name: "unsafe set-up", site: arrangement{none: true}, atta
 }}
 
 // refusedStart starts a service that must end by itself, with one line that says a text.
-func refusedStart(ctx context.Context, s *site, o *outcome, service string, settings map[string]string, says string) {
+func (o *outcome) refusedStart(ctx context.Context, s *site, service string, settings map[string]string, says string) {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
 		o.check(err)
@@ -71,7 +71,7 @@ func unknownSettings(ctx context.Context, s *site, o *outcome) {
 		{"controller", "SVC_NO_SUCH_THING_AT_ALL", "x", "SVC_NO_SUCH_THING_AT_ALL"},
 		{"controller", "SVC_STANDALONE", "false", "SVC_ETCD_ENDPOINTS"},
 	} {
-		refusedStart(ctx, s, o, c.service, map[string]string{c.key: c.value}, c.says)
+		o.refusedStart(ctx, s, c.service, map[string]string{c.key: c.value}, c.says)
 	}
 	o.effect("nothing was served")
 }
@@ -82,16 +82,16 @@ func readableSecrets(ctx context.Context, s *site, o *outcome) {
 	for _, mode := range []os.FileMode{0o644, 0o640, 0o604, 0o660} {
 		o.check(os.Chmod(token, mode))
 		for _, service := range []string{"controller", "registry"} {
-			refusedStart(ctx, s, o, service, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": token}, "others than its owner")
+			o.refusedStart(ctx, s, service, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": token}, "others than its owner")
 		}
 	}
 	data := filepath.Join(s.dir, "readable-data")
 	o.check(os.MkdirAll(filepath.Join(data, "store"), 0o700))
 	for _, mode := range []os.FileMode{0o755, 0o750, 0o701} {
 		o.check(os.Chmod(data, mode))
-		refusedStart(ctx, s, o, "controller", map[string]string{"SVC_DATA_DIR": data}, "others than its owner")
+		o.refusedStart(ctx, s, "controller", map[string]string{"SVC_DATA_DIR": data}, "others than its owner")
 	}
-	refusedStart(ctx, s, o, "controller", map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": "short"}, "SVC_ROOT_TOKEN")
+	o.refusedStart(ctx, s, "controller", map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": "short"}, "SVC_ROOT_TOKEN")
 	o.effect("nothing was served")
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -72,14 +73,15 @@ func (s *site) tags(ctx context.Context, id string) (string, error) {
 	}
 	defer store.Close()
 	detail, err := store.Detail(ctx, id)
-	text := detail.Arch
+	var text strings.Builder
+	text.WriteString(detail.Arch)
 	for _, v := range detail.Versions {
-		text += " " + v.Tag
+		text.WriteString(" " + v.Tag)
 		if v.Scan != nil {
-			text += " scanned"
+			text.WriteString(" scanned")
 		}
 	}
-	return text, err
+	return text.String(), err
 }
 
 // untouched finds fault when a template is not as it was pushed.

@@ -217,7 +217,7 @@ func (c caller) follow(ctx context.Context, what string) (a answer, err error) {
 		return a, err
 	}
 	by := http.Client{Transport: c.by.Transport}
-	resp, err := by.Do(r)
+	resp, err := by.Do(r) //nolint:bodyclose // whoever reads it closes it
 	if err != nil {
 		return a, err
 	}

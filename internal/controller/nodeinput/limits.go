@@ -114,7 +114,7 @@ func clamp[N number](most N, numbers ...*N) {
 // clampShare puts each number between 0 and 1; what is not a number is 0.
 func clampShare(shares ...*float64) {
 	for _, s := range shares {
-		if !(*s >= 0) { //nolint:staticcheck // NaN is not less than 0 either
+		if !(*s >= 0) { // NaN is not less than 0 either
 			*s = 0
 		}
 		*s = min(*s, 1)
