@@ -117,7 +117,7 @@ func (s *stream) load(off int64) ([]extent, error) {
 		switch {
 		case e.len == 0 || e.end() <= off:
 			continue
-		case e.off > mostFile || len(list) > 0 && e.off < end:
+		case e.off < 0 || e.off > mostFile || len(list) > 0 && e.off < end:
 			return nil, damaged("one is at byte %d, with %d bytes", e.off, e.len)
 		}
 		if e.off > end {

@@ -96,6 +96,7 @@ func TestExtentRecords(t *testing.T) {
 		"far away":      {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile+1, 4096, 1)}, ""},
 		"at the limit":  {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile, 4096, 1)}, "20000000"},
 		"before it":     {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, 1<<63, 4096, 1)}, "20000000"},
+		"ends behind 0": {[]rec{extentRec(5, 1<<64-4096, 8192, 1)}, ""},
 		"behind all":    {[]rec{extentRec(5, 0, 4096, 100)}, ""},
 	} {
 		f := filesOf(t, c.list...)
