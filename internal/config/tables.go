@@ -103,7 +103,7 @@ var ControllerTable = slices.Concat(Table{
 	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of that registry's API"},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
-	{Key: MaxWaiting, Flag: "max-waiting", Default: "100000", Kind: Int, Check: atLeast(1), Help: "instances that wait for a node at a time; one caller may have a quarter of them"},
+	{Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1), Help: "instances that wait for a node at a time; one caller may have a quarter of them"},
 	{Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the records of instances that wait for a node, without their scripts; one caller may have a quarter of it"},
 	{Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the startup scripts of all instances; one caller may have a quarter of it"},
 	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "requests with an Idempotency-Key that are remembered; one caller may have a quarter of them"},

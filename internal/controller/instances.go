@@ -59,6 +59,88 @@ func (c *Controller) Instances(p Page) []Listed {
 	return list
 }
 
+// InstanceList is a part of the instances as they were at one moment. It has them in the table's snapshot and not in a
+// copy, so that a client that reads a long answer slowly keeps little memory.
+type InstanceList struct {
+	rows     iter.Seq[store.Row[farm.Instance]]
+	messages []messageRun // of all rows, in their order
+	list     []Listed     // instead, of a list that was filtered
+}
+
+// messageRun is how many rows in succession show the same message.
+type messageRun struct {
+	text string // "": the message of the record
+	rows int
+}
+
+// ListInstances is Instances for a list that may be long.
+func (c *Controller) ListInstances(p Page) *InstanceList {
+	if p.Match != nil {
+		return &InstanceList{list: c.Instances(p)}
+	}
+	view := c.tables.Instances.Snapshot()
+	l := &InstanceList{rows: view.Rows(p.After)}
+	if p.ExternalID != "" {
+		l.rows = view.RowsWhere(byExternalID, p.ExternalID, p.After)
+	}
+
+	batch, count := make([]Listed, 0, explainBatch), 0
+	for row := range l.rows {
+		batch = append(batch, listed(row))
+		if count++; len(batch) == explainBatch {
+			c.explain(batch)
+			l.addMessages(batch)
+			batch = batch[:0]
+		}
+		if count == p.Limit {
+			break
+		}
+	}
+	c.explain(batch)
+	l.addMessages(batch)
+	return l
+}
+
+func (l *InstanceList) addMessages(batch []Listed) {
+	for _, one := range batch {
+		text := one.Message
+		if text == one.Instance.Message {
+			text = ""
+		}
+		if last := len(l.messages) - 1; last >= 0 && l.messages[last].text == text {
+			l.messages[last].rows++
+		} else {
+			l.messages = append(l.messages, messageRun{text, 1})
+		}
+	}
+}
+
+// All yields the instances, the same ones each time.
+func (l *InstanceList) All() iter.Seq[Listed] {
+	if l.rows == nil {
+		return slices.Values(l.list)
+	}
+	return func(yield func(Listed) bool) {
+		run, left := -1, 0
+		for row := range l.rows {
+			if left == 0 {
+				if run++; run == len(l.messages) {
+					return
+				}
+				left = l.messages[run].rows
+			}
+			left--
+			one := listed(row)
+			if text := l.messages[run].text; text != "" {
+				one.Message = text
+			}
+			if !yield(one) {
+				return
+			}
+		}
+	}
+}
+
 // Youngest gives a part of the instances, those that began last first, with how many there are
 // in each state. It looks at those of the part alone.
 func (c *Controller) Youngest(skip, limit int) (part []Listed, states map[farm.InstanceState]int) {

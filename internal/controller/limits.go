@@ -19,7 +19,7 @@ type Limits struct {
 
 // The default limits.
 const (
-	DefaultMaxWaiting         = 100_000
+	DefaultMaxWaiting         = 40_000
 	DefaultMaxWaitingSize     = 256 << 20
 	DefaultMaxScriptsSize     = 256 << 20
 	DefaultMaxIdempotencyKeys = 80_000

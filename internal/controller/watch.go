@@ -10,7 +10,7 @@ import (
 
 // Limits of those who watch the instances.
 const (
-	maxBehind = 100_000   // instances that changed since a reader last looked
+	maxBehind = 100_000   // instances that changed since the readers of one caller last looked, in equal shares
 	allBehind = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
 	maxTaken  = 1000      // instances that a reader gets at a time
 )
@@ -19,18 +19,19 @@ const (
 // look at their number.
 type watches struct {
 	count atomic.Int32 // of open
-	share atomic.Int32 // how far behind each of them may be
 
-	mu   sync.Mutex
-	open map[*Watch]struct{}
+	mu       sync.Mutex // guards the fields below
+	open     map[*Watch]struct{}
+	byCaller map[string]int // caller -> number of open watches
 }
 
 // Watch follows the instances for one reader. It remembers which of them changed since
 // the reader last looked, each once: a slow reader sees the latest state of each and
 // holds nobody up.
 type Watch struct {
-	c    *Controller
-	wake chan struct{} // has a value when there may be something to take
+	c      *Controller
+	caller string
+	wake   chan struct{} // has a value when there may be something to take
 
 	mu      sync.Mutex
 	order   []string                  // ids, as they first changed
@@ -45,17 +46,21 @@ type Seen struct {
 	Listed
 }
 
-// Watch begins to follow the instances: every change from now on is seen. The reader
+// Watch begins to follow the instances for a caller: every change from now on is seen. The reader
 // closes it.
-func (c *Controller) Watch() *Watch {
-	w := &Watch{c: c, wake: make(chan struct{}, 1), changed: map[string]*farm.Instance{}, told: map[string]*farm.Instance{}}
+func (c *Controller) Watch(caller string) *Watch {
+	w := &Watch{
+		c: c, caller: caller, wake: make(chan struct{}, 1),
+		changed: map[string]*farm.Instance{}, told: map[string]*farm.Instance{},
+	}
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
 	if c.watches.open == nil {
-		c.watches.open = map[*Watch]struct{}{}
+		c.watches.open, c.watches.byCaller = map[*Watch]struct{}{}, map[string]int{}
 	}
 	c.watches.open[w] = struct{}{}
-	c.watches.countLocked()
+	c.watches.byCaller[caller]++
+	c.watches.count.Add(1)
 	return w
 }
 
@@ -64,16 +69,26 @@ func (w *Watch) Close() {
 	all := &w.c.watches
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if _, ok := all.open[w]; ok {
-		delete(all.open, w)
-		all.countLocked()
+	if _, ok := all.open[w]; !ok {
+		return
+	}
+	delete(all.open, w)
+	all.count.Add(-1)
+	if all.byCaller[w.caller]--; all.byCaller[w.caller] == 0 {
+		delete(all.byCaller, w.caller)
 	}
 }
 
-// countLocked divides what all readers may be behind among those that there are.
-func (a *watches) countLocked() {
-	a.count.Store(int32(len(a.open)))
-	a.share.Store(int32(min(maxBehind, allBehind/max(1, len(a.open)))))
+// Siblings returns how many open watches the caller of this one has.
+func (w *Watch) Siblings() int {
+	w.c.watches.mu.Lock()
+	defer w.c.watches.mu.Unlock()
+	return w.c.watches.byCaller[w.caller]
+}
+
+// shareLocked returns how many changes a reader may be behind.
+func (a *watches) shareLocked(w *Watch) int {
+	return min(maxBehind/max(1, a.byCaller[w.caller]), allBehind/max(1, len(a.open)))
 }
 
 // observe tells every watch of the changes.
@@ -84,23 +99,23 @@ func (a *watches) observe(events []store.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for w := range a.open {
-		w.note(events)
+		w.note(events, a.shareLocked(w))
 	}
 }
 
-func (w *Watch) note(events []store.Event) {
+func (w *Watch) note(events []store.Event, share int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
 		if e.Kind == kindInstance && !w.lost {
 			inst, _ := e.New.(*farm.Instance)
-			w.noteLocked(e.ID, inst)
+			w.noteLocked(e.ID, inst, share)
 		}
 	}
 	w.ringLocked()
 }
 
-func (w *Watch) noteLocked(id string, inst *farm.Instance) {
+func (w *Watch) noteLocked(id string, inst *farm.Instance, share int) {
 	_, known := w.changed[id]
 	told, was := w.told[id]
 	switch {
@@ -108,7 +123,7 @@ func (w *Watch) noteLocked(id string, inst *farm.Instance) {
 		w.changed[id] = inst
 	case was && told == inst:
 		delete(w.told, id)
-	case len(w.order) >= int(w.c.watches.share.Load()):
+	case len(w.order) >= share:
 		w.order, w.changed, w.told, w.lost = nil, nil, nil, true
 	default:
 		w.changed[id] = inst

@@ -9,45 +9,50 @@ import (
 
 func TestWatchesAreBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		const watches = 1000
+		const watches = 30
 		var open []*Watch
 		for range watches {
-			open = append(open, c.Watch())
+			open = append(open, c.Watch("flooder"))
 		}
-		// Together they are behind by no more than one bound, whatever each of them does.
+		other := c.Watch("other")
+		defer other.Close()
+		// Together those of a caller are behind by no more than one bound, whatever each of them does.
 		events := make([]store.Event, maxBehind)
 		for i := range events {
 			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
 		}
-		share := allBehind / watches
+		share := maxBehind / watches
 		for _, step := range []struct {
 			from, to int
 			lost     bool
 		}{{0, share, false}, {share, share + 1, true}} {
-			open[1].note(events[step.from:step.to])
+			c.watches.observe(events[step.from:step.to])
 			if open[1].lost != step.lost {
 				t.Errorf("%d behind of a share of %d: given up is %v", step.to, share, open[1].lost)
 			}
 		}
+		if c.watches.observe(events[share+1:]); other.lost {
+			t.Error("the watches of one caller take the share of another one")
+		}
 		open[0].Close()
 		open[0].Close()
-		if n := c.watches.count.Load(); n != watches-1 {
-			t.Errorf("%d watches are open", n)
+		if n, mine := c.watches.count.Load(), open[1].Siblings(); n != watches || mine != watches-1 {
+			t.Errorf("%d watches are open, %d of them of one caller", n, mine)
 		}
 	})
 }
 
 func TestWatchGivesPartsAndGivesUp(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		w := c.Watch()
+		w := c.Watch("")
 		defer w.Close()
 		events := make([]store.Event, maxBehind+1)
 		for i := range events {
 			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
 		}
 		some := events[:2*maxTaken+1]
-		w.note(some)
-		w.note(some) // once each
+		c.watches.observe(some)
+		c.watches.observe(some) // once each
 		for _, want := range []int{maxTaken, maxTaken, 1} {
 			<-w.Wake()
 			changes, ok := w.Take()
@@ -58,11 +63,11 @@ func TestWatchGivesPartsAndGivesUp(t *testing.T) {
 		if changes, ok := w.Take(); len(changes) > 0 || !ok || len(w.changed) > 0 {
 			t.Errorf("%d changes, %v, of nothing", len(changes), ok)
 		}
-		w.note(events[:maxBehind])
+		c.watches.observe(events[:maxBehind])
 		if _, ok := w.Take(); !ok {
 			t.Error("a reader that is not too far behind is given up")
 		}
-		w.note(events)
+		c.watches.observe(events)
 		<-w.Wake()
 		if changes, ok := w.Take(); ok || len(changes) > 0 || w.order != nil {
 			t.Errorf("%d changes, %v, of a reader that is too far behind", len(changes), ok)
@@ -75,7 +80,7 @@ func TestWatchTellsOnce(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{TemplateID: templateID, Count: 1})[0]
 		inst, _, _ := c.tables.Instances.Get(id)
-		w := c.Watch()
+		w := c.Watch("")
 		defer w.Close()
 		older := store.Event{Kind: kindInstance, ID: id, New: inst.Clone()}
 		newest := store.Event{Kind: kindInstance, ID: id, New: inst}
@@ -96,7 +101,7 @@ func TestWatchTellsOnce(t *testing.T) {
 			{"an end", []store.Event{gone}, 1},
 			{"other records", []store.Event{{Kind: kindNode, ID: "n"}}, 0},
 		} {
-			w.note(step.events)
+			c.watches.observe(step.events)
 			if changes, ok := w.Take(); len(changes) != step.want || !ok {
 				t.Errorf("%s: %d lines, want %d", step.name, len(changes), step.want)
 			}

@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ func takesGzip(values []string) bool {
 }
 
 // writePacked writes a successful answer in gzip.
-func writePacked(w http.ResponseWriter, pieces ...[]byte) {
+func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
 	w.Header()["Content-Type"] = jsonType
 	w.Header()["Content-Encoding"] = []string{"gzip"}
 	w.WriteHeader(http.StatusOK)
@@ -55,7 +56,7 @@ func writePacked(w http.ResponseWriter, pieces ...[]byte) {
 	pack, _ := packers.Get().(*gzip.Writer)
 	defer packers.Put(pack)
 	pack.Reset(out)
-	for _, piece := range pieces {
+	for piece := range pieces {
 		if _, err := pack.Write(piece); err != nil {
 			return // the client is gone
 		}

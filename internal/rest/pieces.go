@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,6 +23,19 @@ func (p Pieces) size() int {
 	return n
 }
 
+// Stream is the result of a handler whose answer is large and made while it is written. Its pieces together are the
+// JSON text of the body. They are the same each time, and are not changed.
+type Stream iter.Seq[[]byte]
+
+// size returns the bytes of all pieces.
+func (s Stream) size() int {
+	n := 0
+	for piece := range s {
+		n += len(piece)
+	}
+	return n
+}
+
 // pieceBuffer is how much of an answer is written at a time, in bytes.
 const pieceBuffer = 64 << 10
 
@@ -32,32 +46,46 @@ const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n
 
 // respondPieces writes a successful answer that lies about in pieces.
 func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag string) {
-	packed := packs(w, r, body.size()) // says what the answer depends on, also when it is not sent
-	if reads(r) {
-		if tag == "" {
-			tag = ContentTag(body...)
-		}
-		if unchanged(w, r, tag) {
-			return
-		}
+	if tag == "" && reads(r) {
+		tag = ContentTag(body...)
 	}
-	if packed {
-		writePacked(w, slices.Concat(Pieces{[]byte(begin)}, body, Pieces{[]byte(end)})...)
+	respondStream(w, r, Stream(slices.Values(body)), tag)
+}
+
+// respondStream writes a successful answer piece by piece.
+func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag string) {
+	size := body.size()
+	packed := packs(w, r, size) // says what the answer depends on, also when it is not sent
+	if reads(r) && unchanged(w, r, tag) {
 		return
 	}
-	writePieces(w, body)
+	if packed {
+		writePacked(w, func(yield func([]byte) bool) {
+			if !yield([]byte(begin)) {
+				return
+			}
+			for piece := range body {
+				if !yield(piece) {
+					return
+				}
+			}
+			yield([]byte(end))
+		})
+		return
+	}
+	writePieces(w, body, size)
 }
 
 // writePieces puts a successful envelope around pieces on the wire. Each byte is copied
 // once, into writes that are large enough for a socket.
-func writePieces(w http.ResponseWriter, body Pieces) {
+func writePieces(w http.ResponseWriter, body Stream, size int) {
 	w.Header()["Content-Type"] = jsonType
-	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.size()+len(end)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+size+len(end)))
 	w.WriteHeader(http.StatusOK)
 	whole, _ := buffers.Get().(*[pieceBuffer]byte)
 	defer buffers.Put(whole)
 	buf := append(whole[:0], begin...)
-	for _, piece := range body {
+	for piece := range body {
 		if len(buf)+len(piece)+len(end) > pieceBuffer {
 			if _, err := w.Write(buf); err != nil {
 				return

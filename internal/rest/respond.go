@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,6 +93,9 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 	case Pieces:
 		respondPieces(w, r, body, tag)
 		return
+	case Stream:
+		respondStream(w, r, body, tag)
+		return
 	case Whole:
 		send(w, http.StatusOK, body)
 		return
@@ -115,7 +119,7 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	}
 	if packed {
-		writePacked(w, whole)
+		writePacked(w, slices.Values([][]byte{whole}))
 		return
 	}
 	send(w, http.StatusOK, whole)

@@ -10,22 +10,23 @@ import (
 )
 
 // How much the heap may grow between two collections, in per cent of what lives. A small
-// heap doubles, which is what collecting costs least at; from about 96 MB on the room
+// heap doubles, which is what collecting costs least at; from about 64 MB on the room
 // for garbage stays the same, since ten thousand parked polls make next to none; and it
 // is never less than two fifths, so that a large heap is not collected all the time.
 const (
 	growthMost  = 100
 	growthLeast = 40
-	growthRoom  = 96 << 20 // bytes
+	growthRoom  = 64 << 20 // bytes
 )
 
 // A storm of requests would have a small heap collected many times a second, which was
 // a sixth of what the storm costs. When two collections come within stormy, the heap
 // gets stormRoom between them, until none has come for stormOver; then the memory goes
-// back to the system, which would take minutes by itself.
+// back to the system, which would take minutes by itself. Any client can cause a storm: a
+// larger room would be memory that a hostile one takes (docs/decisions/0148).
 const (
 	stormy    = 2 * time.Second
-	stormRoom = 256 << 20 // bytes
+	stormRoom = 64 << 20 // bytes
 	stormOver = 10 * time.Second
 	heapEvery = 5 * time.Second
 )

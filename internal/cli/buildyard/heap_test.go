@@ -9,14 +9,14 @@ import (
 
 func TestGrowth(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: 100, 1: 100, 64 << 20: 100, 96 << 20: 100, 160 << 20: 60, 240 << 20: 40, 8 << 30: 40,
+		0: 100, 1: 100, 32 << 20: 100, 64 << 20: 100, 128 << 20: 50, 160 << 20: 40, 8 << 30: 40,
 	} {
 		if got := growth(live); got != want {
 			t.Errorf("%d MB may grow by %d %%, want %d %%", live>>20, got, want)
 		}
 	}
 	for live, want := range map[uint64]int{
-		0: 25600, 32 << 20: 800, 256 << 20: 100, 640 << 20: 40, 8 << 30: 40,
+		0: 6400, 32 << 20: 200, 64 << 20: 100, 160 << 20: 40, 8 << 30: 40,
 	} {
 		if got := stormGrowth(live); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
@@ -28,10 +28,10 @@ func TestGrowth(t *testing.T) {
 		since time.Duration
 		want  int
 	}{
-		{100, 32 << 20, stormy - 1, 800}, {800, 256 << 20, stormy - 1, 100}, // a storm
-		{100, 32 << 20, stormy, 100},    // none
-		{25600, 256 << 20, stormy, 100}, // the storm was of a small heap
-		{800, 32 << 20, stormy, 800},
+		{100, 32 << 20, stormy - 1, 200}, {200, 64 << 20, stormy - 1, 100}, // a storm
+		{100, 32 << 20, stormy, 100},  // none
+		{6400, 64 << 20, stormy, 100}, // the storm was of a small heap
+		{200, 32 << 20, stormy, 200},
 	} {
 		if got := nextGrowth(c.set, c.live, c.since); got != c.want {
 			t.Errorf("%d MB may grow by %d %% %s after a collection at %d %%, want %d %%", c.live>>20, got, c.since, c.set, c.want)

@@ -3,8 +3,10 @@ package controllerrest
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
@@ -35,19 +37,31 @@ var (
 	closing = []byte("]")
 )
 
-// elements puts the list of instances together, with the passwords of their screens where the
+// elements puts a short list of instances together, with the passwords of their screens where the
 // caller may see them.
 func elements(list []controller.Listed, passwords bool) rest.Pieces {
-	pieces := make(rest.Pieces, 1, 2*len(list)+2)
-	pieces[0] = opening
-	words := spoken{passwords: passwords}
-	for i, inst := range list {
-		if i > 0 {
-			pieces = append(pieces, comma)
+	return slices.Collect(iter.Seq[[]byte](elementStream(slices.Values(list), passwords)))
+}
+
+// elementStream is elements for a long list: nothing of it is kept while it is written.
+func elementStream(list iter.Seq[controller.Listed], passwords bool) rest.Stream {
+	return func(yield func([]byte) bool) {
+		words, before := spoken{passwords: passwords}, opening
+		var pieces rest.Pieces
+		for inst := range list {
+			pieces = words.element(append(pieces[:0], before), inst)
+			for _, piece := range pieces {
+				if !yield(piece) {
+					return
+				}
+			}
+			before = comma
 		}
-		pieces = words.element(pieces, inst)
+		if len(pieces) == 0 && !yield(opening) {
+			return
+		}
+		yield(closing)
 	}
-	return append(pieces, closing)
 }
 
 // spoken remembers the last message that was put into an element: of many waiting

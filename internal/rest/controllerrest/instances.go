@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -29,22 +30,22 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
 	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
-	list := s.c.Instances(page)
+	list := s.c.ListInstances(page).All()
 	passwords := showsVNCPasswords(r)
 	if passwords {
 		asOf += ".vnc" // the same records are another list
 	}
-	return rest.Tagged{Body: elements(list, passwords), Tag: s.listTag(asOf, list, partial(page))}, nil
+	return rest.Tagged{Body: elementStream(list, passwords), Tag: s.listTag(asOf, list, partial(page))}, nil
 }
 
 // listTag gives the tag of a list of instances: what its records are as of, and the messages
 // that are in none of them, each with how many elements in a row have it. Which elements a part
 // has does not follow from that: a filter may depend on the time, and the page may have been asked for in a body.
-func (s *server) listTag(asOf string, list []controller.Listed, partial bool) string {
+func (s *server) listTag(asOf string, list iter.Seq[controller.Listed], partial bool) string {
 	var sum maphash.Hash
 	sum.SetSeed(s.seed)
-	told, run := "", 0
-	for i, l := range list {
+	told, run, i := "", 0, 0
+	for l := range list {
 		if partial {
 			_, _ = sum.WriteString(l.ID)
 		}
@@ -57,9 +58,10 @@ func (s *server) listTag(asOf string, list []controller.Listed, partial bool) st
 			_, _ = fmt.Fprintf(&sum, "\x00%d,%d\x00", i, run)
 			told, run = message, 0
 		}
+		i++
 	}
 	_, _ = sum.WriteString(told)
-	_, _ = fmt.Fprintf(&sum, "\x00%d,%d", len(list), run)
+	_, _ = fmt.Fprintf(&sum, "\x00%d,%d", i, run)
 	return s.era + "." + asOf + "." + strconv.FormatUint(sum.Sum64(), 36)
 }
 

@@ -2,6 +2,7 @@ package controllerrest
 
 import (
 	"hash/maphash"
+	"slices"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/controller"
@@ -23,17 +24,17 @@ func TestListTag(t *testing.T) {
 		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
 		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),
 	} {
-		tag := s.listTag("1.1", l, false)
+		tag := s.listTag("1.1", slices.Values(l), false)
 		if other, known := seen[tag]; known && i > 2 { // without messages the records tell
 			t.Errorf("lists %d and %d have one tag", i, other)
 		}
-		if tag != s.listTag("1.1", l, false) {
+		if tag != s.listTag("1.1", slices.Values(l), false) {
 			t.Errorf("list %d has two tags", i)
 		}
 		seen[tag] = i
 	}
 	some := list("", "", "")
-	if s.listTag("1.1", some[:2], true) == s.listTag("1.1", some[1:], true) {
+	if s.listTag("1.1", slices.Values(some[:2]), true) == s.listTag("1.1", slices.Values(some[1:]), true) {
 		t.Error("what a filter lets through has no part in the tag")
 	}
 }

@@ -16,6 +16,24 @@ const (
 	presentPage = 500              // instances that are looked up at a time
 )
 
+// A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each change
+// to hundreds of watches immediately would take the processors from other callers.
+const (
+	freeWatches = 8
+	pacePerWake = time.Millisecond // for each write of one of the caller's watches
+	pacePerLine = 20 * time.Microsecond
+	maxPace     = 5 * time.Second
+)
+
+// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. What changes
+// during the pause is sent once, in its latest state.
+func watchPace(watches, lines int) time.Duration {
+	if watches <= freeWatches {
+		return 0
+	}
+	return min(time.Duration(watches)*(pacePerWake+time.Duration(lines)*pacePerLine), maxPace)
+}
+
 // watchVMs streams the instances and what becomes of them, one JSON object a line, until
 // the client hangs up.
 func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
@@ -32,7 +50,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	watch := s.c.Watch()
+	watch := s.c.Watch(rest.CallerName(r))
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -43,7 +61,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	out := newLines(w)
 	defer out.end()
 	if present {
-		out.present(s.c)
+		out.present(r, s.c, watch)
 	}
 	out.text(`{"type":"synced"}`)
 	out.follow(r, watch)
@@ -76,7 +94,7 @@ func (p patient) Write(text []byte) (int, error) {
 
 // present writes every instance there is. It looks them up by pages, so that a slow
 // reader keeps no old records in memory.
-func (l *lines) present(c *controller.Controller) {
+func (l *lines) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
 	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
 		list := c.Instances(page)
 		for _, inst := range list {
@@ -86,6 +104,7 @@ func (l *lines) present(c *controller.Controller) {
 		if len(list) < presentPage {
 			return
 		}
+		l.pause(r, watch, len(list))
 		page.After = list[len(list)-1].ID
 	}
 }
@@ -108,7 +127,22 @@ func (l *lines) follow(r *http.Request, watch *controller.Watch) {
 			for _, change := range changes {
 				l.change(change)
 			}
+			l.flush()
+			l.pause(r, watch, len(changes))
 		}
+	}
+}
+
+// pause waits as long as the other watches of the caller demand, or until the client is gone.
+func (l *lines) pause(r *http.Request, watch *controller.Watch, written int) {
+	pace := watchPace(watch.Siblings(), written)
+	if pace == 0 || l.err != nil {
+		return
+	}
+	select {
+	case <-r.Context().Done():
+		l.err = r.Context().Err()
+	case <-time.After(pace):
 	}
 }
 

@@ -244,3 +244,36 @@ func TestWatchOverConnections(t *testing.T) {
 	want(t, "wrong parameter", c.call("GET", "/api/v1/vm/watch?present=maybe", ""),
 		answer{code: 400, Status: "FAIL", Message: "present: must be true or false"})
 }
+
+// TestWatchPace: a caller with few watches gets every line immediately, and one with many gets all their lines at a
+// bounded rate.
+func TestWatchPace(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *bubble) {
+		const watches = 100
+		readers, ends := make([]*bufio.Scanner, watches), make([]func(), watches)
+		for i := range watches {
+			readers[i], ends[i] = c.watch("")
+			if l := readLine(t, readers[i]); l.Type != "synced" {
+				t.Fatalf("a watch begins with %s", l)
+			}
+		}
+		one := controller.StartRequest{TemplateID: templateID, Count: 1}
+		var took []time.Duration
+		for range 2 {
+			began := time.Now()
+			if _, err := c.Start(t.Context(), one); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range readers {
+				readLine(t, r)
+			}
+			took = append(took, time.Since(began))
+		}
+		if took[0] != 0 || took[1] < watches*time.Millisecond {
+			t.Errorf("%d watches got a first change after %s and a second one after %s", watches, took[0], took[1])
+		}
+		for _, end := range ends {
+			end()
+		}
+	})
+}

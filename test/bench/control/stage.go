@@ -45,6 +45,8 @@ func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{dir: dir, cloud: cloud, client: load.NewClient(cloud.Controller, callers+2)}
+	// One caller makes all instances here, more waiting ones than the defaults allow one.
+	cloud.Process.Set(map[string]string{"SVC_MAX_WAITING": strconv.Itoa(4 * records), "SVC_MAX_WAITING_SIZE": "1GB"})
 	if err := cloud.Boot(ctx); err != nil {
 		return s, err
 	}
