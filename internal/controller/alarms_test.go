@@ -43,6 +43,7 @@ func TestAlarms(t *testing.T) {
 		}
 		message.Store(nil)
 		time.Sleep(alarmLookEvery)
+		synctest.Wait() // the look of this moment has seen the end
 		message.Store(&first)
 		if a := c.Alarms(); len(a) != 1 || a[0].Since.Before(began.Add(time.Hour)) {
 			t.Errorf("alarms after a pause: %+v", a)

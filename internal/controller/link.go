@@ -31,6 +31,8 @@ type session struct {
 	strangers *strangers // of all nodes
 	waves     *waves     // of all nodes
 
+	describing sync.Mutex // held while the description of the node is written; taken before mu
+
 	mu       sync.Mutex // guards what follows
 	node     string
 	boot     string // of the agent that speaks for the node

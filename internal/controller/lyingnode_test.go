@@ -100,6 +100,43 @@ func TestTransitionsAreNotPaced(t *testing.T) {
 	})
 }
 
+// TestStatesInACircle: a VM that is said to stop and to run again all the time costs few writes.
+func TestStatesInACircle(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		o := c.started(a)
+		writes := c.countWrites(a.id, o.InstanceID)
+		const length = 3 * time.Minute
+		rounds := 0
+		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+			rounds++
+			a.say(o, api.PhaseScriptFailed, func(s *api.InstanceStatus) { s.Script = &api.ScriptStatus{} })
+			a.say(o, api.PhaseStopped)
+			a.say(o, api.PhaseRunning)
+		}
+		if n := writes.Load(); n > 3*maxWrites(length) || n < 6 {
+			t.Errorf("%d writes in %s and %d rounds", n, length, rounds)
+		}
+	})
+}
+
+// TestFailedStatusesAreKept: statuses that were put off and could not be written are written later.
+func TestFailedStatusesAreKept(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		o := c.started(a)
+		c.putBack(t.Context(), c.link.find(a.id), []api.InstanceStatus{{
+			InstanceID: o.InstanceID, Claim: o.Claim, No: a.no + 1, Phase: api.PhaseRunning,
+			VM: &api.LinkVM{UUID: "vm-" + o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
+		}})
+		time.Sleep(2 * writeEvery)
+		synctest.Wait()
+		if inst, _, _ := c.tables.Instances.Get(o.InstanceID); inst.VM.Name != "late" {
+			t.Errorf("the name is %q", inst.VM.Name)
+		}
+	})
+}
+
 // TestJoinsArePaced: a node that joins again and again under another name is told to wait.
 func TestJoinsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

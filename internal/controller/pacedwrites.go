@@ -25,6 +25,7 @@ type pacedWrites struct {
 	since    time.Time // when the oldest of these was made, or last given back
 	armed    bool      // a timer writes what follows
 	info     *farm.NodeInfo
+	base     *farm.NodeInfo // the record when info was put off
 	host     string
 	statuses map[string]api.InstanceStatus // instance id -> its last status
 }
@@ -41,6 +42,23 @@ func (w *pacedWrites) addStatuses(statuses map[string]api.InstanceStatus) {
 		w.statuses = map[string]api.InstanceStatus{}
 	}
 	maps.Copy(w.statuses, statuses)
+}
+
+// putBack keeps statuses whose write failed until the next write. Later ones of the same instances stay.
+func (c *Controller) putBack(ctx context.Context, s *session, statuses []api.InstanceStatus) {
+	if len(statuses) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := map[string]api.InstanceStatus{}
+	for _, status := range statuses {
+		if _, later := s.writes.statuses[status.InstanceID]; !later {
+			old[status.InstanceID] = status
+		}
+	}
+	s.writes.addStatuses(old)
+	c.armLocked(ctx, s)
 }
 
 // takeWrite reports whether the node may write now, and counts the write.
@@ -78,11 +96,19 @@ func (c *Controller) mayWrite(ctx context.Context, s *session, later func(*paced
 		return false
 	}
 	later(w)
-	if !w.armed {
-		w.armed = true
-		time.AfterFunc(max(w.since.Add(writeEvery).Sub(now), time.Millisecond), func() { c.writeLater(context.WithoutCancel(ctx), s) })
-	}
+	c.armLocked(ctx, s)
 	return false
+}
+
+// armLocked sees to it that what was put off is written as soon as the node may write.
+func (c *Controller) armLocked(ctx context.Context, s *session) {
+	w := &s.writes
+	if w.armed || s.dropped {
+		return
+	}
+	w.armed = true
+	wait := max(w.since.Add(writeEvery).Sub(c.now()), time.Millisecond)
+	time.AfterFunc(wait, func() { c.writeLater(context.WithoutCancel(ctx), s) })
 }
 
 // writeLater writes what was put off, as far as the node may write now. When that fails the node is asked for
@@ -90,9 +116,12 @@ func (c *Controller) mayWrite(ctx context.Context, s *session, later func(*paced
 func (c *Controller) writeLater(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
+	s.describing.Lock() // a poll that says something newer waits, and comes after this
+	defer s.describing.Unlock()
 	s.mu.Lock()
-	info, host := s.writes.info, s.writes.host
-	s.writes.info, s.writes.host, s.writes.armed = nil, "", false
+	w := &s.writes
+	info, base, host := w.info, w.base, w.host
+	w.info, w.base, w.host, w.armed = nil, nil, "", false
 	s.mu.Unlock()
 	node, _, ok := c.tables.Nodes.Get(s.node)
 	if !ok {
@@ -100,14 +129,15 @@ func (c *Controller) writeLater(ctx context.Context, s *session) {
 	}
 
 	var err error
-	if info != nil {
-		err = c.storeInfo(ctx, s, info)
-	}
-	if err == nil && host != "" {
-		err = c.greet(ctx, s, node, host)
-	}
-	if statuses := s.takeStatuses(); err == nil && len(statuses) > 0 {
+	if statuses := s.takeStatuses(); len(statuses) > 0 {
 		err = c.applyStatuses(ctx, s, statuses)
+	}
+	putOff := func(w *pacedWrites) { w.info, w.base = info, base }
+	if err == nil && info != nil && c.mayWrite(ctx, s, putOff) {
+		err = c.writeInfo(ctx, s, info, base)
+	}
+	if err == nil && host != "" && node.State != farm.NodeOffline { // Offline: its next poll says where it is
+		err = c.greet(ctx, s, node, host)
 	}
 	if err != nil {
 		c.log.WarnContext(ctx, "write of a node's description failed; the node is asked for everything",
@@ -137,8 +167,9 @@ const (
 )
 
 // meaning returns what a status changes, by the records as this replica has them. A transition is what can happen a
-// bounded number of times for each order: a change of state but that between Scheduling and Pulling, the end of a task
-// or a recall, the first word of a VM or of the outcome of a script.
+// bounded number of times for each order: a change of state, but not that between Scheduling and Pulling nor that of a
+// stopped VM that runs again; the end of what takes room on the node, of a task or of a recall; the first word of a VM
+// before its start, or of the outcome of a script.
 func (c *Controller) meaning(status api.InstanceStatus) statusMeaning {
 	inst, _, ok := c.tables.Instances.Get(status.InstanceID)
 	if !ok {
@@ -156,10 +187,12 @@ func (c *Controller) meaning(status api.InstanceStatus) statusMeaning {
 	}
 	n := next.inst
 	pulls := func(s farm.InstanceState) bool { return s == farm.Scheduling || s == farm.Pulling }
+	again := inst.State == farm.Stopped && (n.State == farm.Started || n.State == farm.Stopping)
 	switch {
-	case n.State != inst.State && !(pulls(n.State) && pulls(inst.State)),
+	case n.State != inst.State && !(pulls(n.State) && pulls(inst.State)) && !again,
+		inst.HoldsSlot() && !n.HoldsSlot(),
 		(n.Task == nil) != (inst.Task == nil), n.Recall != inst.Recall,
-		(n.VM == nil) != (inst.VM == nil), (n.Script == nil) != (inst.Script == nil):
+		n.VM != nil && inst.VM == nil && inst.Started.IsZero(), n.Script != nil && inst.Script == nil:
 		return transition
 	case w.save != nil && (next.save.Status != w.save.Status || (next.save.Script == nil) != (w.save.Script == nil)):
 		return transition

@@ -167,19 +167,35 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 // storeInfo writes how a node describes itself, unless nothing of it that is worth a write has changed. Where the node
 // has described itself too often it is written later.
 func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeInfo) error {
-	s.dropWrite(func(w *pacedWrites) { w.info = nil })
-	if old, _, ok := c.tables.Infos.Get(s.node); ok && sameInfo(old, info) {
+	s.describing.Lock()
+	defer s.describing.Unlock()
+	s.dropWrite(func(w *pacedWrites) { w.info, w.base = nil, nil })
+	old, _, _ := c.tables.Infos.Get(s.node)
+	if old != nil && sameInfo(old, info) {
 		return nil
 	}
-	if !c.mayWrite(ctx, s, func(w *pacedWrites) { w.info = info }) {
+	if !c.mayWrite(ctx, s, func(w *pacedWrites) { w.info, w.base = info, old }) {
 		return nil
 	}
+	return c.writeInfo(ctx, s, info, nil)
+}
+
+// writeInfo writes the description of a node. When it was put off, base is the record of then: where another replica has
+// written one since, that stays, and the node is asked for everything when it is heard here again.
+func (c *Controller) writeInfo(ctx context.Context, s *session, info, base *farm.NodeInfo) error {
+	overtaken := false
 	_, err := store.Update(ctx, c.store, c.tables.Infos, s.node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
-		if old != nil && sameInfo(old, info) {
+		overtaken = base != nil && old != nil && !sameInfo(old, base)
+		if overtaken || old != nil && sameInfo(old, info) {
 			return old, nil
 		}
 		return info, nil
 	})
+	if overtaken {
+		s.mu.Lock()
+		s.infoHash = ""
+		s.mu.Unlock()
+	}
 	return err
 }
 

@@ -232,7 +232,12 @@ func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []a
 	if !moves && !c.mayWrite(ctx, s, func(w *pacedWrites) { w.addStatuses(describes) }) {
 		return nil
 	}
-	return c.writeStatuses(ctx, s.node, lastOfEach(append(s.takeStatuses(), statuses...)))
+	late := s.takeStatuses() // which the node counts as taken
+	err := c.writeStatuses(ctx, s.node, lastOfEach(slices.Concat(late, statuses)))
+	if err != nil {
+		c.putBack(ctx, s, late)
+	}
+	return err
 }
 
 // writeStatuses writes what the statuses mean, as many at a time as fit.

@@ -123,19 +123,19 @@ func TestExplainSteps(t *testing.T) {
 	}{
 		{"affected, of two names", inEcosystem(vulndb.Crates, first, second, third), ask("GHSA-2", rust), match.Options{}, `GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
 GHSA-2 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
-RUSTSEC-1 (rustsec) is about crates.io p: 1 range, 0 single versions.
+RUSTSEC-1 (rustsec) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
 GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first.
-RUSTSEC-1 (rustsec) is about crates.io p: 1 range, 0 single versions.
+RUSTSEC-1 (rustsec) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
 So p 1.0.0 has CVE-2024-2.`},
 		{"by an alias", inEcosystem(vulndb.NPM, alias), ask("X-1", pkg(catalog.NPM, "p", "1.0.0")), match.Options{}, `GHSA-1 (ghsa) is about npm p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
 So p 1.0.0 has GHSA-1.`},
-		{"left out", inEcosystem(vulndb.Crates, second), ask("GHSA-1", rust), ruled, `GHSA-1 (ghsa) is about crates.io p: 1 range, 0 single versions.
+		{"left out", inEcosystem(vulndb.Crates, second), ask("GHSA-1", rust), ruled, `GHSA-1 (ghsa) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 3.0.0.
 It is left out: CVE-2024-1 is ignored.
-GHSA-1 (ghsa) is about crates.io p: 1 range, 0 single versions.
+GHSA-1 (ghsa) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versions.
 1.0.0 is within < 3.0.0.
 It is left out: CVE-2024-2 is ignored.
 So GHSA-1 is not reported for p 1.0.0.`},
