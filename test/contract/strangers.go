@@ -38,8 +38,10 @@ func undecided(ctx context.Context, p *player) error {
 		return fmt.Errorf("unknown VMs %v, %w", list, err)
 	}
 	var status api.ControllerStatus
-	if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || status.UnknownVMs < 2 {
-		return fmt.Errorf("status %v, %w", status, err)
+	for end := time.Now().Add(10 * time.Second); status.UnknownVMs < 2; time.Sleep(200 * time.Millisecond) { // counted once a second
+		if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || time.Now().After(end) {
+			return fmt.Errorf("status %v, %w", status, err)
+		}
 	}
 	var done []api.Adopted
 	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}

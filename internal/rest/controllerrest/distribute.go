@@ -18,6 +18,7 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
 		GroupID: p.String("group_id"), NodeAsk: controller.NodeAsk{NodeIDs: nodeIDs(p)},
 	}
+	p.Text("group", maxName)
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
