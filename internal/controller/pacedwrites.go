@@ -26,6 +26,7 @@ type pacedWrites struct {
 	armed    bool      // a timer writes what follows
 	info     *farm.NodeInfo
 	base     *farm.NodeInfo // the record when info was put off
+	waited   bool           // info was put off again for the statuses: it comes before them
 	host     string
 	statuses map[string]api.InstanceStatus // instance id -> its last status
 }
@@ -120,21 +121,29 @@ func (c *Controller) writeLater(ctx context.Context, s *session) {
 	defer s.describing.Unlock()
 	s.mu.Lock()
 	w := &s.writes
-	info, base, host := w.info, w.base, w.host
-	w.info, w.base, w.host, w.armed = nil, nil, "", false
+	info, base, host, waited := w.info, w.base, w.host, w.waited
+	w.info, w.base, w.host, w.waited, w.armed = nil, nil, "", false, false
 	s.mu.Unlock()
 	node, _, ok := c.tables.Nodes.Get(s.node)
 	if !ok {
 		return
 	}
 
-	var err error
-	if statuses := s.takeStatuses(); len(statuses) > 0 {
-		err = c.applyStatuses(ctx, s, statuses)
+	statuses := func() error { return c.applyStatuses(ctx, s, s.takeStatuses()) }
+	describe := func() error {
+		putOff := func(w *pacedWrites) { w.info, w.base, w.waited = info, base, true }
+		if info == nil || !c.mayWrite(ctx, s, putOff) {
+			return nil
+		}
+		return c.writeInfo(ctx, s, info, base)
 	}
-	putOff := func(w *pacedWrites) { w.info, w.base = info, base }
-	if err == nil && info != nil && c.mayWrite(ctx, s, putOff) {
-		err = c.writeInfo(ctx, s, info, base)
+	first, second := statuses, describe
+	if waited {
+		first, second = second, first
+	}
+	err := first()
+	if err == nil {
+		err = second()
 	}
 	if err == nil && host != "" && node.State != farm.NodeOffline { // Offline: its next poll says where it is
 		err = c.greet(ctx, s, node, host)
