@@ -82,7 +82,7 @@ test-fault: ## kill real processes while they work: N kills a target (a fifth fo
 	scripts/need.sh test
 	go run ./test/fault -n $(or $(N),50) $(if $(SEED),-seed $(SEED)) $(if $(JSON),-json $(JSON))
 
-test-hostile: ## attack real services as hostile nodes, pushers, callers, guessers and pages do, on full disks and damaged files, then all at once beside normal jobs for MINUTES (15): ONLY=regexp of attacks, JSON=file; as root
+test-hostile: ## attack real services as hostile nodes, pushers, callers, guessers and pages do, on full disks and damaged files, then all together while normal jobs run for MINUTES (15): ONLY=regexp of attacks, JSON=file; as root
 	go run ./test/hostile -minutes $(or $(MINUTES),15) $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON))
 
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate

@@ -181,7 +181,7 @@ func TestAlarmOfTheGuard(t *testing.T) {
 		a := c.join("one", 9)
 		a.stray(4)
 		watch(5*time.Minute, a)
-		if n := strings.Count(logged.String(), `msg="ALARM: many VMs of a node belong to nobody`); n == 0 || n > 4 {
+		if n := strings.Count(logged.String(), `msg="ALARM: many VMs of a node are orphaned`); n == 0 || n > 4 {
 			t.Errorf("%d alarms: %s", n, logged.String())
 		}
 	})

@@ -247,7 +247,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(byAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
 			store.WithSums(perState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
 			store.WithSums(waitingOf, func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
-			store.WithSums(waitingAll, func(i *farm.Instance) (string, store.Amounts) { return everybody, waitingAmounts(i) }),
+			store.WithSums(waitingAll, func(i *farm.Instance) (string, store.Amounts) { return allCallers, waitingAmounts(i) }),
 			store.WithSums(takenOn, takenOf)),
 		Nodes:    store.NewTable[farm.Node](kindNode),
 		Infos:    store.NewTable[farm.NodeInfo](kindInfo),

@@ -99,7 +99,7 @@ func TestGuard(t *testing.T) {
 			t.Fatalf("removed: %v", told)
 		}
 		status := c.Status(t.Context())
-		if status.UnknownVMs != 5 || len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "5 of 18 VMs belong to nobody; those of 3 nodes") {
+		if status.UnknownVMs != 5 || len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "5 of 18 VMs are orphaned; those of 3 nodes") {
 			t.Errorf("status = %+v", status)
 		}
 		if v, _ := c.Node(t.Context(), b.id); v.Unknown != 2 {
@@ -129,7 +129,7 @@ func TestGuardOfOneNode(t *testing.T) {
 			if told[small.id] == 0 || told[wrong.id] > 0 {
 				t.Errorf("removed: %v of %s and %s", told, small.id, wrong.id)
 			}
-			want := fmt.Sprintf("%d of %d VMs of node wrong belong to nobody", invented, invented+5)
+			want := fmt.Sprintf("%d of %d VMs of node wrong are orphaned", invented, invented+5)
 			if status := c.Status(t.Context()); len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], want) {
 				t.Errorf("alarms = %q", status.Alarms)
 			}

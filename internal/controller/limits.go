@@ -42,14 +42,14 @@ var creationLimits = [len(amounts{})]struct {
 	{"bytes of startup scripts", "SVC_MAX_SCRIPTS_SIZE", func(l Limits) int64 { return l.ScriptsSize }},
 }
 
-// Sums of instances and scripts. Those of all are under the key everybody.
+// Sums of instances and scripts. Those of all are under the key allCallers.
 const (
 	waitingOf  = "waiting" // instances that wait, and their bytes, by caller
 	waitingAll = "all waiting"
 	scriptsOf  = "scripts" // bytes, by caller
 	scriptsAll = "all scripts"
 	keptOf     = "kept" // remembered requests, and the bytes of their answers, by caller
-	everybody  = "all"
+	allCallers = "all"
 )
 
 // recordSize estimates the bytes of an instance's record, without its script.
@@ -91,7 +91,7 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 func (c *Controller) storedBy(caller string) amounts {
 	waiting, scripts, key := waitingOf, scriptsOf, caller
 	if caller == "" {
-		waiting, scripts, key = waitingAll, scriptsAll, everybody
+		waiting, scripts, key = waitingAll, scriptsAll, allCallers
 	}
 	w := c.tables.Instances.Snapshot().Sum(waiting, key)
 	s := c.tables.Scripts.Snapshot().Sum(scripts, key)
@@ -141,7 +141,7 @@ func (a *admission) checkLocked(caller string, more amounts) error {
 				"terminate some, or try again later", mine[i], l.what, more[i], l.setting, limit)
 		case all[i]+more[i] > limit:
 			return farm.Busy(limitRetry, "There are %d %s, and %d more are asked for; "+
-				"the most that are possible are %d (setting %s): try again later", all[i], l.what, more[i], limit, l.setting)
+				"the limit is %d (setting %s): try again later", all[i], l.what, more[i], limit, l.setting)
 		}
 	}
 	return nil

@@ -252,7 +252,7 @@ func TestLyingNode(t *testing.T) {
 		}
 		s.mu.Unlock()
 		status := c.Status(t.Context())
-		if len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "of node liar belong to nobody") {
+		if len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "of node liar are orphaned") {
 			t.Errorf("alarms = %q", status.Alarms)
 		}
 		if n := len(c.infoOn(liar.id).OS); n > 255 {

@@ -28,7 +28,7 @@ func newScriptTable() *store.Table[Script] {
 		return &Script{Caller: s.Caller, Size: s.Size}
 	}),
 		store.WithSums(scriptsOf, func(s *Script) (string, store.Amounts) { return s.Caller, store.Amounts{s.Size} }),
-		store.WithSums(scriptsAll, func(s *Script) (string, store.Amounts) { return everybody, store.Amounts{s.Size} }))
+		store.WithSums(scriptsAll, func(s *Script) (string, store.Amounts) { return allCallers, store.Amounts{s.Size} }))
 }
 
 // separateScript takes the script out of a request. It returns the change that stores it; none without a script.

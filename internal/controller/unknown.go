@@ -131,7 +131,7 @@ func (c *Controller) judged() judgement {
 	return j
 }
 
-// nodeShare is how much of what a node holds no record owns.
+// nodeShare is how many of the VMs that a node holds are orphaned.
 type nodeShare struct {
 	node          string
 	strange, held int
@@ -214,11 +214,11 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	switch {
 	case !c.alarmDue():
 	case j.many:
-		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes belong to nobody; none of them is removed: "+
+		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes are orphaned; none of them is removed: "+
 			"is this the right data directory? If it is, decide with: buildyard node adopt",
 			"nodes", len(j.kept), "unknown", j.strange, "held", j.held)
 	default:
-		c.log.ErrorContext(ctx, "ALARM: many VMs of a node belong to nobody; none of them is removed: decide with: buildyard node adopt",
+		c.log.ErrorContext(ctx, "ALARM: many VMs of a node are orphaned; none of them is removed: decide with: buildyard node adopt",
 			"node", s.node, "unknown", n.strange, "held", n.held)
 	}
 	return false
@@ -230,12 +230,12 @@ func (c *Controller) alarmDue() bool {
 	return due
 }
 
-// unknownAlarms returns what an operator has to decide about VMs that nobody owns: one alarm for each node, or one for
+// unknownAlarms returns what an operator has to decide about orphaned VMs: one alarm for each node, or one for
 // all when there are so many that the records are suspect.
 func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	j := c.judged()
 	if j.many {
-		message := fmt.Sprintf("%d of %d VMs belong to nobody; "+
+		message := fmt.Sprintf("%d of %d VMs are orphaned; "+
 			"those of %d nodes are kept until an operator decides: buildyard node adopt",
 			j.strange, j.held, len(j.kept))
 		return alarmOf(api.AlarmOrphans, message, "Keep or remove them: buildyard node adopt.")
@@ -249,7 +249,7 @@ func (c *Controller) unknownAlarms() (list []api.Alarm) {
 		n, _ := c.share(s, j.at)
 		list = append(list, api.Alarm{
 			Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
-			Message: fmt.Sprintf("%d of %d VMs of node %s belong to nobody and are kept until an operator decides: "+
+			Message: fmt.Sprintf("%d of %d VMs of node %s are orphaned and are kept until an operator decides: "+
 				"buildyard node adopt %s",
 				n.strange, n.held, node.Name, node.Name),
 		})

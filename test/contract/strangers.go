@@ -129,7 +129,7 @@ func removedStrangers(ctx context.Context, p *player) (err error) {
 			return fmt.Errorf("2 of 7 VMs are unknown: %w", err)
 		}
 	}
-	if err := c.alarmed(ctx, 2, "2 of 7 VMs of node one belong to nobody"); err != nil {
+	if err := c.alarmed(ctx, 2, "2 of 7 VMs of node one are orphaned"); err != nil {
 		return err
 	}
 	if err := h.kept(ctx, own); err != nil { // they are gone, and what was counted of them with them

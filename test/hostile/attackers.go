@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// attackAll begins all attacks at once. Each is bounded in rate, and ends with ctx.
+// attackAll begins all attacks together. Each is bounded in rate, and ends with ctx.
 func (s *site) attackAll(ctx context.Context, among *regexp.Regexp) (*attackers, error) {
 	a := &attackers{among: among, by: map[string]*outcome{}}
 	for _, begin := range []func(context.Context, *attackers) error{s.attackAsNode, s.attackAsPusher, s.attackAsCaller, s.attackSlowly} {

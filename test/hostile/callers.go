@@ -32,7 +32,7 @@ var hostileCaller = family{name: "hostile caller", site: arrangement{nodes: 4, s
 // atOnce is how many requests an attacker has under way.
 const atOnce = 8
 
-// flood makes so many requests, some at once.
+// flood makes so many requests, some in parallel.
 func flood(count int, do func(n int)) {
 	var wg sync.WaitGroup
 	for w := range atOnce {

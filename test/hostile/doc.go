@@ -4,7 +4,7 @@
 //
 // Each attack is one line: how often it was tried, how often it was refused and with what, and what it cost others:
 // a bystander starts and ends instances all the while. Then a mixed load runs for some minutes: normal jobs alone, and
-// normal jobs beside all attackers at once, whose start times and server memory are compared.
+// normal jobs with all attackers together, whose start times and server memory are compared.
 //
 // Every loop is bounded in count and rate, and everything happens on loopback. Attackers have addresses of their own
 // (127.0.1.x), since services limit callers by address.

@@ -119,7 +119,7 @@ func shakes(ctx context.Context, s *site, o *outcome) {
 		o.check(err)
 		return
 	}
-	for range 20 { // each asks anew, also from the address that has failed
+	for range 20 { // each asks again, also from the address that has failed
 		good, err := c.as(key, s.controller)
 		if err != nil {
 			o.check(err)

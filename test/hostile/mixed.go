@@ -56,7 +56,7 @@ type mixed struct {
 	Left     int     `json:"left"`   // VMs that are left over
 }
 
-// mixedLoad measures normal jobs alone, and beside all attackers.
+// mixedLoad measures normal jobs alone, and with all attackers.
 func (x *runner) mixedLoad(ctx context.Context) {
 	r, err := x.mix(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *mixed) row() row {
 		says string
 	}{
 		{r.Alone.Started == 0 || r.Attacked.Started == 0, "a phase has no jobs"},
-		{r.Slower > slowerAtMost, "starts are too slow beside the attack"},
+		{r.Slower > slowerAtMost, "starts are too slow during the attack"},
 		{r.Larger > largerAtMost, "the server takes too much memory"},
 		{r.Alone.Lost+r.Attacked.Lost > 0, "instances were lost"},
 		{r.Alone.Failed+r.Attacked.Failed > 0, "calls of normal jobs failed"},

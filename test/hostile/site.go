@@ -65,7 +65,7 @@ const (
 	bystanderHost = 251
 )
 
-// attacker gives a caller from an address that nobody had before.
+// attacker gives a caller from an address that was not used before.
 func (s *site) attacker() caller {
 	s.hosts++
 	return from(s.hosts)
@@ -262,7 +262,7 @@ func (s *site) close() (err error) {
 	return err
 }
 
-// attack runs one attack beside a bystander.
+// attack runs one attack while a bystander runs jobs.
 func (s *site) attack(ctx context.Context, family string, a attack) row {
 	o := &outcome{}
 	if s.nodes == 0 {

@@ -101,7 +101,7 @@ func slowBody(ctx context.Context, c caller, what string) (with, said string) {
 	return fmt.Sprint(resp.StatusCode), string(text)
 }
 
-// Answers that nobody reads: of so many connections, each of a list of so many instances.
+// Answers that are not read: of so many connections, each of a list of so many instances.
 const (
 	deafReaders   = 100
 	listInstances = 1000

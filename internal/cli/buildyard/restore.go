@@ -25,7 +25,7 @@ directory that has records already is refused, unless --force moves those aside.
 
 What happened after the backup is not in it. When the controller starts again, instances that
 were terminated since then are found missing on their nodes and end; VMs that were started
-since then belong to nobody: they are removed after 30 reports, but when they are more than
+since then are orphaned: they are removed after 30 reports, but when they are more than
 20 % of the VMs they are kept until "buildyard node adopt" decides. To look around
 before anything is removed, begin with "buildyard maintenance on" right after the start.
 
