@@ -65,6 +65,10 @@ func TestDeathInADeletion(t *testing.T) {
 				opts := Options{Events: EventOptions{Machine: "host", Push: to}}
 				st, run := c.open(backend, opts)
 				time.Sleep(10 * time.Second)
+				if _, err := c.Template(t.Context(), templateID); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // its last known state is written, which may come at any time after a look
 				backend.mu.Lock()
 				backend.left = step
 				backend.mu.Unlock()
