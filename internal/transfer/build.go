@@ -172,10 +172,14 @@ func (t *target) size() error {
 
 // wipe makes a range of a file zeros.
 func wipe(f *os.File, off, n int64) error {
-	err := punch(f, off, n)
-	if !errors.Is(err, errors.ErrUnsupported) {
+	if err := punch(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+	return writeZeros(f, off, n)
+}
+
+// writeZeros writes zeros over a range of a file.
+func writeZeros(f *os.File, off, n int64) error {
 	zeros := make([]byte, min(n, blob.FrameSize))
 	for n > 0 {
 		part := zeros[:min(n, int64(len(zeros)))]

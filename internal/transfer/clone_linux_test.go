@@ -194,3 +194,20 @@ func TestRefusedClones(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNoPlaceForAClone: a file that cannot be made is an error, and no file system that cannot clone.
+func TestNoPlaceForAClone(t *testing.T) {
+	dir, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	from, err := dir.Create("from")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	if err := transfer.CloneAt(from, dir, "none/to"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}

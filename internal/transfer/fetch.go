@@ -88,7 +88,7 @@ func (f *fetcher) frame(body io.Reader, s *span, frame blob.Frame) error {
 func (f *fetcher) write(t *target, frame int, raw []byte) error {
 	var batch blob.Piece // pieces that touch, in the frame and on the disk
 	for piece := range t.plan.Pieces(frame) {
-		if batch.Len > 0 && batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
+		if batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
 			batch.Len += piece.Len
 			continue
 		}

@@ -17,10 +17,11 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	return errors.Join(cloned(unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))), to.Close())
 }
 
-// cloned is errors.ErrUnsupported for what the system says when these two files cannot be clones of each other: the
-// file system cannot, they lie on two, or one is kept in a way that the other is not (btrfs without checksums).
+// cloned is errors.ErrUnsupported for what the system answers when these two files cannot be clones of each other: they
+// are on two file systems, or one is stored in a way that the other is not (btrfs without checksums). ENOTSUP and ENOSYS
+// are errors.ErrUnsupported as they are.
 func cloned(err error) error {
-	for _, no := range []error{unix.ENOTSUP, unix.EXDEV, unix.EINVAL, unix.ENOTTY, unix.ENOSYS, unix.EPERM} {
+	for _, no := range []error{unix.EXDEV, unix.EINVAL, unix.ENOTTY, unix.EPERM} {
 		if errors.Is(err, no) {
 			return errors.ErrUnsupported
 		}
@@ -30,9 +31,5 @@ func cloned(err error) error {
 
 // punch makes a range of a file a hole. errors.ErrUnsupported: the file system cannot.
 func punch(f *os.File, off, n int64) error {
-	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) {
-		return errors.ErrUnsupported
-	}
-	return err
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }

@@ -1,6 +1,10 @@
 package transfer
 
-import "github.com/buildyard/buildyard/api"
+import (
+	"os"
+
+	"github.com/buildyard/buildyard/api"
+)
 
 // Progress is the state of a transfer in bytes: of layer files (compressed) for a pull; for a push, whose compressed
 // size is only known at its end, of what is read of the files, holes left out.
@@ -83,6 +87,8 @@ type PullOptions struct {
 	Overlays bool
 	// Progress is called at most four times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
+	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
+	Sync func(*os.File) error
 }
 
 // Names of the files that a pull writes beside those of the version.

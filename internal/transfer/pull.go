@@ -50,7 +50,7 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	if err != nil {
 		return PullResult{}, fmt.Errorf("pull: %w", err)
 	}
-	p := &pull{c: c, o: o, dir: root}
+	p := &pull{c: c, o: o, dir: root, disk: stableStorage{o.Sync}}
 	err = p.run(ctx, m)
 	err = errors.Join(err, p.close(), root.Close())
 	if err != nil {
@@ -79,6 +79,7 @@ type pull struct {
 	c     *Client
 	o     PullOptions
 	dir   *os.Root
+	disk  stableStorage
 	files []*target // what is to be moved
 	built []BuiltFile
 	meter *meter
@@ -119,7 +120,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 		if name == NVRAMFile && len(data) == 0 {
 			continue
 		}
-		if err := writeSynced(p.dir, name, data); err != nil {
+		if err := p.disk.write(p.dir, name, data); err != nil {
 			return err
 		}
 	}
@@ -181,7 +182,7 @@ func (p *pull) publish() error {
 			return err
 		}
 	}
-	if err := syncDir(p.dir); err != nil {
+	if err := p.disk.syncDir(p.dir); err != nil {
 		return err
 	}
 	for _, t := range p.files {
@@ -189,25 +190,41 @@ func (p *pull) publish() error {
 			return err
 		}
 	}
-	return syncDir(p.dir)
+	return p.disk.syncDir(p.dir)
 }
 
-func syncDir(dir *os.Root) error {
+// stableStorage syncs files and directories.
+type stableStorage struct {
+	replaced func(*os.File) error // see PullOptions.Sync
+}
+
+// sync makes an open file or directory durable.
+func (s stableStorage) sync(f *os.File) error { return s.syncBy(f, (*os.File).Sync) }
+
+// syncBy is sync with another system call.
+func (s stableStorage) syncBy(f *os.File, sync func(*os.File) error) error {
+	if s.replaced != nil {
+		return s.replaced(f)
+	}
+	return sync(f)
+}
+
+func (s stableStorage) syncDir(dir *os.Root) error {
 	d, err := dir.Open(".")
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(s.sync(d), d.Close())
 }
 
-func writeSynced(dir *os.Root, name string, data []byte) error {
+func (s stableStorage) write(dir *os.Root, name string, data []byte) error {
 	f, err := dir.Create(name)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Sync()
+		err = s.sync(f)
 	}
 	return errors.Join(err, f.Close())
 }

@@ -32,6 +32,7 @@ const (
 // only when all bits are set.
 type target struct {
 	dir    *os.Root
+	disk   stableStorage
 	name   string
 	layers []api.PullLayer // where they are
 	chain  []*blob.Index
@@ -58,7 +59,7 @@ func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
 		return nil, err
 	}
 	t := &target{
-		dir: p.dir, name: f.Name, layers: f.Layers, chain: chain,
+		dir: p.dir, disk: p.disk, name: f.Name, layers: f.Layers, chain: chain,
 		built: BuiltFile{Name: f.Name, Form: FormFlat, Tip: tipOf(topOf(f))},
 	}
 	if err := t.decide(p, p.nearest(f, chain)); err != nil {
@@ -84,7 +85,7 @@ func (t *target) create(resumed bool) error {
 	} else {
 		// The journal of another file must be gone before this one has any byte.
 		clear(t.bitmap)
-		if err := errors.Join(t.forget(), syncDir(t.dir)); err != nil {
+		if err := errors.Join(t.forget(), t.disk.syncDir(t.dir)); err != nil {
 			return err
 		}
 		err = t.begin()
@@ -207,7 +208,7 @@ func (t *target) checkpointLocked() error {
 	bitmap := bytes.Clone(t.bitmap)
 	t.pending = 0
 	t.mu.Unlock()
-	if err := blob.SyncData(t.file); err != nil {
+	if err := t.disk.syncBy(t.file, blob.SyncData); err != nil {
 		return fmt.Errorf("sync %s: %w", t.name, err)
 	}
 	// Written in place: bits only ever appear, so a torn write is an older bitmap in part.
@@ -217,7 +218,7 @@ func (t *target) checkpointLocked() error {
 	}
 	_, err = j.WriteAt(append(t.key[:len(t.key):len(t.key)], bitmap...), 0)
 	if err == nil {
-		err = j.Sync()
+		err = t.disk.sync(j)
 	}
 	return errors.Join(err, j.Close())
 }
@@ -235,7 +236,7 @@ func (t *target) rename() error {
 			return err
 		}
 	}
-	if err := t.file.Sync(); err != nil {
+	if err := t.disk.sync(t.file); err != nil {
 		return err
 	}
 	return t.dir.Rename(t.name+partialSuffix, t.name)

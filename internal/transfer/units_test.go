@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -489,6 +490,75 @@ func TestCopyFails(t *testing.T) {
 	cancel(io.ErrClosedPipe)
 	if err := (Copy{From: from}).Run(ctx); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a copy that was given up: %v", err)
+	}
+}
+
+// Without holes, zeros are written over a range and nothing beside it, and what cannot be written is told.
+func TestWriteZeros(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const off, n = 3, 2*blob.FrameSize + 5
+	want := bytes.Repeat([]byte{7}, off+n+4)
+	_, err = f.Write(want)
+	clear(want[off : off+n])
+	if err := errors.Join(err, writeZeros(f, off, n)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_ = f.Close()
+	for name, write := range map[string]func(*os.File, int64, int64) error{"zeros": writeZeros, "a hole or zeros": wipe} {
+		if err := write(f, off, n); err == nil {
+			t.Errorf("%s were written to a closed file", name)
+		}
+	}
+	if err := (&target{file: f}).close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a file that cannot be closed: %v", err)
+	}
+}
+
+// Blocks that differ and touch are one change, unless one is zeros now.
+func TestCompareJoinsBlocks(t *testing.T) {
+	const block = blob.BlockSize
+	disk := make([]byte, chunkSize)
+	for _, n := range []int{0, 1, 4, 7} {
+		disk[n*block] = 1
+	}
+	dir := t.TempDir()
+	old := bytes.Clone(disk)
+	for _, n := range []int{0, 1, 2, 3, 7} { // 4 stays
+		old[n*block] = 2
+	}
+	sums, err := os.Create(filepath.Join(dir, "sums"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sums.Close()
+	path := filepath.Join(dir, "disk")
+	_, err = sums.Write(sumsOf(old))
+	if err := errors.Join(err, os.WriteFile(path, disk, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Disk{Path: path}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	changes, err := compareSums(d, sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []blob.Change{
+		{Off: 0, Len: 2 * block, Kind: blob.ChangeData},
+		{Off: 2 * block, Len: 2 * block, Kind: blob.ChangeZero},
+		{Off: 7 * block, Len: block, Kind: blob.ChangeData},
+	}
+	if got, err := changes.compare(0); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
