@@ -1,6 +1,8 @@
 package transfer_test
 
 import (
+	"errors"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,23 +14,52 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/transfer"
 )
+
+// smallDisk mounts a file system of so many bytes.
+func smallDisk(t *testing.T, size string) (dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no small file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// TestPullOntoAFullDisk: a pull says that the disk is full, and succeeds when there is space again.
+func TestPullOntoAFullDisk(t *testing.T) {
+	content := make([]byte, 6<<20)
+	noise(rand.New(rand.NewPCG(51, 1)), content)
+	s, dir := newShelf(t, content), smallDisk(t, "8m")
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 5<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: dir}); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("onto a full disk: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, transfer.Disk{Path: filepath.Join(dir, "disk.img")}, content)
+}
 
 // TestFullRegistry: a client says the registry's sentence at once, and the same push
 // goes on when there is space again.
 func TestFullRegistry(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
-	base := t.TempDir()
-	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("no small file system can be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(base, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	base := smallDisk(t, "64m")
 	s := serve(t, base)
 	filler := filepath.Join(base, "filler")
 	// Every part waits until the disk is full: no part is written, and fails, beside the filler.

@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
 // Layers that cannot be built are refused before anything is fetched.
@@ -518,6 +519,98 @@ func TestWriteZeros(t *testing.T) {
 	}
 	if err := (&target{file: f}).close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a file that cannot be closed: %v", err)
+	}
+}
+
+// ranges are overlays that hold these ranges of a disk, which touch.
+type ranges []qcow2.Range
+
+func (r ranges) Size() int64                           { return r[len(r)-1].End() }
+func (r ranges) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
+
+func (r ranges) NextRange(off int64) (qcow2.Range, bool, error) {
+	for _, next := range r {
+		if off < next.End() {
+			return qcow2.Range{Off: off, Len: next.End() - off, Kind: next.Kind}, true, nil
+		}
+	}
+	return qcow2.Range{}, false, nil
+}
+
+// What overlays hold is told in whole blocks: one that is held in part is data, since the rest of it is what is below.
+func TestOverlayChanges(t *testing.T) {
+	const block = blob.BlockSize
+	held := func(kind qcow2.Kind, off, end int64) qcow2.Range {
+		return qcow2.Range{Off: off, Len: end - off, Kind: kind}
+	}
+	change := func(kind blob.ChangeKind, off, end int64) blob.Change {
+		return blob.Change{Off: off, Len: end - off, Kind: kind}
+	}
+	for name, c := range map[string]struct {
+		held ranges
+		want []blob.Change
+	}{
+		"nothing": {ranges{held(qcow2.Absent, 0, 4*block)}, nil},
+		"data, zeros": {
+			ranges{held(qcow2.Absent, 0, block), held(qcow2.Data, block, 2*block), held(qcow2.Zero, 2*block, 4*block)},
+			[]blob.Change{change(blob.ChangeData, block, 2*block), change(blob.ChangeZero, 2*block, 4*block)},
+		},
+		"the begin of a block": {
+			ranges{held(qcow2.Zero, 0, 512), held(qcow2.Absent, 512, 3*block)}, []blob.Change{change(blob.ChangeData, 0, block)},
+		},
+		"the end of a block": {
+			ranges{held(qcow2.Absent, 0, block+512), held(qcow2.Zero, block+512, 2*block), held(qcow2.Absent, 2*block, 3*block)},
+			[]blob.Change{change(blob.ChangeData, block, 2*block)},
+		},
+		"a block and a half": {
+			ranges{held(qcow2.Zero, 0, block+512), held(qcow2.Absent, block+512, 3*block)},
+			[]blob.Change{change(blob.ChangeZero, 0, block), change(blob.ChangeData, block, 2*block)},
+		},
+		"a disk that ends in a block": {
+			ranges{held(qcow2.Absent, 0, block), held(qcow2.Zero, block, 2*block+512)},
+			[]blob.Change{change(blob.ChangeZero, block, 2*block+512)},
+		},
+		"the last bytes": {
+			ranges{held(qcow2.Absent, 0, block), held(qcow2.Data, block, block+512), held(qcow2.Absent, block+512, block+1024)},
+			[]blob.Change{change(blob.ChangeData, block, block+1024)},
+		},
+	} {
+		changes := overlayChanges{&OpenDisk{top: c.held}, c.held}
+		var got []blob.Change
+		for off := int64(0); ; {
+			next, ok, err := changes.NextChange(off)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			got, off = append(got, next), next.Off+next.Len
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// A clone that cannot be begun is an error, which says why.
+func TestBeginOfAClone(t *testing.T) {
+	dir, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	taken := func() error { return dir.Remove("disk" + partialSuffix) }
+	origin := filepath.Join(dir.Name(), "origin")
+	target := &target{dir: dir, name: "disk", origin: origin, cloned: taken}
+	if err := target.begin(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a file that is gone: %v", err)
+	}
+	if err := os.WriteFile(origin, make([]byte, 4*blob.BlockSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := target.begin(); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("that was taken away: %v", err)
 	}
 }
 
