@@ -53,7 +53,7 @@ func checkMember(dir string) error {
 
 // checkDatabase reads a whole database and returns the index of the log's entry that it applied last.
 func checkDatabase(path string) (applied uint64, err error) {
-	file, err := os.Open(path)
+	file, size, err := openSized(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -61,15 +61,11 @@ func checkDatabase(path string) (applied uint64, err error) {
 		return 0, fmt.Errorf("database: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("database: %w", err)
-	}
-	if info.Size() == 0 { // a crash right after it was made
+	if size == 0 { // a crash right after it was made
 		return 0, nil
 	}
 	c := contents{}
-	if err := walk(file, info.Size(), c.pair); err != nil {
+	if err := walk(file, size, c.pair); err != nil {
 		return 0, &DamagedError{path, err}
 	}
 	return c.applied, nil
@@ -77,11 +73,7 @@ func checkDatabase(path string) (applied uint64, err error) {
 
 // checkSnapshots reads the snapshot files that the log names: a crash leaves half of one only before the log does.
 func checkSnapshots(dir string, logs logState) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*.snap"))
-	if err != nil {
-		return err
-	}
-	for _, path := range names {
+	for _, path := range filesOf(dir, "*.snap") {
 		var at snapshotID
 		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.snap", &at.term, &at.index); err != nil || !slices.Contains(logs.snapshots, at) {
 			continue
@@ -93,6 +85,28 @@ func checkSnapshots(dir string, logs logState) error {
 		}
 	}
 	return nil
+}
+
+// filesOf returns the paths of a directory's files that match, in order.
+func filesOf(dir, pattern string) []string {
+	names, _ := fs.Glob(os.DirFS(dir), pattern) // only a wrong pattern is an error
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names
+}
+
+// openSized opens a file and returns its length.
+func openSized(path string) (*os.File, int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
 }
 
 func number(value []byte) uint64 {

@@ -263,13 +263,16 @@ func (g *diskGuard) probe() error {
 	return errors.Join(err, os.Remove(path))
 }
 
+// syncFile is fsync of a file or directory. Tests replace it.
+var syncFile = (*os.File).Sync
+
 func writeSynced(path string, data []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(data)
-	return errors.Join(err, file.Sync(), file.Close())
+	return errors.Join(err, syncFile(file), file.Close())
 }
 
 // Restart delivers the reason why the store has to be opened by a new process, once: its files could not be written,

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
@@ -32,16 +31,12 @@ var metaSizes = map[string]int{
 // inspect reads a whole backup before etcd does, which meets one that is not as it should be with a fault or a panic in
 // a goroutine of its own, and so with the end of the process.
 func inspect(path string) error {
-	file, err := os.Open(path)
+	file, size, err := openSized(path)
 	if err != nil {
 		return fmt.Errorf("open the backup: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return fmt.Errorf("read the backup: %w", err)
-	}
-	if err := inspectDatabase(file, info.Size()-sha256.Size); err != nil {
+	if err := inspectDatabase(file, size-sha256.Size); err != nil {
 		return fmt.Errorf("%s cannot be restored: %w; was it made by \"buildyard backup\"?", path, err)
 	}
 	return nil

@@ -5,13 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // sealed gives a database the checksum that makes it a whole backup.
@@ -225,4 +229,115 @@ func FuzzInspect(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// revisionKey is the key of a record in the database: of a removal with a t.
+func revisionKey(main, sub uint64, end string) string {
+	b := append(binary.BigEndian.AppendUint64(nil, main), '_')
+	return string(binary.BigEndian.AppendUint64(b, sub)) + end
+}
+
+// recordOf is a record as etcd writes it.
+func recordOf(t *testing.T, kv *mvccpb.KeyValue) string {
+	t.Helper()
+	data, err := proto.Marshal(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestContents: what etcd would panic at or misread in its buckets is refused with a reason, and nothing else is.
+func TestContents(t *testing.T) {
+	type pair struct{ path, key, value string }
+	good := recordOf(t, &mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 1, Version: 1})
+	one := func(kv *mvccpb.KeyValue) []pair {
+		return []pair{{recordBucket, revisionKey(2, 0, ""), recordOf(t, kv)}}
+	}
+	index := revisionKey(0, 7, "")[revisionSize-numberSize:]
+	another := "the record of revision 2 has another revision"
+	for name, tc := range map[string]struct {
+		pairs   []pair
+		want    string
+		applied uint64
+	}{
+		"everything": {pairs: []pair{
+			{recordBucket, revisionKey(2, 0, ""), good},
+			{recordBucket, revisionKey(2, 1, "t"), recordOf(t, &mvccpb.KeyValue{Key: []byte("k")})},
+			{recordBucket, revisionKey(3, 0, ""), ""},
+			{leaseBucket, "8 bytes.", "anything"},
+			{metaBucket, "consistent_index", index},
+			{metaBucket, "term", index},
+			{metaBucket, "finishedCompactRev", revisionKey(2, 0, "")},
+			{metaBucket, "scheduledCompactRev", revisionKey(2, 0, "")},
+			{metaBucket, "unknown", "any length"},
+			{"members", "x", "y"},
+		}, applied: 7},
+		"created in its revision": {pairs: one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 2, Version: 1})},
+
+		"no bucket":          {[]pair{{"", "k", "v"}}, "a value outside of any bucket", 0},
+		"a bucket in one":    {[]pair{{"key/x", "k", "v"}}, `a bucket in bucket "key"`, 0},
+		"buckets in buckets": {[]pair{{"key/x/y", "k", "v"}}, `a bucket in bucket "key"`, 0},
+
+		"a short lease": {[]pair{{leaseBucket, "7 bytes", ""}}, "a lease with an id of 7 bytes", 0},
+		"a long lease":  {[]pair{{leaseBucket, "9 bytes..", ""}}, "a lease with an id of 9 bytes", 0},
+		"a short index": {[]pair{{metaBucket, "consistent_index", "7 bytes"}}, "consistent_index has 7 bytes", 0},
+		"a long term":   {[]pair{{metaBucket, "term", "9 bytes.."}}, "term has 9 bytes", 0},
+		"a compaction":  {[]pair{{metaBucket, "scheduledCompactRev", "8 bytes."}}, "scheduledCompactRev has 8 bytes", 0},
+
+		"a short revision":        {[]pair{{recordBucket, revisionKey(2, 0, "")[1:], good}}, "a revision of 16 bytes", 0},
+		"a long revision":         {[]pair{{recordBucket, revisionKey(2, 0, "tt"), good}}, "a revision of 19 bytes", 0},
+		"a removal without its t": {[]pair{{recordBucket, revisionKey(2, 0, "x"), good}}, "a revision of 18 bytes", 0},
+		"no line":                 {[]pair{{recordBucket, "12345678x12345678", good}}, "a revision of 17 bytes", 0},
+		"a negative revision":     {[]pair{{recordBucket, revisionKey(1<<63, 0, ""), good}}, "revisions out of order", 0},
+		"a negative part":         {[]pair{{recordBucket, revisionKey(2, 1<<63, ""), good}}, "revisions out of order", 0},
+		"the same revision": {
+			[]pair{{recordBucket, revisionKey(2, 0, ""), good}, {recordBucket, revisionKey(2, 0, "t"), good}}, "revisions out of order", 0,
+		},
+		"an earlier revision": {
+			[]pair{{recordBucket, revisionKey(3, 0, ""), ""}, {recordBucket, revisionKey(2, 0, ""), good}}, "revisions out of order", 0,
+		},
+
+		"no record":           {[]pair{{recordBucket, revisionKey(2, 0, ""), good + "\xff"}}, "the record of revision 2 cannot be read", 0},
+		"no key":              {one(&mvccpb.KeyValue{ModRevision: 2, CreateRevision: 1, Version: 1}), "the record of revision 2 cannot be read", 0},
+		"another revision":    {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 3, CreateRevision: 1, Version: 1}), another, 0},
+		"never created":       {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, Version: 1}), another, 0},
+		"created afterwards":  {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 3, Version: 1}), another, 0},
+		"without its version": {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 1}), another, 0},
+	} {
+		var c contents
+		var err error
+		for i, p := range tc.pairs {
+			path := strings.FieldsFunc(p.path, func(r rune) bool { return r == '/' })
+			if err = c.pair(path, []byte(p.key), []byte(p.value)); err != nil && i < len(tc.pairs)-1 {
+				t.Errorf("%s: pair %d: %v", name, i, err)
+			}
+		}
+		switch {
+		case tc.want == "" && (err != nil || c.applied != tc.applied || !c.records):
+			t.Errorf("%s: %v, %+v", name, err, c)
+		case tc.want != "" && (err == nil || err.Error() != errMalformed.Error()+": "+tc.want):
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestInspectNamesTheBackup in what it says.
+func TestInspectNamesTheBackup(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		writeFiles(t, dir, map[string][]byte{name: data})
+		return filepath.Join(dir, name)
+	}
+	good := sealed(small(t, recordBucket, map[string]string{firstRevision: aRecord}))
+	for _, tc := range []struct{ path, want string }{
+		{write("good", good), "<nil>"},
+		{dir + "/good/x", "open the backup: open DIR/good/x: not a directory"},
+		{write("empty", sealed(small(t, "other", nil))), `DIR/empty cannot be restored: it is no database of etcd: it has no records; was it made by "buildyard backup"?`},
+		{write("cut", good[:2048]), `DIR/cut cannot be restored: it is no database of etcd: it ends before its last page; was it made by "buildyard backup"?`},
+	} {
+		if got := strings.ReplaceAll(fmt.Sprint(inspect(tc.path)), dir, "DIR"); got != tc.want {
+			t.Errorf("got %s, want %s", got, tc.want)
+		}
+	}
 }

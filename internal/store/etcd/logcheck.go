@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -42,11 +41,7 @@ var errTorn = errors.New("it ends in the middle of a record")
 
 // checkLogs reads all files of a log.
 func checkLogs(dir string) (s logState, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
-	if err != nil {
-		return s, err
-	}
-	slices.Sort(names)
+	names := filesOf(dir, "*.wal")
 	var before uint64
 	for i, path := range names {
 		var seq, first uint64
@@ -79,8 +74,8 @@ func (s *logState) read(data []byte) error {
 		if !ok {
 			return s.broken(data, at, len(data)-at)
 		}
-		r, n, ok := parseRecord(rest[frameHead:])
-		if !ok || n != size || r.kind != logChecksum && r.sum != crc32.Update(s.sum, castagnoli, r.data) {
+		r, n, _ := parseRecord(rest[frameHead:]) // n is 0 where there is none
+		if n != size || r.kind != logChecksum && r.sum != crc32.Update(s.sum, castagnoli, r.data) {
 			return s.broken(data, at, frameLength(size))
 		}
 		if err := s.record(r); err != nil {
@@ -110,9 +105,6 @@ func (s *logState) broken(data []byte, at, length int) error {
 	if ok && r.sum == crc32.Update(s.sum, castagnoli, r.data) {
 		return damage
 	}
-	if at+length > len(data) {
-		return errTorn
-	}
 	for from := at; from < at+length; {
 		to := min(from-from%sectorSize+sectorSize, len(data))
 		if allZero(data[from:to]) {
@@ -127,11 +119,7 @@ func (s *logState) broken(data []byte, at, length int) error {
 // it is longer than the file.
 func frameSize(data []byte) (size int, ok bool) {
 	head := binary.LittleEndian.Uint64(data)
-	bytes := head &^ (0xff << 56)
-	if bytes == 0 || bytes > uint64(len(data)-frameHead) {
-		return 0, false
-	}
-	size = int(bytes)
+	size = int(head &^ (0xff << 56))
 	pad := frameLength(size) - frameHead - size
 	want := byte(0)
 	if pad > 0 {

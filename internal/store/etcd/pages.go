@@ -71,11 +71,9 @@ func malformed(format string, args ...any) error {
 func newestMeta(file io.ReaderAt, length int64) (best meta, err error) {
 	head := make([]byte, pageHeader+metaBytes)
 	for _, size := range []int64{0, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16} {
-		if _, err := file.ReadAt(head, size); err != nil {
-			break
-		}
+		_, err := file.ReadAt(head, size)
 		m, ok := parseMeta(head)
-		if ok && (size == 0 || size == m.size) && m.transaction >= best.transaction {
+		if err == nil && ok && (size == 0 || size == m.size) && m.transaction >= best.transaction {
 			best = m
 		}
 	}
@@ -144,7 +142,7 @@ func (p *pages) freelist(id uint64) error {
 	}
 	for ; count > 0; count, ids = count-1, ids[8:] {
 		free := le.Uint64(ids)
-		if _, twice := p.used[free]; twice || free < 2 || free >= p.end {
+		if _, twice := p.used[free]; twice || free >= p.end {
 			return malformed("page %d cannot be free", free)
 		}
 		p.used[free] = struct{}{}
@@ -224,7 +222,7 @@ func elementsOf(data []byte, count int, leaf bool) ([]element, error) {
 			all[i].page = le.Uint64(e[8:])
 		}
 		from := uint64(at) + keyAt
-		if keyAt < elementSize || from+keyLen+valueLen > uint64(len(data)) {
+		if from+keyLen+valueLen > uint64(len(data)) {
 			return nil, malformed("an element that is not on its page")
 		}
 		if from != next {

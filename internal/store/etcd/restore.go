@@ -178,6 +178,6 @@ func syncDirs(root string) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(dir.Sync(), dir.Close())
+		return errors.Join(syncFile(dir), dir.Close())
 	})
 }

@@ -51,7 +51,7 @@ func rewrite(path string) (err error) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return file.Sync()
+			return syncFile(file)
 		case err != nil:
 			return err
 		}

@@ -15,10 +15,10 @@ import (
 
 // sealFile has the checksums of all files of a member that was stopped. etcd's database has none of its own, so that a
 // changed record could be told from the right one in no other way. The next start verifies and removes it.
-const (
-	sealFile     = "sealed"
-	maxSealBytes = 1 << 30 // of a file; a larger one is checked by its form alone
-)
+const sealFile = "sealed"
+
+// maxSealBytes is the longest file that is sealed; a longer one is checked by its form alone. Tests make it smaller.
+var maxSealBytes int64 = 1 << 30
 
 // seal is the content of sealFile.
 type seal struct {
@@ -54,12 +54,10 @@ func writeSeal(dir string) error {
 		if err != nil || info.Size() > maxSealBytes {
 			return err
 		}
-		sum, err := checksum(path)
-		if err != nil {
-			return err
-		}
 		name, err := filepath.Rel(root, path)
-		s.Files[name] = sealEntry{info.Size(), sum}
+		if err == nil {
+			s.Files[name], err = checksum(path)
+		}
 		return err
 	})
 	if err != nil {
@@ -71,7 +69,7 @@ func writeSeal(dir string) error {
 	}
 	text = fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli))
 	path := filepath.Join(dir, sealFile)
-	if err := errors.Join(writeSynced(path+".tmp", text)); err != nil {
+	if err := writeSynced(path+".tmp", text); err != nil {
 		return errors.Join(fmt.Errorf("seal the store: %w", err), os.Remove(path+".tmp"))
 	}
 	return os.Rename(path+".tmp", path)
@@ -103,14 +101,13 @@ func (s *seal) verify(dir string) error {
 		}
 		for name, want := range s.Files {
 			path := filepath.Join(dir, Subdir, name)
-			sum, err := checksum(path)
-			if err != nil {
+			got, err := checksum(path)
+			switch {
+			case err != nil:
 				return &DamagedError{path, err}
-			}
-			if info, err := os.Stat(path); err != nil || info.Size() != want.Bytes {
+			case got.Bytes != want.Bytes:
 				return &DamagedError{path, fmt.Errorf("it had %d bytes when the store was stopped", want.Bytes)}
-			}
-			if sum != want.Sum {
+			case got.Sum != want.Sum:
 				return &DamagedError{path, errors.New("its content has changed since the store was stopped")}
 			}
 		}
@@ -121,18 +118,17 @@ func (s *seal) verify(dir string) error {
 		}
 		return err
 	}
-	return syncDirs(filepath.Join(dir))
+	return syncDirs(dir)
 }
 
-func checksum(path string) (uint32, error) {
+// checksum reads a whole file.
+func checksum(path string) (sealEntry, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return sealEntry{}, err
 	}
 	defer func() { _ = file.Close() }()
 	sum := crc32.New(castagnoli)
-	if _, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{file}, make([]byte, 1<<20)); err != nil {
-		return 0, err
-	}
-	return sum.Sum32(), nil
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{file}, make([]byte, 1<<20))
+	return sealEntry{n, sum.Sum32()}, err
 }
