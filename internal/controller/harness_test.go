@@ -182,7 +182,10 @@ func (c *cloud) start(opts Options) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	opts.Registry, opts.RegistryAddress, opts.VMNamePrefix = c.shelf, "http://registry", "mgmtManaged-"
+	if opts.Registry == nil {
+		opts.Registry = c.shelf
+	}
+	opts.RegistryAddress, opts.VMNamePrefix = "http://registry", "mgmtManaged-"
 	if c.Controller, err = New(ctx, st, tables, opts); err != nil {
 		c.t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func (pushedAnew) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig,
 // gives a version the configuration of another one.
 func TestConfigOfOtherBytes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		c.opts.Registry = pushedAnew{c.shelf}
+		c.stop()
+		c.start(Options{Registry: pushedAnew{c.shelf}})
 		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Tag: "v1", Count: 1})
 		if err == nil || err.Error() != "No such tag v1" {
 			t.Errorf("got %v", err)
