@@ -5,7 +5,7 @@ SHELL := bash
 
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
-WALKS = ./internal/hv/qemu ./internal/agent ./internal/registry ./internal/store/etcd ./internal/auth/authstore
+WALKS = ./internal/hv/qemu ./internal/agent ./internal/cli/buildyard ./internal/registry ./internal/store/etcd ./internal/auth/authstore
 FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard scan/watch transfer store/etcd portal controller registry cli/buildnode scan/host)
 # What only computes, and synchronizes nothing of ours, is compiled without the race detector: it
 # is up to 20 times as fast, and a race on memory that the code of this module touches is still seen.

@@ -210,7 +210,7 @@ func TestRealSaves(t *testing.T) {
 
 // testScripts runs startup scripts in real guests, which are resumed from a version.
 func testScripts(t *testing.T, n *realNode, v api.PushResult) {
-	for i, tt := range []struct {
+	type test struct {
 		name    string
 		script  api.Script
 		phase   api.Phase
@@ -218,7 +218,8 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		code    int
 		stdout  string
 		message string
-	}{
+	}
+	for i, tt := range guesttest.Some(t, 2, []test{
 		{
 			"assignments",
 			api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true},
@@ -235,7 +236,7 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		},
 		{"not monitored", api.Script{Text: []byte("echo x >&2; exit 9")}, api.PhaseScriptOK, "running", 9, "", ""},
 		{"no text of a shell", api.Script{Text: []byte{0xff, 0, 0x80, '\n'}, OnFailure: 1, Monitoring: true}, api.PhaseScriptEnded, "running", 127, "", "startup script exit code 127"},
-	} {
+	}) {
 		t.Run(tt.name, func(t *testing.T) {
 			claim := fmt.Sprint("script ", i)
 			n.orderStart(claim, v.ID, v.Tag, v.ContentID, func(o *api.StartOrder) { o.Script = &tt.script })

@@ -25,6 +25,7 @@ import (
 // TestRealConsole sees the screen of a real guest through the controller: without a password, and
 // with one after a restart; it ends with the VM and with the instance.
 func TestRealConsole(t *testing.T) {
+	guesttest.Full(t) // simulated VMs have the same console, and TestConformance of internal/hv/qemu a real one
 	disk := guesttest.Disk(t)
 	guesttest.Turn(t, 1)
 	y := newYard(t)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 )
 
 // says runs a command of the program and gives what it prints.
@@ -35,7 +34,6 @@ func TestTheLogOfAFailedVM(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		t.Skip("QEMU is not installed")
 	}
-	guesttest.Turn(t, 1)
 	y := newYard(t)
 	t.Setenv("SVC_CONTROLLER", y.service.URL())
 	realNode(t, y.service)

@@ -40,9 +40,15 @@ type Subject struct {
 	// Steps picks those of the steps of a save at which it is made to fail: where a
 	// save takes seconds, some of them. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
+	// Short leaves out the checks named in long, and the part that boots several guests.
+	Short bool
 	// More are checks of this driver alone.
 	More []Check
 }
+
+// long are the checks that a short run leaves out. Each boots or resumes guests of its
+// own where it differs little from a check of a short run.
+var long = []string{"start after stop", "forced stop", "restart", "restart given up", "ended in a save"}
 
 // suite is one part of a run, over a Subject of its own.
 type suite struct {
@@ -62,10 +68,11 @@ type results struct {
 var parts = []struct {
 	name string
 	run  func(*suite, *testing.T)
+	long bool // left out of a short run
 }{
-	{"life of a VM", (*suite).life},
-	{"saves", (*suite).saves},
-	{"many", (*suite).many},
+	{"life of a VM", (*suite).life, false},
+	{"saves", (*suite).saves, false},
+	{"many", (*suite).many, true},
 }
 
 // Run runs the whole suite. Each part opens a driver; checks share VMs where
@@ -77,6 +84,9 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
 				s := &suite{Subject: open(t), results: all}
+				if s.Short && p.long {
+					t.Skip("left out of a short run")
+				}
 				s.part(t, p.run)
 			})
 		}
@@ -120,6 +130,9 @@ func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 			defer s.mu.Unlock()
 			s.verdicts[name] = v
 		})
+		if s.Short && slices.Contains(long, name) {
+			t.Skip("left out of a short run")
+		}
 		f(t)
 	})
 }

@@ -86,6 +86,7 @@ func (s *suite) life(t *testing.T) {
 	}
 	s.machineOptions(t, spec, vm)
 	s.check(t, "new agent", func(t *testing.T) { s.reopened(t, vm) })
+	s.check(t, "restart with changes", func(t *testing.T) { s.changed(t, s.get(t, spec.ID)) })
 	s.check(t, "orderly stop", func(t *testing.T) { s.stopped(t, spec.ID, hv.StopOrderly) })
 	s.check(t, "exec when stopped", func(t *testing.T) {
 		if _, err := s.Driver.Exec(t.Context(), spec.ID, hv.Command{Path: "true"}); !errors.Is(err, hv.ErrNotRunning) {
@@ -93,7 +94,6 @@ func (s *suite) life(t *testing.T) {
 		}
 	})
 	s.check(t, "start after stop", func(t *testing.T) { s.restarted(t, spec) })
-	s.check(t, "restart with changes", func(t *testing.T) { s.changed(t, s.get(t, spec.ID)) })
 	s.check(t, "forced stop", func(t *testing.T) {
 		s.stopped(t, spec.ID, hv.StopForce)
 		if got := s.get(t, spec.ID); got.VNCPort != 0 || got.MAC == "" {
@@ -172,10 +172,16 @@ func (s *suite) restarted(t *testing.T, spec hv.Spec) {
 	if err != nil || vm.Status != hv.Running || !vm.StoppedAt.IsZero() {
 		t.Fatalf("Start after Stop: %+v, %v", vm, err)
 	}
+	s.keeps(t, spec.ID)
+}
+
+// keeps looks for a file that the first run of a VM has written.
+func (s *suite) keeps(t *testing.T, id string) {
+	t.Helper()
 	if !s.host.Can(hv.CanBoot) {
 		return
 	}
-	r, err := s.Driver.Exec(t.Context(), spec.ID, hv.Command{Path: "cat", Args: []string{"/root/kept"}})
+	r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "cat", Args: []string{"/root/kept"}})
 	if err != nil || string(r.Stdout) != "kept\n" {
 		t.Errorf("a file of the first run: %q, %v", r.Stdout, err)
 	}

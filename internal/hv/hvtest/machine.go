@@ -309,6 +309,7 @@ func (s *suite) changed(t *testing.T, vm hv.VM) {
 		t.Fatalf("Restart: %+v, %v", got, err)
 	}
 	s.looks(t, s.Driver, got)
+	s.keeps(t, vm.ID)
 	if s.host.Can(hv.CanVNC) {
 		s.watches(t, got.VNCPort, "changed")
 		if got.VNCPort != vm.VNCPort {

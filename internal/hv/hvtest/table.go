@@ -125,12 +125,12 @@ func (s *suite) judge(checks []string) (word string, how []string) {
 }
 
 // report prints the table. A run that is not cut down to some checks has to show
-// everything that the driver offers.
+// everything that the driver offers; a short one leaves that to a whole run.
 func (s *suite) report(t *testing.T) {
 	text, unseen := s.table()
 	h := s.host
 	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s\n%s", h.Driver, h.Version, h.Accelerator, h.Machine, h.CPU, text)
-	if f := flag.Lookup("test.run"); f != nil && strings.Contains(f.Value.String(), "/") {
+	if f := flag.Lookup("test.run"); s.Short || (f != nil && strings.Contains(f.Value.String(), "/")) {
 		return
 	}
 	for _, c := range capabilities {

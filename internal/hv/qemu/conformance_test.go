@@ -17,6 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
+// TestConformance is short with make test: what it leaves out boots five guests more, and the
+// simulated driver has the whole suite there.
 func TestConformance(t *testing.T) {
 	guesttest.Disk(t)
 	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
@@ -63,6 +65,7 @@ func subject(t *testing.T, image string) hvtest.Subject {
 			t.Cleanup(func() { deleteAll(t, o) })
 			return o
 		},
+		Short: !guesttest.All(),
 		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return guesttest.Some(t, 1, steps) },
 		More: []hvtest.Check{
 			{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},

@@ -58,6 +58,7 @@ func TestKilledInASave(t *testing.T) {
 // An agent killed in an undone save, and then its QEMU: the VM starts again,
 // whatever the overlays of that save came to.
 func TestKilledInASaveAndDead(t *testing.T) {
+	guesttest.Full(t) // TestKilledInASave kills the agent, TestBothKilled its QEMU too
 	t.Parallel()
 	steps := []struct{ step, fail string }{
 		{"save: noted", ""}, {"settle: dropped", string(hv.SavePaused)}, {string(hv.SavedState), ""},
