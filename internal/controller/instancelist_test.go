@@ -26,7 +26,11 @@ func TestInstanceList(t *testing.T) {
 			{ExternalID: "none"},
 			{Match: func(l Listed) bool { return l.ExternalID == "some" }},
 		} {
-			want, list := texts(c.Instances(p)), c.ListInstances(p)
+			var visited []Listed
+			want, list := texts(c.Instances(p)), c.ListInstances(p, func(l Listed) { visited = append(visited, l) })
+			if got := texts(visited); !slices.Equal(got, want) {
+				t.Errorf("%+v: %d instances were visited, want %d: %.300s", p, len(got), len(want), got)
+			}
 			c.mustStart(StartRequest{TemplateID: templateID, Count: 1, ExternalID: "some"})
 			for range 2 {
 				if got := texts(slices.Collect(list.All())); !slices.Equal(got, want) {

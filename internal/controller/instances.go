@@ -73,10 +73,15 @@ type messageRun struct {
 	rows int
 }
 
-// ListInstances is Instances for a list that may be long.
-func (c *Controller) ListInstances(p Page) *InstanceList {
+// ListInstances is Instances for a list that may be long. It calls each once for every instance, in their order: a
+// reader that needs sums of the list need not read all of it once more.
+func (c *Controller) ListInstances(p Page, each func(Listed)) *InstanceList {
 	if p.Match != nil {
-		return &InstanceList{list: c.Instances(p)}
+		l := &InstanceList{list: c.Instances(p)}
+		for _, one := range l.list {
+			each(one)
+		}
+		return l
 	}
 	view := c.tables.Instances.Snapshot()
 	l := &InstanceList{rows: view.Rows(p.After)}
@@ -89,7 +94,7 @@ func (c *Controller) ListInstances(p Page) *InstanceList {
 		batch = append(batch, listed(row))
 		if count++; len(batch) == explainBatch {
 			c.explain(batch)
-			l.addMessages(batch)
+			l.add(batch, each)
 			batch = batch[:0]
 		}
 		if count == p.Limit {
@@ -97,12 +102,14 @@ func (c *Controller) ListInstances(p Page) *InstanceList {
 		}
 	}
 	c.explain(batch)
-	l.addMessages(batch)
+	l.add(batch, each)
 	return l
 }
 
-func (l *InstanceList) addMessages(batch []Listed) {
+// add counts the messages of the next rows and shows them to each.
+func (l *InstanceList) add(batch []Listed, each func(Listed)) {
 	for _, one := range batch {
+		each(one)
 		text := one.Message
 		if text == one.Instance.Message {
 			text = ""

@@ -22,7 +22,7 @@ func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method
 
 // ContentTag gives the tag of a body by its content; "" for one that gets none.
 func ContentTag(pieces ...[]byte) string {
-	if Pieces(pieces).size() > maxTagged {
+	if Pieces(pieces).Size() > maxTagged {
 		return ""
 	}
 	sum := sha256.New()

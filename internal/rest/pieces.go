@@ -14,8 +14,8 @@ import (
 // together are the JSON text of the body. They are not changed.
 type Pieces [][]byte
 
-// size gives the bytes of all pieces.
-func (p Pieces) size() int {
+// Size gives the bytes of all pieces.
+func (p Pieces) Size() int {
 	n := 0
 	for _, piece := range p {
 		n += len(piece)
@@ -25,15 +25,9 @@ func (p Pieces) size() int {
 
 // Stream is the result of a handler whose answer is large and made while it is written. Its pieces together are the
 // JSON text of the body. They are the same each time, and are not changed.
-type Stream iter.Seq[[]byte]
-
-// size returns the bytes of all pieces.
-func (s Stream) size() int {
-	n := 0
-	for piece := range s {
-		n += len(piece)
-	}
-	return n
+type Stream struct {
+	Size   int // bytes of all pieces
+	Pieces iter.Seq[[]byte]
 }
 
 // pieceBuffer is how much of an answer is written at a time, in bytes.
@@ -49,13 +43,12 @@ func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag stri
 	if tag == "" && reads(r) {
 		tag = ContentTag(body...)
 	}
-	respondStream(w, r, Stream(slices.Values(body)), tag)
+	respondStream(w, r, Stream{body.Size(), slices.Values(body)}, tag)
 }
 
 // respondStream writes a successful answer piece by piece.
 func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag string) {
-	size := body.size()
-	packed := packs(w, r, size) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, body.Size) // says what the answer depends on, also when it is not sent
 	if reads(r) && unchanged(w, r, tag) {
 		return
 	}
@@ -64,7 +57,7 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 			if !yield([]byte(begin)) {
 				return
 			}
-			for piece := range body {
+			for piece := range body.Pieces {
 				if !yield(piece) {
 					return
 				}
@@ -73,19 +66,19 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 		})
 		return
 	}
-	writePieces(w, body, size)
+	writePieces(w, body)
 }
 
 // writePieces puts a successful envelope around pieces on the wire. Each byte is copied
 // once, into writes that are large enough for a socket.
-func writePieces(w http.ResponseWriter, body Stream, size int) {
+func writePieces(w http.ResponseWriter, body Stream) {
 	w.Header()["Content-Type"] = jsonType
-	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+size+len(end)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.Size+len(end)))
 	w.WriteHeader(http.StatusOK)
 	whole, _ := buffers.Get().(*[pieceBuffer]byte)
 	defer buffers.Put(whole)
 	buf := append(whole[:0], begin...)
-	for piece := range body {
+	for piece := range body.Pieces {
 		if len(buf)+len(piece)+len(end) > pieceBuffer {
 			if _, err := w.Write(buf); err != nil {
 				return

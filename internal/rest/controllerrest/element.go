@@ -40,11 +40,11 @@ var (
 // elements puts a short list of instances together, with the passwords of their screens where the
 // caller may see them.
 func elements(list []controller.Listed, passwords bool) rest.Pieces {
-	return slices.Collect(iter.Seq[[]byte](elementStream(slices.Values(list), passwords)))
+	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
 // elementStream is elements for a long list: nothing of it is kept while it is written.
-func elementStream(list iter.Seq[controller.Listed], passwords bool) rest.Stream {
+func elementStream(list iter.Seq[controller.Listed], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := spoken{passwords: passwords}, opening
 		var pieces rest.Pieces
@@ -62,6 +62,29 @@ func elementStream(list iter.Seq[controller.Listed], passwords bool) rest.Stream
 		}
 		yield(closing)
 	}
+}
+
+// elementSize adds up the bytes of an elementStream.
+type elementSize struct {
+	words  spoken
+	pieces rest.Pieces // of the last element, whose memory serves the next one
+	count  int
+	bytes  int // of all elements
+}
+
+func newElementSize(passwords bool) *elementSize {
+	return &elementSize{words: spoken{passwords: passwords}}
+}
+
+func (s *elementSize) add(inst controller.Listed) {
+	s.pieces = s.words.element(s.pieces[:0], inst)
+	s.count++
+	s.bytes += s.pieces.Size()
+}
+
+// total is the size of the stream, with what is between the elements.
+func (s *elementSize) total() int {
+	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
 }
 
 // spoken remembers the last message that was put into an element: of many waiting

@@ -82,6 +82,13 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 			})
 		}
 		same(t, elements(list, false), whole)
+		size := newElementSize(false)
+		for _, inst := range list {
+			size.add(inst)
+		}
+		if want := elements(list, false).Size(); size.total() != want {
+			t.Errorf("a size of %d bytes, want %d", size.total(), want)
+		}
 		for i, inst := range list {
 			same(t, vmOf(inst, false), whole[i].VM)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -30,39 +29,56 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
 	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
-	list := s.c.ListInstances(page).All()
 	passwords := showsVNCPasswords(r)
 	if passwords {
 		asOf += ".vnc" // the same records are another list
 	}
-	return rest.Tagged{Body: elementStream(list, passwords), Tag: s.listTag(asOf, list, partial(page))}, nil
+	size, tag := newElementSize(passwords), s.newListTag(partial(page))
+	list := s.c.ListInstances(page, func(l controller.Listed) {
+		size.add(l)
+		tag.add(l)
+	})
+	body := rest.Stream{Size: size.total(), Pieces: elementStream(list.All(), passwords)}
+	return rest.Tagged{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
 }
 
-// listTag gives the tag of a list of instances: what its records are as of, and the messages
-// that are in none of them, each with how many elements in a row have it. Which elements a part
-// has does not follow from that: a filter may depend on the time, and the page may have been asked for in a body.
-func (s *server) listTag(asOf string, list iter.Seq[controller.Listed], partial bool) string {
-	var sum maphash.Hash
-	sum.SetSeed(s.seed)
-	told, run, i := "", 0, 0
-	for l := range list {
-		if partial {
-			_, _ = sum.WriteString(l.ID)
-		}
-		message := ""
-		if l.Message != l.Instance.Message {
-			message = l.Message
-		}
-		if run++; message != told {
-			_, _ = sum.WriteString(told)
-			_, _ = fmt.Fprintf(&sum, "\x00%d,%d\x00", i, run)
-			told, run = message, 0
-		}
-		i++
+// listTag makes the part of a list's tag that does not follow from what its records are as of: the messages that are
+// in none of them, each with how many elements in a row have it. Which elements a part of all instances has does not
+// follow either: a filter may depend on the time, and the page may have been asked for in a body.
+type listTag struct {
+	sum     maphash.Hash
+	partial bool
+	told    string
+	run     int // elements with told
+	count   int // of all elements
+}
+
+func (s *server) newListTag(partial bool) *listTag {
+	t := &listTag{partial: partial}
+	t.sum.SetSeed(s.seed)
+	return t
+}
+
+func (t *listTag) add(l controller.Listed) {
+	if t.partial {
+		_, _ = t.sum.WriteString(l.ID)
 	}
-	_, _ = sum.WriteString(told)
-	_, _ = fmt.Fprintf(&sum, "\x00%d,%d", i, run)
-	return s.era + "." + asOf + "." + strconv.FormatUint(sum.Sum64(), 36)
+	message := ""
+	if l.Message != l.Instance.Message {
+		message = l.Message
+	}
+	if t.run++; message != t.told {
+		_, _ = t.sum.WriteString(t.told)
+		_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d\x00", t.count, t.run)
+		t.told, t.run = message, 0
+	}
+	t.count++
+}
+
+func (t *listTag) text() string {
+	_, _ = t.sum.WriteString(t.told)
+	_, _ = fmt.Fprintf(&t.sum, "\x00%d,%d", t.count, t.run)
+	return strconv.FormatUint(t.sum.Sum64(), 36)
 }
 
 // partial says whether a page is not the whole list.
