@@ -61,7 +61,7 @@ func fetch(t testing.TB, method, url, body string) {
 }
 
 func TestRequestsAreCounted(t *testing.T) {
-	m := NewMeter("test")
+	m := NewMeter("test", nil)
 	server := meteredServer(t, m)
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/a", ""},
@@ -99,7 +99,7 @@ func TestRequestsAreCounted(t *testing.T) {
 
 // TestCountingKeepsTheWriter: files go through it as they would without it, and deadlines can be set.
 func TestCountingKeepsTheWriter(t *testing.T) {
-	m := NewMeter("test")
+	m := NewMeter("test", nil)
 	routes := []Route{{Pattern: "GET /", Raw: func(w http.ResponseWriter, _ *http.Request) error {
 		if _, ok := w.(io.ReaderFrom); !ok {
 			t.Error("no ReadFrom")
@@ -124,7 +124,7 @@ func (discard) WriteHeader(int)             {}
 // BenchmarkGet is the cost of a request with and without its being counted.
 func BenchmarkGet(b *testing.B) {
 	routes := []Route{{Pattern: "GET /a", Do: func(*Request) (any, error) { return Whole("{}"), nil }}}
-	for name, m := range map[string]*Meter{"metered": NewMeter("x"), "plain": nil} {
+	for name, m := range map[string]*Meter{"metered": NewMeter("x", nil), "plain": nil} {
 		h := Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler)))
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -139,7 +139,7 @@ func BenchmarkGet(b *testing.B) {
 
 // BenchmarkGetOverConnection is the same over a connection of this machine.
 func BenchmarkGetOverConnection(b *testing.B) {
-	for name, m := range map[string]*Meter{"metered": NewMeter("x"), "plain": nil} {
+	for name, m := range map[string]*Meter{"metered": NewMeter("x", nil), "plain": nil} {
 		server := meteredServer(b, m)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -157,7 +157,7 @@ func BenchmarkGetOverConnection(b *testing.B) {
 
 // BenchmarkCounting is what the counting of a request adds.
 func BenchmarkCounting(b *testing.B) {
-	m := NewMeter("x")
+	m := NewMeter("x", nil)
 	h := Metered(m, []Route{{Pattern: "GET /a"}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/a", nil)
 	r.Pattern = "GET /a"
@@ -169,12 +169,25 @@ func BenchmarkCounting(b *testing.B) {
 
 // TestMeterOfTwoPorts: what one port has counted stays when another one is added.
 func TestMeterOfTwoPorts(t *testing.T) {
-	m, routes := NewMeter("a"), []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
+	m, routes := NewMeter("a", nil), []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
 	handler := Handler(routes, slog.New(slog.DiscardHandler))
 	for range 2 {
 		Metered(m, routes, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
 	}
 	if n := (*m.routes.Load())["GET /x"].codes[0].Value(); n != 2 {
 		t.Errorf("counted %v", n)
+	}
+}
+
+// TestMeterTellsOfRefusals: whoever holds memory back for callers learns that one asks for too much, once is enough.
+func TestMeterTellsOfRefusals(t *testing.T) {
+	told := make(chan struct{}, 1)
+	m := NewMeter("x", told)
+	for _, c := range []struct{ code, want int }{
+		{http.StatusOK, 0}, {http.StatusServiceUnavailable, 0}, {http.StatusTooManyRequests, 1}, {http.StatusTooManyRequests, 1},
+	} {
+		if m.count("GET /x", c.code, 0); len(told) != c.want {
+			t.Errorf("%d values after status %d, want %d", len(told), c.code, c.want)
+		}
 	}
 }

@@ -59,7 +59,8 @@ type ControllerService struct {
 	core     *controller.Controller
 	licence  *license.File
 	packages *release.Shelf
-	meter    *rest.Meter // nil: requests are not counted
+	meter    *rest.Meter   // nil: requests are not counted
+	refusals chan struct{} // has a value after callers were refused because they ask for too much
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -152,13 +153,14 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
-	s.meter = rest.NewMeter("controller")
+	s.refusals = make(chan struct{}, 1)
+	s.meter = rest.NewMeter("controller", s.refusals)
 	meters := []*rest.Meter{s.meter}
 	families := [][]meter.Family{
 		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers), s.diskFamilies(),
 	}
 	if s.registry != nil {
-		s.registry.meter = rest.NewMeter("registry")
+		s.registry.meter = rest.NewMeter("registry", s.refusals)
 		meters = append(meters, s.registry.meter)
 		families = append(families, s.registry.core.Families()) //nolint:contextcheck // they are asked as long as the process runs
 	}
@@ -329,7 +331,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
-	wg.Go(func() { tendHeap(ctx) })
+	wg.Go(func() { tendHeap(ctx, s.refusals) })
 	wg.Go(func() { s.licence.Run(ctx) })
 	wg.Go(func() { s.packages.Run(ctx) })
 	wg.Go(func() { s.edge.run(ctx) })

@@ -22,13 +22,15 @@ const (
 // A storm of requests would have a small heap collected many times a second, which was
 // a sixth of what the storm costs. When two collections come within stormy, the heap
 // gets stormRoom between them, until none has come for stormOver; then the memory goes
-// back to the system, which would take minutes by itself. Any client can cause a storm: a
-// larger room would be memory that a hostile one takes (docs/decisions/0148).
+// back to the system, which would take minutes by itself. While callers are refused because
+// they ask for too much it gets refusedRoom: a larger room would be memory that a hostile
+// caller takes (docs/decisions/0148).
 const (
-	stormy    = 2 * time.Second
-	stormRoom = 64 << 20 // bytes
-	stormOver = 10 * time.Second
-	heapEvery = 5 * time.Second
+	stormy      = 2 * time.Second
+	stormRoom   = 256 << 20 // bytes
+	refusedRoom = 64 << 20  // bytes
+	stormOver   = 10 * time.Second
+	heapEvery   = 5 * time.Second
 )
 
 // growth gives the per cent for a heap and stacks of so many bytes.
@@ -37,21 +39,22 @@ func growth(live uint64) int {
 }
 
 // stormGrowth is growth while collections come fast.
-func stormGrowth(live uint64) int {
-	return max(growth(live), int(100*stormRoom/max(live, 1<<20)))
+func stormGrowth(live, room uint64) int {
+	return max(growth(live), int(100*room/max(live, 1<<20)))
 }
 
 // nextGrowth gives the per cent after a collection, which comes so long after the one before. What was set when little
 // lived would be gigabytes of garbage when more does: the room is never more than that of a storm.
-func nextGrowth(set int, live uint64, since time.Duration) int {
+func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
-		return stormGrowth(live)
+		return stormGrowth(live, room)
 	}
-	return min(set, stormGrowth(live))
+	return min(set, stormGrowth(live, room))
 }
 
-// tendHeap keeps the growth of the heap fitting until ctx ends. GOGC switches it off.
-func tendHeap(ctx context.Context) {
+// tendHeap keeps the growth of the heap fitting until ctx ends; refusals has a value after callers were refused because
+// they ask for too much. GOGC switches it off.
+func tendHeap(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -64,15 +67,20 @@ func tendHeap(ctx context.Context) {
 	})
 	calm := time.NewTicker(heapEvery)
 	defer calm.Stop()
-	set, last := growthMost, time.Time{}
+	set, last, refused := growthMost, time.Time{}, time.Time{}
 	for {
 		want := set
 		select {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			want = nextGrowth(set, liveBytes(), time.Since(last))
+			want = nextGrowth(set, liveBytes(), roomAfter(time.Since(refused)), time.Since(last))
 			last = time.Now()
+		case <-refusals:
+			if time.Since(refused) > stormy {
+				want = min(set, stormGrowth(liveBytes(), refusedRoom))
+				refused = time.Now()
+			}
 		case <-calm.C:
 			if time.Since(last) >= stormOver {
 				want = growth(liveBytes())
@@ -87,6 +95,14 @@ func tendHeap(ctx context.Context) {
 		}
 		set = want
 	}
+}
+
+// roomAfter gives the room of a storm, so long after the last refusal.
+func roomAfter(refused time.Duration) uint64 {
+	if refused < stormOver {
+		return refusedRoom
+	}
+	return stormRoom
 }
 
 // afterCollection calls do after every collection until ctx ends: an object that nobody

@@ -131,7 +131,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
-	s.meter = rest.NewMeter("registry")
+	s.meter = rest.NewMeter("registry", nil)
 	own := s.core.Families() //nolint:contextcheck // they are asked as long as the process runs
 	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, logs.Families(s.output.shippers), rest.Families(s.meter))
 }
