@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 )
@@ -64,11 +65,26 @@ func TestPushWithBytesStays(t *testing.T) {
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", a))
 	must(t, err)
 	must(t, r.PutPart(t.Context(), s.Session, a.spec.Name, 0, a.part()))
+	empty := content{spec: api.PushFile{Name: "empty", Kind: api.FileDisk}, index: encodeEmpty(t)}
+	index, err := r.Negotiate(t.Context(), request(idA, "v2", empty))
+	must(t, err)
+	must(t, r.PutIndex(t.Context(), index.Session, "empty", empty.root(), bytes.NewReader(empty.index.Bytes())))
 	clock.add(30 * time.Minute)
 	must(t, r.Collect(t.Context()))
-	if _, err := r.Session(t.Context(), s.Session); err != nil {
-		t.Error(err)
+	for what, id := range map[string]string{"a part": s.Session, "an index": index.Session} {
+		if _, err := r.Session(t.Context(), id); err != nil {
+			t.Errorf("%s was sent: %v", what, err)
+		}
 	}
+}
+
+// encodeEmpty makes the index of a disk without a byte.
+func encodeEmpty(t *testing.T) *blob.Index {
+	t.Helper()
+	x, err := blob.Encode(t.Context(), source{bytes.NewReader(nil)}, blob.EncodeOptions{Kind: blob.KindDisk},
+		func(blob.Frame, int64, []byte) error { return nil })
+	must(t, err)
+	return x
 }
 
 // TestReservationsOfOneCaller: what one caller announces leaves room for others, and a second push of theirs waits for
@@ -160,6 +176,11 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 	mustBeBusy(t, send("d", 10, 1), "the most that are possible are 40 (setting SVC_MAX_LOG_ROWS)")
 	clock.add(time.Minute)
 	must(t, send("hostile", 10, 1))
+	clock.add(time.Minute)
+	for _, caller := range []string{"a", "b", "c", "d"} {
+		must(t, send(caller, 1, 998)) // 1000 bytes with the names of service and machine
+	}
+	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were taken in this minute, the most that are possible are 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
 }
 
 // TestDamageIsKnownAtStart: names and sizes of layer files are judged when the storage is opened, before the scrub.
@@ -227,10 +248,17 @@ func TestWhatDisagrees(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	mustPush(t, r, request(idA, "v1"))
 	mustPush(t, r, request(idA, "v2"))
-	one := 1
+	zero, one, two := 0, 1, 2
+	d, err := r.Detail(idA)
+	must(t, err)
 	for says, ref := range map[string]Ref{
 		"Did not find any versions with tag v1 and number 1: tag v1 is version 0": {ID: idA, Tag: "v1", Number: &one},
 		"Did not find any versions with tag v9":                                   {ID: idA, Tag: "v9", Number: &one},
+		"Did not find any versions with number 2":                                 {ID: idA, Number: &two},
+		"Did not find any versions with content id x":                             {ID: idA, ContentID: "x"},
+		"Did not find any versions with tag v1 and that content id: tag v1 has " + d.Versions[0].ContentID: {
+			ID: idA, Tag: "v1", Number: &zero, ContentID: "x",
+		},
 	} {
 		if _, err := r.Manifest(t.Context(), ref); farm.CodeOf(err) != farm.CodeNoVersion || err.Error() != says {
 			t.Errorf("%v, want %q", err, says)

@@ -2,11 +2,13 @@ package registry
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
 )
@@ -54,7 +56,9 @@ func TestConfigurationsAreChecked(t *testing.T) {
 		`{"network_cards":[{"port_forwarding_rules":[{"guest_port":1,"protocol":"x"}]}]}`:         "config.network_cards[0].port_forwarding_rules[0].protocol",
 		`{"network_cards":[{"port_forwarding_rules":[{"guest_port":1,"host_ip":"x"}]}]}`:          "config.network_cards[0].port_forwarding_rules[0].host_ip",
 		`{"network_cards":[{"port_forwarding_rules":[{"guest_port":1,"rule_name":"a\u0001b"}]}]}`: "config.network_cards[0].port_forwarding_rules[0].rule_name",
-		`{"nvram":5}`: "config.nvram",
+		`{"nvram":5}`:               "config.nvram",
+		`{"state_file":"disk.img"}`: "config.state_file",
+		`{"state_file":"gone"}`:     "config.state_file",
 		`{"hard_drives":[` + strings.Repeat(`{},`, 64) + `{}]}`:                                                            "config.hard_drives",
 		`{"network_cards":[` + strings.Repeat(`{},`, 8) + `{}]}`:                                                           "config.network_cards",
 		`{"network_cards":[{"port_forwarding_rules":[` + strings.Repeat(`{"guest_port":1},`, 256) + `{"guest_port":1}]}]}`: "config.network_cards[0].port_forwarding_rules",
@@ -68,7 +72,7 @@ func TestConfigurationsAreChecked(t *testing.T) {
 	}
 	for _, config := range []string{
 		`{}`, `{"ram":"64M","cpu":{"cores":512}}`, `{"ram":"4GB"}`, `{"ram":"4096"}`, `{"ram":"16384G"}`, `{"of_tomorrow":{"ram":5}}`,
-		`{"hard_drives":[{"file":"disk.img","format":"raw"}],"firmware":{"type":"uefi"},"nvram":true}`,
+		`{"hard_drives":[{"file":"disk.img","format":"raw"}],"firmware":{"type":"uefi"},"nvram":true,"state_file":"memory"}`,
 		`{"network_cards":[{"mode":"bridge","mac_address":"aa:bb:cc:dd:ee:ff","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22,"host_ip":"::1"}]}]}`,
 	} {
 		if _, err := r.Negotiate(t.Context(), pushOf(config)); err != nil {
@@ -120,6 +124,41 @@ func TestNamesAndTagsAreSeen(t *testing.T) {
 	req.Name, req.Tag = "mac/15 + x", "v1+a b/#:ü"
 	if _, err := r.Negotiate(t.Context(), req); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLimitsOfAPush: what a push may have at the most is taken, and one more is not.
+func TestLimitsOfAPush(t *testing.T) {
+	text := func(n int) string { return strings.Repeat("x", n) }
+	for field, c := range map[string]struct {
+		most int64
+		set  func(*api.PushRequest, int64)
+	}{
+		"name":        {255, func(q *api.PushRequest, n int64) { q.Name = text(int(n)) }},
+		"tag":         {255, func(q *api.PushRequest, n int64) { q.Tag = text(int(n)) }},
+		"description": {4096, func(q *api.PushRequest, n int64) { q.Description = text(int(n)) }},
+		"nvram":       {4 << 20, func(q *api.PushRequest, n int64) { q.NVRAM = make([]byte, n) }},
+		"resume_key":  {128, func(q *api.PushRequest, n int64) { q.ResumeKey = text(int(n)) }},
+		"files": {256, func(q *api.PushRequest, n int64) {
+			q.Files = nil
+			for i := range n {
+				q.Files = append(q.Files, api.PushFile{Name: fmt.Sprint("disk", i), Kind: api.FileDisk})
+			}
+		}},
+		"files, size": {blob.MaxSize, func(q *api.PushRequest, n int64) { q.Files[0].Size = n }},
+	} {
+		for _, n := range []int64{c.most, c.most + 1} {
+			req := pushOf(`{}`)
+			c.set(&req, n)
+			err := checkRequest(&req)
+			if n == c.most && err != nil {
+				t.Errorf("%s of %d: %v", field, n, err)
+			}
+			name, _, _ := strings.Cut(field, ",")
+			if n > c.most && (farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), name+": ")) {
+				t.Errorf("%s of %d: %v", field, n, err)
+			}
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
-		"TestPullOfChains", "TestOverlayGoesOn", "TestBeginOfAClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
+		"TestPullOfChains", "TestBeginOfAClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
 }
 
 // pulledOnto pulls a disk onto its lower layer and checks that it became a file of its own.

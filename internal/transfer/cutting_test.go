@@ -94,7 +94,7 @@ func (c *cutter) relay(near net.Conn) {
 // TestCutEveryFiveMegabytes: whatever is cut, push and pull come to their end, and little is sent twice.
 func TestCutEveryFiveMegabytes(t *testing.T) {
 	const (
-		size  = 96 << 20
+		size  = 48 << 20
 		twice = 4 * (32 << 20) // parts in flight, and the most bytes of one
 	)
 	s := serve(t, t.TempDir())

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -73,7 +74,10 @@ func TestPushGoesOn(t *testing.T) {
 func TestPullGoesOn(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
-	files := []file{write(t, "disk.img", api.FileDisk, "raw", 170<<20, map[int64]int{0: 170 << 20})}
+	content := make([]byte, 84<<20) // more than five ranges
+	noise(rand.New(rand.NewPCG(61, 1)), content)
+	path := writeFile(t, "disk.img", content).Path
+	files := []file{{PushFile: transfer.PushFile{Name: "disk.img", Path: path, Kind: api.FileDisk, Format: "raw"}, sum: sum(t, path)}}
 	result := mustPush(t, c, pushOptions("v1", files...))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,115 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/tools/crashfs"
+)
+
+var errSync = errors.New("the disk does not answer")
+
+// syncs lets one sync of a storage fail.
+type syncs struct {
+	tree *crashfs.Tree
+
+	mu              sync.Mutex // guards the fields below
+	operation, step string     // the newest
+	points          []string   // of all syncs: the operation, and the step before
+	fail            int        // number of the sync that fails, from 1
+}
+
+func (s *syncs) hooks() layout.Hooks {
+	return layout.Hooks{
+		Step: func(step string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.step = step
+		},
+		Sync: func(f *os.File) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.points = append(s.points, s.operation+": "+s.step); len(s.points) == s.fail {
+				return errSync
+			}
+			return s.tree.Sync(f)
+		},
+	}
+}
+
+func (s *syncs) begin(operation string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.operation = operation
+}
+
+func (s *syncs) failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fail > 0 && len(s.points) >= s.fail
+}
+
+// TestFailedSyncAtEveryPoint: an operation of which a sync fails says so. What it acknowledges in spite of that is lost
+// in no crash.
+func TestFailedSyncAtEveryPoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens a storage for every sync")
+	}
+	for _, n := range worth(failSync(t, -1)) {
+		failSync(t, n)
+	}
+}
+
+// failSync carries the operations out up to the one of which a sync fails, and judges what a crash leaves of one that
+// was acknowledged. It returns the points of all syncs.
+func failSync(t *testing.T, fail int) []string {
+	t.Helper()
+	dir := quickDir(t)
+	defer os.RemoveAll(dir)
+	base := filepath.Join(dir, "storage")
+	must(t, os.Mkdir(base, 0o750))
+	tree, err := crashfs.Watch(base)
+	must(t, err)
+	defer tree.Close()
+	s := &syncs{tree: tree, fail: fail}
+
+	r, err := Open(t.Context(), Options{Base: base, Hooks: s.hooks()})
+	if errors.Is(err, errSync) {
+		return nil
+	}
+	must(t, err)
+	defer r.Close()
+	for i, op := range operations {
+		s.begin(op.name)
+		err := op.do(r)
+		if err != nil && !errors.Is(err, errSync) {
+			t.Fatalf("sync %d failed, %s: %v", fail, op.name, err)
+		}
+		if err == nil && s.failed() {
+			s.judge(t, dir, i+1)
+		}
+		if s.failed() {
+			return nil
+		}
+	}
+	return s.points
+}
+
+// judge opens what each kind of crash leaves after so many operations.
+func (s *syncs) judge(t *testing.T, dir string, done int) {
+	t.Helper()
+	for i, keep := range crashfs.Keeps {
+		state, err := s.tree.Crash(keep)
+		must(t, err)
+		c := crash{base: filepath.Join(dir, fmt.Sprint(i)), keep: keep, done: done}
+		must(t, state.Write(c.base))
+		if err := c.judge(); err != nil {
+			t.Errorf("a sync failed in %s, then %s: %v", s.points[s.fail-1], keep, err)
+		}
+	}
+}
