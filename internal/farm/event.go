@@ -41,15 +41,18 @@ var eventSubTypes = map[EventName]string{
 
 // Actor is who has asked for something through the API. The zero value is nobody who is known.
 type Actor struct {
-	User    string `json:"user,omitempty"`
-	KeyID   string `json:"key_id,omitempty"`  // of the user key
-	Address string `json:"address,omitempty"` // without a port
-	Request string `json:"request,omitempty"` // id of the request
+	User    string `json:"user,omitempty"`     // whose credential was shown
+	KeyID   string `json:"key_id,omitempty"`   // of the user key
+	Address string `json:"address,omitempty"`  // without a port
+	Request string `json:"request,omitempty"`  // id of the request
+	ForUser string `json:"for_user,omitempty"` // for whom a program said that it calls
 }
 
 // tell adds the actor to the keys of an event.
 func (a Actor) tell(fields map[string]any) {
-	for key, value := range map[string]string{"user": a.User, "key_id": a.KeyID, "address": a.Address, "request": a.Request} {
+	for key, value := range map[string]string{
+		"user": a.User, "key_id": a.KeyID, "address": a.Address, "request": a.Request, "for_user": a.ForUser,
+	} {
 		if value != "" {
 			fields[key] = value
 		}

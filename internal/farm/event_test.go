@@ -27,8 +27,8 @@ func TestEventRecord(t *testing.T) {
 			`{"count":3,"instance_id":"","machineName":"host","name":"EventsDropped","sub_type":"logAction","time":1601991701,"type":"systemAction"}`,
 		},
 		{
-			Event{Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f"}, Extra: map[string]any{"request_id": "r"}},
-			`{"address":"192.0.2.1","instance_id":"","key_id":"ci","machineName":"host","name":"DistributeTemplateToNodes","request":"4f",` +
+			Event{Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f", "ben"}, Extra: map[string]any{"request_id": "r"}},
+			`{"address":"192.0.2.1","for_user":"ben","instance_id":"","key_id":"ci","machineName":"host","name":"DistributeTemplateToNodes","request":"4f",` +
 				`"request_id":"r","sub_type":"templateAction","time":1601991701,"type":"apiAction","user":"anna"}`,
 		},
 		{

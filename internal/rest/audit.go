@@ -12,12 +12,14 @@ import (
 )
 
 // AuditRecord is what somebody has changed, or was refused. It holds nothing that a caller has
-// written but the name that was verified, and the name of what is there or was made.
+// written but the name that was verified, the one for whom they say they call, and the name of
+// what is there or was made.
 type AuditRecord struct {
 	Time    time.Time   `json:"time"`
-	Request string      `json:"request"` // its id
-	Who     string      `json:"who"`     // "" for somebody who is not known
-	Method  auth.Method `json:"method"`  // by which they are known
+	Request string      `json:"request"`            // its id
+	Who     string      `json:"who"`                // whose credential it was; "" for somebody who is not known
+	ForUser string      `json:"for_user,omitempty"` // for whom a program says it calls; "" for itself
+	Method  auth.Method `json:"method"`             // by which they are known
 	KeyID   string      `json:"key_id,omitempty"`
 	Address string      `json:"address"`
 	Verb    string      `json:"verb"`  // of HTTP
@@ -108,7 +110,7 @@ func Opened(r *http.Request, name string) {
 
 func (p *passage) record(outcome string) AuditRecord {
 	return AuditRecord{
-		Time: time.Now().UTC(), Request: p.request, Who: p.user(), Method: p.Identity.Method, KeyID: p.KeyID,
+		Time: time.Now().UTC(), Request: p.request, Who: p.Name, ForUser: p.forUser(), Method: p.Identity.Method, KeyID: p.KeyID,
 		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about, Told: p.route.Told,
 	}
 }
@@ -127,7 +129,8 @@ func (g *Guard) audit(ctx context.Context, level slog.Level, a AuditRecord) {
 	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Who),
 		slog.String("method", string(a.Method)), slog.String("key", a.KeyID), slog.String("address", a.Address),
 		slog.String("verb", a.Verb), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
-		slog.String("reason", a.Reason), slog.String("about", a.About), slog.Int64("left_out", a.LeftOut))
+		slog.String("reason", a.Reason), slog.String("about", a.About), slog.Int64("left_out", a.LeftOut),
+		slog.String("for_user", a.ForUser))
 	if g.o.Auditor != nil {
 		g.o.Auditor.Audit(ctx, a)
 	}

@@ -76,15 +76,16 @@ func ActorOf(ctx context.Context) farm.Actor {
 	if p == nil {
 		return farm.Actor{}
 	}
-	return farm.Actor{User: p.user(), KeyID: p.KeyID, Address: p.Address, Request: p.request}
+	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request, ForUser: p.forUser()}
 }
 
-// user is who made a request, or for whom a program did.
-func (p *passage) user() string {
-	if p.For != nil {
-		return p.For.Name
+// forUser returns the name of the user for whom a program says that it makes a request, where that is another
+// than its own.
+func (p *passage) forUser() string {
+	if p.For == nil || p.For.Name == p.Name {
+		return ""
 	}
-	return p.Name
+	return p.For.Name
 }
 
 // Failed notes the failure of a route that answers it by itself, for the audit.

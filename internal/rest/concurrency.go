@@ -88,13 +88,16 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
 }
 
-// CallerName gives the name under which what a caller has open is counted: their key or user name
-// where they are known, and else their address.
+// CallerName gives the name under which what a caller has open is counted: that of the credential
+// which was verified, or else their address. The user for whom a program calls counts only where the
+// program may do everything anyway: any other would have a share for each name that it makes up.
 func CallerName(r *http.Request) string {
 	c := CallerOf(r.Context())
 	switch {
-	case c.For != nil:
-		return "user " + c.For.Name
+	case c.IsNode():
+		return "node " + c.Name
+	case c.For != nil && (c.Root || c.Identity.Method == auth.ByLocal):
+		return "for " + c.For.Name
 	case c.KeyID != "":
 		return "key " + c.KeyID
 	case c.Name != "":

@@ -646,8 +646,85 @@ func TestOnBehalf(t *testing.T) {
 	if who := g.records[len(g.records)-1].Who; who != "" {
 		t.Errorf("%q", who)
 	}
-	if !slices.ContainsFunc(g.records, func(a AuditRecord) bool { return a.Who == "anna" && a.Method == auth.ByRoot }) {
-		t.Error("the audit does not know for whom it was")
+	for _, want := range []AuditRecord{
+		{Who: "root", ForUser: "anna", Method: auth.ByRoot}, {Who: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
+	} {
+		if !slices.ContainsFunc(g.records, func(a AuditRecord) bool {
+			return a.Who == want.Who && a.ForUser == want.ForUser && a.Method == want.Method && a.KeyID == want.KeyID
+		}) {
+			t.Errorf("the audit has no record of %s for %s", want.Who, want.ForUser)
+		}
+	}
+	if text := g.log.String(); !strings.Contains(text, "who=ci method=key key=ci") || !strings.Contains(text, "for_user=anna") {
+		t.Error(text)
+	}
+}
+
+// fixed is a caller that is always the same.
+type fixed auth.Identity
+
+func (f fixed) Identify(*http.Request) (auth.Identity, error) { return auth.Identity(f), nil }
+func (f fixed) Still(*http.Request, auth.Identity) (auth.Identity, error) {
+	return auth.Identity(f), nil
+}
+func (f fixed) Schemes() []string { return nil }
+
+// TestNamesThatCallersGive: a caller that says for whom it calls is counted and recorded by its credential. Only the
+// root user and the programs beside a service, who may do everything, are counted by the users that they name.
+func TestNamesThatCallersGive(t *testing.T) {
+	for name, c := range map[string]struct {
+		who     auth.Identity
+		counted string // without and with a named user
+		named   string
+		actor   farm.Actor // with a named user
+	}{
+		"a key": {
+			auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"dev"}, Method: auth.ByKey},
+			"key ci", "key ci",
+			farm.Actor{User: "ci", KeyID: "ci", ForUser: "anna"},
+		},
+		"a certificate": {
+			auth.Identity{Name: "build-1", Method: auth.ByCertificate},
+			"user build-1", "user build-1",
+			farm.Actor{User: "build-1", ForUser: "anna"},
+		},
+		"a user of the identity provider": {
+			auth.Identity{Name: "ben", Method: auth.ByOIDC}, "user ben", "user ben", farm.Actor{User: "ben", ForUser: "anna"},
+		},
+		"a user who names themselves": {
+			auth.Identity{Name: "anna", Method: auth.ByOIDC}, "user anna", "user anna", farm.Actor{User: "anna"},
+		},
+		"a node": {auth.Identity{Name: "node-1", Method: auth.ByNode}, "node node-1", "node node-1", farm.Actor{User: "node-1"}},
+		"a node of a key": {
+			auth.Identity{Name: "node-2", KeyID: "nodes", Method: auth.ByNode},
+			"node node-2", "node node-2",
+			farm.Actor{User: "node-2", KeyID: "nodes"},
+		},
+		"root": {
+			auth.Identity{Name: "root", Method: auth.ByRoot, Root: true},
+			"user root", "for anna",
+			farm.Actor{User: "root", ForUser: "anna"},
+		},
+		"a program beside the service": {
+			auth.Identity{Method: auth.ByLocal}, "address 192.0.2.7", "for anna", farm.Actor{ForUser: "anna"},
+		},
+	} {
+		g := newGate(t, func(o *GuardOptions) { o.Who = fixed(c.who) })
+		var counted string
+		var actor farm.Actor
+		g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {
+			counted, actor = CallerName(r.Request), ActorOf(r.Context())
+			return nil, nil
+		}}}, slog.New(slog.DiscardHandler))
+		if a := g.ask("POST", "/x"); a.Code != 200 || counted != c.counted {
+			t.Errorf("%s: %d, counted as %q", name, a.Code, counted)
+		}
+		if a := g.ask("POST", "/x", UserHeader, "anna"); a.Code != 200 || counted != c.named {
+			t.Errorf("%s for anna: %d, counted as %q", name, a.Code, counted)
+		}
+		if actor.Address, actor.Request = "", ""; actor != c.actor {
+			t.Errorf("%s for anna: %+v", name, actor)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Headers by which a program says for whom it calls: the name of a user who is known there, and
 // each of their groups on a line of its own. Such a call is allowed when it is to the user and to
-// the program.
+// the program. Nobody has verified that name: limits and the audit go by the program's credential.
 const (
 	UserHeader  = "X-Buildyard-User"
 	GroupHeader = "X-Buildyard-Group"
@@ -65,6 +65,14 @@ func isHere(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
+// Named returns the user for whom the controller asks the registry: whom the root user calls for, or the caller.
+func (c Caller) Named() auth.Identity {
+	if c.Root && c.For != nil {
+		return *c.For
+	}
+	return c.Identity
+}
+
 // ActFor says on a request to the registry for whom it is made: the caller of the request whose
 // context it has. The root user, who may do everything, and nobody are not named; but whom the root
 // user calls for is. One user can be named: another than root stays it, whoever they call for.
@@ -72,15 +80,8 @@ func ActFor(out *http.Request) {
 	out.Header.Del(UserHeader)
 	out.Header.Del(GroupHeader)
 	out.Header.Set(ViaHeader, string(farm.ServiceController))
-	caller := CallerOf(out.Context())
-	who := caller.Identity
-	if who.Root {
-		if caller.For == nil {
-			return
-		}
-		who = *caller.For
-	}
-	if who.Method == "" {
+	who := CallerOf(out.Context()).Named()
+	if who.Root || who.Method == "" {
 		return
 	}
 	out.Header.Set(UserHeader, who.Name)

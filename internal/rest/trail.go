@@ -75,7 +75,7 @@ func (a AuditRecord) event(s farm.Service) farm.Event {
 }
 
 func (a AuditRecord) actor() farm.Actor {
-	return farm.Actor{User: a.Who, KeyID: a.KeyID, Address: a.Address, Request: a.Request}
+	return farm.Actor{User: a.Who, KeyID: a.KeyID, Address: a.Address, Request: a.Request, ForUser: a.ForUser}
 }
 
 func (t *Trail) add(e farm.Event) {

@@ -78,7 +78,7 @@ func done(change ...func(*AuditRecord)) AuditRecord {
 
 func TestTrailRecord(t *testing.T) {
 	inTrail(t, func(t *testing.T, trail *Trail, b *book, _ func() string) {
-		trail.Of(farm.ServiceRegistry).Audit(t.Context(), done())
+		trail.Of(farm.ServiceRegistry).Audit(t.Context(), done(func(a *AuditRecord) { a.ForUser = "ben" }))
 		synctest.Wait()
 		if len(b.got) != 1 {
 			t.Fatalf("%+v", b.got)
@@ -87,7 +87,7 @@ func TestTrailRecord(t *testing.T) {
 		must(t, err)
 		var got map[string]any
 		must(t, json.Unmarshal(raw, &got))
-		want := `{"about":"old","address":"192.0.2.1","instance_id":"","key_id":"ci","machineName":"host","method":"key","name":"Audit","outcome":"done","request":"4f",` +
+		want := `{"about":"old","address":"192.0.2.1","for_user":"ben","instance_id":"","key_id":"ci","machineName":"host","method":"key","name":"Audit","outcome":"done","request":"4f",` +
 			`"route":"DELETE /api/v1/apikey","service":"registry","sub_type":"auditAction","time":1601991701,"type":"apiAction","user":"anna","verb":"DELETE"}`
 		if string(raw) != want {
 			t.Errorf("got  %s\nwant %s", raw, want)
@@ -104,6 +104,7 @@ func TestWhatATrailHolds(t *testing.T) {
 	}{
 		"done":                      {func(*AuditRecord) {}, 1},
 		"by a node":                 {func(a *AuditRecord) { a.KeyID, a.Method = "", auth.ByNode }, 1},
+		"by a program for a user":   {func(a *AuditRecord) { a.ForUser = "ben" }, 1},
 		"by the program beside it":  {func(a *AuditRecord) { a.KeyID, a.Who, a.Method = "", "", auth.ByLocal }, 1},
 		"broke off":                 {func(a *AuditRecord) { a.Outcome = "internal" }, 1},
 		"nobody knows":              {func(a *AuditRecord) { a.Outcome = "unavailable" }, 1},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -73,17 +72,13 @@ type saidRights struct {
 	at     time.Time
 }
 
-// rightsKey tells callers apart by everything that their rights depend on.
+// rightsKey tells callers apart by everything that their rights depend on: what the registry is told of them.
 func rightsKey(c rest.Caller, template string) string {
-	parts := []string{template}
-	for _, who := range []*auth.Identity{&c.Identity, c.For} {
-		if who == nil {
-			continue
-		}
-		groups := slices.Sorted(slices.Values(who.Groups))
-		parts = append(parts, string(who.Method), who.KeyID, who.Name, strings.Join(groups, "\x00"), "\x00")
-	}
-	return strings.Join(parts, "\x01")
+	who := c.Named()
+	groups := slices.Sorted(slices.Values(who.Groups))
+	return strings.Join([]string{
+		template, string(who.Method), who.KeyID, who.Name, strings.Join(groups, "\x00"), "\x00",
+	}, "\x01")
 }
 
 func (l *lastRights) put(c rest.Caller, template string, rights *api.CallerRights) {

@@ -3,6 +3,7 @@ package buildyard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,6 +99,14 @@ func TestLastRights(t *testing.T) {
 		}
 		if _, ok := l.get(ann, "u"); ok {
 			t.Error("rights on t count for u")
+		}
+		program := ann
+		for i := range 2 * rightsMost { // the registry is asked for the key alone, whomever its program names
+			program.For = &auth.Identity{Name: fmt.Sprint(i), Method: auth.ByLocal}
+			l.put(program, "t", managed)
+		}
+		if len(l.said) != 1 {
+			t.Errorf("%d names of one caller are remembered", len(l.said))
 		}
 		l.put(ann, "", managed)
 		if _, ok := l.get(ann, "u"); ok {

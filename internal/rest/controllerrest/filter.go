@@ -194,7 +194,7 @@ var eventFields = filter.Table[controller.LoggedEvent]{
 	{Name: "state", Texts: members("state", "instance_state")},
 	{Name: "machine", Text: member("machineName")},
 	{Name: "message", Text: member("message")},
-	{Name: "user", Texts: members("user", "key_id")},
+	{Name: "user", Texts: members("user", "key_id", "for_user")},
 	{Name: "address", Text: member("address")},
 	{Name: "about", Text: member("about")},
 	{Name: "age", Since: func(e controller.LoggedEvent) time.Time {

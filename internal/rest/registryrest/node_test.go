@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
@@ -41,6 +43,34 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 	var session api.PushSession
 	_ = json.Unmarshal(a.Body, &session)
 	return a, "/registry/v2/push/" + session.Session
+}
+
+// TestNamedUsersHaveNoShares: a user key has one share of the pushes, whomever its requests are for, and the names
+// that it makes up take nothing from others.
+func TestNamedUsersHaveNoShares(t *testing.T) {
+	v := openVault(t, t.TempDir())
+	v.grant(nil)
+	refused := false
+	for i := range registry.DefaultMaxPushes + 1 {
+		v.header = []string{rest.UserHeader, fmt.Sprint("u", i), rest.GroupHeader, "dev"}
+		a, _ := v.offer("dev", none, fmt.Sprint("v", i), "")
+		if refused = a.code == http.StatusTooManyRequests; refused {
+			if want := farm.CallerShare(registry.DefaultMaxPushes); i != want || !strings.Contains(a.Message, "for one caller") {
+				t.Errorf("push %d: %s", i, a.raw)
+			}
+			break
+		}
+		if a.code != 200 || a.Status != "OK" {
+			t.Fatal(a.raw)
+		}
+	}
+	if !refused {
+		t.Error("one key can take all pushes")
+	}
+	v.header = nil
+	if a, _ := v.offer("root", none, "r", ""); a.code != 200 {
+		t.Errorf("root: %s", a.raw)
+	}
 }
 
 // TestANodePushesItsSaveAlone: every field of the order counts, and so do the parts of the push.

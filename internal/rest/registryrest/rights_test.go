@@ -52,6 +52,7 @@ type vault struct {
 	reg    *registry.Registry
 	base   string
 	grants *auth.GrantTable
+	header []string // of each request, besides who makes it
 }
 
 const (
@@ -137,6 +138,9 @@ func (v *vault) call(who, request, body string) answer {
 		v.t.Fatal(err)
 	}
 	req.Header.Set("As", who)
+	for i := 0; i < len(v.header); i += 2 {
+		req.Header.Set(v.header[i], v.header[i+1])
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		v.t.Fatal(err)
