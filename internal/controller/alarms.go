@@ -122,8 +122,9 @@ func alarmOf(name, message, action string) []api.Alarm {
 	return []api.Alarm{{Name: name, Message: message, Action: action}}
 }
 
-// DiskLow reports whether free space is so short that an operator has to look.
-func DiskLow(free, total int64) bool { return total > 0 && free < total/10 && free < diskLowBytes }
+// DiskLow reports whether free space is so short that an operator has to look. Of every size of disk that is before the
+// store refuses changes, which it does below an eighth of a small one.
+func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < diskLowBytes }
 
 const diskLowBytes = 10 << 30
 

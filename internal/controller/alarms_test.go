@@ -51,6 +51,25 @@ func TestAlarms(t *testing.T) {
 	})
 }
 
+// TestDiskLow: of a small disk, of which an eighth is kept free, the alarm comes before that.
+func TestDiskLow(t *testing.T) {
+	for _, c := range []struct {
+		free, total int64
+		want        bool
+	}{
+		{0, 0, false},
+		{0, 5, true},
+		{1<<30/8 + 1<<20, 1 << 30, true},
+		{1 << 30 / 5, 1 << 30, false},
+		{10<<30 - 1, 100 << 30, true},
+		{10 << 30, 100 << 30, false},
+	} {
+		if got := DiskLow(c.free, c.total); got != c.want {
+			t.Errorf("%d of %d free is low: %t", c.free, c.total, got)
+		}
+	}
+}
+
 // TestDiskAlarms: the controller raises alarms for its registry's and its nodes' disks before they are full.
 func TestDiskAlarms(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -81,7 +100,7 @@ func TestDiskAlarms(t *testing.T) {
 		if got := names(); len(got) != 1 || !strings.HasPrefix(got[0], api.AlarmRegistryDisk) {
 			t.Errorf("alarms: %q", got)
 		}
-		c.shelf.setDisk(api.DiskInfo{Total: 50 << 30, Free: 6 << 30})
+		c.shelf.setDisk(api.DiskInfo{Total: 50 << 30, Free: 11 << 30})
 		if got := names(); len(got) != 0 {
 			t.Errorf("alarms: %q", got)
 		}

@@ -17,6 +17,7 @@ import (
 type FrontOptions struct {
 	// Loopback says that only this machine reaches the listener. Requests must name this machine
 	// then: a page of the web could reach it by a name of its own that leads here (DNS rebinding).
+	// So must those that arrive at a loopback address of another listener, where no Guard is behind.
 	Loopback bool
 	AnyHost  bool     // a reverse proxy in front, which passes the names of others on, says who callers are
 	Hosts    []string // names that are accepted besides those of this machine
@@ -79,7 +80,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkHost refuses a request for a host of another name than this machine has.
 func (f *front) checkHost(r *http.Request) error {
-	if !f.o.Loopback || f.o.AnyHost || r.Host == "" { // no browser leaves it out
+	if !f.o.Loopback && (f.o.Guarded || !arrivedOnLoopback(r)) || f.o.AnyHost || r.Host == "" { // no browser leaves it out
 		return nil
 	}
 	name := hostName(r.Host)
@@ -90,7 +91,13 @@ func (f *front) checkHost(r *http.Request) error {
 		return nil
 	}
 	return farm.Errorf(farm.CodeForbidden,
-		"This service listens on loopback and does not answer for the host %.100q: use localhost or an address, or add the name to %s", r.Host, f.o.Setting)
+		"This service does not answer for the host %.100q on a loopback address: use localhost or an address, or add the name to %s", r.Host, f.o.Setting)
+}
+
+// arrivedOnLoopback reports whether a request came to a loopback address of this machine.
+func arrivedOnLoopback(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
 }
 
 // foldPath makes repeated slashes of a path one and leaves out one at its end, as two clients need

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -90,19 +91,35 @@ func TestHosts(t *testing.T) {
 	loopback := FrontOptions{Loopback: true, Hosts: []string{"Builds.Test", ""}, Setting: "SVC_ALLOWED_HOSTS"}
 	proxied := loopback
 	proxied.AnyHost = true
+	others := FrontOptions{Setting: "SVC_ALLOWED_HOSTS", Hosts: loopback.Hosts} // that other machines reach
+	guarded := others
+	guarded.Guarded = true
 	for host, want := range map[string]int{
 		"127.0.0.1:8090": 200, "127.0.0.1": 200, "[::1]:8090": 200, "192.0.2.1:80": 200, "localhost:8090": 200, "LOCALHOST.": 200, "ci.localhost": 200,
 		own: 200, strings.ToUpper(own) + ":8090": 200, "builds.test:443": 200, "builds.test.": 200, "": 200,
 		"evil.test": 403, "evil.test:8090": 403, "localhost.evil.test": 403, "127.0.0.1.evil.test": 403, "xlocalhost": 403, "builds.test.evil": 403,
 		"evil.test@localhost": 403, "[evil]": 403, "127.0.0.1:8090:1": 403,
 	} {
-		for o, want := range map[*FrontOptions]int{&loopback: want, &proxied: 200, {}: 200} {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/vm", nil)
+		for _, c := range []struct {
+			o    *FrontOptions
+			to   string // the address of this machine
+			want int
+		}{
+			{&loopback, "127.0.0.1", want},
+			{&proxied, "127.0.0.1", 200},
+			{&others, "192.0.2.7", 200},
+			{&others, "127.0.0.1", want},
+			{&others, "::1", want},
+			{&guarded, "127.0.0.1", 200},
+		} {
+			o, want := c.o, c.want
+			ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(c.to), Port: 8090})
+			r := httptest.NewRequestWithContext(ctx, "POST", "/api/v1/vm", nil)
 			r.Host = host
 			a := httptest.NewRecorder()
 			frontTo(*o).ServeHTTP(a, r)
 			if a.Code != want {
-				t.Errorf("%q, %+v: %d %s", host, *o, a.Code, a.Body)
+				t.Errorf("%q, %+v at %s: %d %s", host, *o, c.to, a.Code, a.Body)
 			}
 			if a.Code != 403 {
 				continue

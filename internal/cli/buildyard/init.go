@@ -112,7 +112,7 @@ func (o *initOptions) makeToken(path string) error {
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	if err := writeNew(path, []byte(base64.RawURLEncoding.EncodeToString(secret)+"\n")); err != nil {
+	if err := replaceFile(path, []byte(base64.RawURLEncoding.EncodeToString(secret)+"\n")); err != nil {
 		return fmt.Errorf("root token: %w", err)
 	}
 	o.say(true, "root token", path)
@@ -155,9 +155,9 @@ func (o *initOptions) explain(values map[string]string) error {
 	if values[config.UseHTTPS] == "true" {
 		url, more = "https://127.0.0.1:8090", "  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
 	}
-	state := "Authentication is on"
+	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {
-		state = "Authentication stays off: " + config.EnableAuth + " is not true in the settings. With it on"
+		state = "Authentication stays off: " + config.EnableAuth + " is not true in the settings."
 	}
 	up := "buildyard up"
 	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv}); err == nil && usual.String(config.DataDir) != o.dir {
@@ -165,7 +165,7 @@ func (o *initOptions) explain(values map[string]string) error {
 	}
 	_, err := fmt.Fprintf(o.Out, `%s
 
-%s, and the ports are open to other machines. Next:
+%s Next:
 
   %s
   export %s=%s
