@@ -64,7 +64,7 @@ var operations = []struct {
 	{"push of known content", "arm64: v4", func(r *Registry) error {
 		return crashPush(r, "v4", nil, makeContent("disk", api.FileDisk, "one"))
 	}},
-	{"delete", "none", func(r *Registry) error { return r.Delete(context.Background(), idA) }},
+	{"delete", "deleted", func(r *Registry) error { return r.Delete(context.Background(), idA) }},
 	{"push after the delete", "amd64: v1", func(r *Registry) error {
 		return crashPush(r, "v1", nil, makeContent("disk", api.FileDisk, "one"))
 	}},
@@ -189,7 +189,10 @@ func crashPush(r *Registry, tag string, revert *api.PushRevert, files ...content
 
 func crashState(r *Registry) string {
 	d, err := r.Detail(idA)
-	if err != nil {
+	switch {
+	case err != nil && r.deleted.has(idA):
+		return "deleted"
+	case err != nil:
 		return "none"
 	}
 	scan := ""

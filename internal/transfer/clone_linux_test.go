@@ -20,7 +20,7 @@ import (
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
-		"TestPullOfChains", "TestBeginOfAClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
+		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
 }
 
 // pulledOnto pulls a disk onto its lower layer and checks that it became a file of its own.
@@ -192,6 +192,35 @@ func TestRefusedClones(t *testing.T) {
 	}
 	if err := transfer.Cloned(nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClone: a clone has the bytes of its file and keeps them when that is written, and whatever cannot be cloned is an
+// error.
+func TestClone(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	content := bytes.Repeat([]byte("content "), 4096)
+	if err := os.WriteFile(from, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]string{{from + "x", to}, {from, filepath.Join(dir, "none", "to")}} {
+		if err := transfer.Clone(c[0], c[1]); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s as %s: %v", c[0], c[1], err)
+		}
+	}
+	err := transfer.Clone(from, to)
+	if !clones(t) {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+		return
+	}
+	if err := errors.Join(err, os.WriteFile(from, []byte("another"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the clone has %d bytes, %v", len(got), err)
 	}
 }
 
