@@ -167,3 +167,15 @@ func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogTaken, err
 	}
 	return r.Logs().Append(rows)
 }
+
+// TakeEvents appends events of a caller to the event log. They count as log rows.
+func (r *Registry) TakeEvents(caller string, events [][]byte) (api.LogTaken, error) {
+	more := taken{rows: len(events)}
+	for _, e := range events {
+		more.bytes += int64(len(e))
+	}
+	if err := r.rows.take(caller, more); err != nil {
+		return api.LogTaken{}, err
+	}
+	return api.LogTaken{Rows: len(events)}, r.Logs().Events(events)
+}

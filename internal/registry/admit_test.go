@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,27 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 		must(t, send(caller, 1, 998)) // 1000 bytes with the names of service and machine
 	}
 	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were taken in this minute, the most that are possible are 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
+}
+
+// TestEventsCountAsLogRows: events are bounded together with the rows of their caller.
+func TestEventsCountAsLogRows(t *testing.T) {
+	clock := newClock()
+	r, err := Open(t.Context(), Options{Base: t.TempDir(), Now: clock.Now, MaxLogRows: 40, MaxLogRowsBytes: 4000})
+	must(t, err)
+	defer r.Close()
+	send := func(caller string, events, size int) error {
+		list := slices.Repeat([][]byte{fmt.Appendf(nil, `{"a":%q}`, strings.Repeat("x", size))}, events)
+		_, err := r.TakeEvents(caller, list)
+		return err
+	}
+	must(t, send("hostile", 10, 1))
+	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the most for one caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
+	_, err = r.TakeRows("hostile", []api.LogRow{{Service: "s", Content: "row"}})
+	mustBeBusy(t, err, "You have sent 10 log rows in this minute")
+	must(t, send("node", 1, 900))
+	mustBeBusy(t, send("node", 1, 900), "a quarter of the setting SVC_MAX_LOG_ROW_BYTES (4000)")
+	clock.add(time.Minute)
+	must(t, send("hostile", 10, 1))
 }
 
 // TestDamageIsKnownAtStart: names and sizes of layer files are judged when the storage is opened, before the scrub.

@@ -77,7 +77,7 @@ func (s service) takeEvents(r *rest.Request) (any, error) {
 	for i, e := range events {
 		list[i] = e
 	}
-	return api.LogTaken{Rows: len(list)}, s.reg.Logs().Events(list)
+	return s.reg.TakeEvents(rest.CallerName(r.Request), list)
 }
 
 func (s service) logServices(*rest.Request) (any, error) { return s.reg.Logs().Services(), nil }

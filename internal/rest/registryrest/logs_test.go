@@ -123,6 +123,32 @@ func TestLogAnswers(t *testing.T) {
 	}
 }
 
+// TestEventsAreLimited: both routes of the log server count what a caller sends.
+func TestEventsAreLimited(t *testing.T) {
+	now := time.Now()
+	reg, err := registry.Open(t.Context(), registry.Options{
+		Base: t.TempDir(), Version: "1.2.3", MaxLogRows: 8, Now: func() time.Time { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(rest.Handler(registryrest.Routes(reg), slog.New(slog.DiscardHandler)))
+	t.Cleanup(func() {
+		s.Close()
+		_ = reg.Close()
+	})
+	for _, c := range []struct {
+		path, body string
+		code       int
+	}{
+		{"/log/event", `[{},{}]`, 200}, {"/log/event", `{}`, 429}, {"/log?service=node&content=a", "", 429},
+	} {
+		if a := send(t, s, "POST", c.path, c.body); a.code != c.code {
+			t.Errorf("%s %s: %d %s, want %d", c.path, c.body, a.code, a.raw, c.code)
+		}
+	}
+}
+
 func TestLogViews(t *testing.T) {
 	s, reg, _ := serveLogs(t)
 	for i := range 20 {
