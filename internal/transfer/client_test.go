@@ -119,6 +119,31 @@ func TestDamagedConfiguration(t *testing.T) {
 	}
 }
 
+// TestContentTypes: a request with a body says that it is JSON, and one without says nothing.
+func TestContentTypes(t *testing.T) {
+	for method, want := range map[string]string{http.MethodPost: "application/json", http.MethodGet: ""} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Content-Type"); got != want {
+				t.Errorf("%s has the content type %q, want %q", r.Method, got, want)
+			}
+			_, _ = w.Write([]byte(`{"status":"OK","message":"","body":{}}`))
+		}))
+		c, err := New(Options{BaseURL: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := call{method: method, path: "/"}
+		if want != "" {
+			k.in = struct{}{}
+		}
+		if err := c.call(t.Context(), k); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		s.Close()
+	}
+}
+
 func TestRevertIsSentOnce(t *testing.T) {
 	var served atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

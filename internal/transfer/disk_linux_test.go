@@ -1,0 +1,44 @@
+package transfer_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// TestClosedDiskIsFree: of a disk that was closed no file is open, also none that was read past the page cache.
+func TestClosedDiskIsFree(t *testing.T) {
+	d := writeFile(t, "disk", bytes.Repeat([]byte("disk"), 1<<18))
+	held := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink(filepath.Join("/proc/self/fd", fd.Name())); err == nil && to == d.Path {
+				n++
+			}
+		}
+		return n
+	}
+	open, err := d.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held() == 0 {
+		t.Error("an open disk holds no file")
+	}
+	if err := open.Close(); err != nil || held() > 0 {
+		t.Errorf("%d files are open, %v", held(), err)
+	}
+	d.Overlays = []string{filepath.Join(t.TempDir(), "none")}
+	if _, err := d.Open(); err == nil || held() > 0 {
+		t.Errorf("of a disk that cannot be opened %d files are open, %v", held(), err)
+	}
+	if _, err := (transfer.Disk{Path: d.Path, Format: "vmdk"}).Open(); err == nil || held() > 0 {
+		t.Errorf("of a disk in another format %d files are open, %v", held(), err)
+	}
+}
