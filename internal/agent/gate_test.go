@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 var errKilled = errors.New("the agent was killed")
@@ -42,7 +42,7 @@ func newGate(left int) *gate { return &gate{left: left, dead: make(chan struct{}
 func killEverywhere(t *testing.T, least, most int, live func(t *testing.T, step int) (died bool)) {
 	t.Helper()
 	stride := 3
-	if guesttest.All() {
+	if fulltest.All() {
 		stride = 1
 	}
 	points := rand.IntN(stride)

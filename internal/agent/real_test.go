@@ -23,6 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -219,7 +220,7 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		stdout  string
 		message string
 	}
-	for i, tt := range guesttest.Some(t, 2, []test{
+	for i, tt := range fulltest.Some(t, 2, []test{
 		{
 			"assignments",
 			api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true},

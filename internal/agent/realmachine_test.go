@@ -8,12 +8,13 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // TestRealMachine starts a real guest with everything that an order can change of its
 // machine, restarts it, saves it stopped, and starts the version that came of it.
 func TestRealMachine(t *testing.T) {
-	guesttest.Full(t) // the same machine is in internal/hv/qemu, and TestRealSaves has a real node
+	fulltest.Only(t) // the same machine is in internal/hv/qemu, and TestRealSaves has a real node
 	t.Parallel()
 	disk := guesttest.Disk(t)
 	guesttest.Turn(t, 2)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -111,9 +112,25 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// theTree parses the module: the files that git tracks, or all files where there
-// is no git, as in a source archive.
+// parsed is the module, which no test changes.
+var parsed struct {
+	once sync.Once
+	tree *tree
+}
+
+// theTree returns the parsed module.
 func theTree(t *testing.T) *tree {
+	t.Helper()
+	parsed.once.Do(func() { parsed.tree = readTree(t) })
+	if parsed.tree == nil {
+		t.Fatal("the module could not be parsed: see the first test that failed")
+	}
+	return parsed.tree
+}
+
+// readTree parses the module: the files that git tracks, or all files where there
+// is no git, as in a source archive.
+func readTree(t *testing.T) *tree {
 	t.Helper()
 	dir := root(t)
 	names := tracked(t, dir)

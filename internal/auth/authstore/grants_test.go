@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 const registry = farm.ServiceRegistry
@@ -96,9 +96,7 @@ func (c *cluster) parts(t *testing.T) (n int) {
 
 // TestAllThatCanBeGranted fits, and opens again.
 func TestAllThatCanBeGranted(t *testing.T) {
-	if os.Getenv("BUILDYARD_TEST_ALL") == "" {
-		t.Skip("left to make test-full (BUILDYARD_TEST_ALL=1): TestPartsGo and the limits in package auth are smaller")
-	}
+	fulltest.Only(t) // TestPartsGo and the limits in package auth are smaller
 	c := newCluster(mem.New())
 	g := c.open(t).Grants(registry)
 	must(t, g.Change(t.Context(), setResources("1", auth.MaxGrantsOn)))

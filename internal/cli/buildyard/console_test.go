@@ -19,13 +19,14 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/hvtest"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // TestRealConsole sees the screen of a real guest through the controller: without a password, and
 // with one after a restart; it ends with the VM and with the instance.
 func TestRealConsole(t *testing.T) {
-	guesttest.Full(t) // simulated VMs have the same console, and TestConformance of internal/hv/qemu a real one
+	fulltest.Only(t) // simulated VMs have the same console, and TestConformance of internal/hv/qemu a real one
 	disk := guesttest.Disk(t)
 	guesttest.Turn(t, 1)
 	y := newYard(t)

@@ -16,12 +16,13 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // The groups on a kernel that has cgroup v2 alone: that of a guest, which gets
 // this package's tests as its second disk and runs TestCgroups.
 func TestCgroupsInGuest(t *testing.T) {
-	guesttest.Full(t) // TestCgroups runs on the host, and this compiles the tests again
+	fulltest.Only(t) // TestCgroups runs on the host, and this compiles the tests again
 	t.Parallel()
 	guesttest.Disk(t)
 	program := filepath.Join(t.TempDir(), "program")

@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // TestConformance is short with make test: what it leaves out boots five guests more, and the
@@ -65,8 +66,8 @@ func subject(t *testing.T, image string) hvtest.Subject {
 			t.Cleanup(func() { deleteAll(t, o) })
 			return o
 		},
-		Short: !guesttest.All(),
-		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return guesttest.Some(t, 1, steps) },
+		Short: !fulltest.All(),
+		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return fulltest.Some(t, 1, steps) },
 		More: []hvtest.Check{
 			{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},
 			{Ability: hv.CanLimit, Name: "control group", Run: limited},

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // Environment of the child processes below.
@@ -183,7 +183,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		"delete: move":    "stopped",
 		"delete: remove":  "nothing",
 	}
-	for _, step := range guesttest.Some(t, 2, slices.Sorted(maps.Keys(steps))) {
+	for _, step := range fulltest.Some(t, 2, slices.Sorted(maps.Keys(steps))) {
 		want := steps[step]
 		t.Run(step, func(t *testing.T) {
 			spec := newSpec(image, "qcow2")

@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // A guest that ends by itself is no orderly stop.
@@ -48,7 +49,7 @@ func TestGuestPowersOff(t *testing.T) {
 
 // A disk that cannot be used whole is said so, and nothing is changed.
 func TestGrowFileSystemSays(t *testing.T) {
-	guesttest.Full(t) // TestConformance grows a disk
+	fulltest.Only(t) // TestConformance grows a disk
 	t.Parallel()
 	d := open(t, t.TempDir())
 	spec := warmSpec(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // An agent killed at any step of a save, and of undoing one: the next agent lets
@@ -31,7 +31,7 @@ func TestKilledInASave(t *testing.T) {
 		{string(hv.SavedGuest), ""},
 		{string(hv.SavedDisks), ""},
 	}
-	for _, s := range guesttest.Some(t, 1, steps) {
+	for _, s := range fulltest.Some(t, 1, steps) {
 		t.Run(s.step+" "+s.fail, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
@@ -58,12 +58,12 @@ func TestKilledInASave(t *testing.T) {
 // An agent killed in an undone save, and then its QEMU: the VM starts again,
 // whatever the overlays of that save came to.
 func TestKilledInASaveAndDead(t *testing.T) {
-	guesttest.Full(t) // TestKilledInASave kills the agent, TestBothKilled its QEMU too
+	fulltest.Only(t) // TestKilledInASave kills the agent, TestBothKilled its QEMU too
 	t.Parallel()
 	steps := []struct{ step, fail string }{
 		{"save: noted", ""}, {"settle: dropped", string(hv.SavePaused)}, {string(hv.SavedState), ""},
 	}
-	for _, s := range guesttest.Some(t, 1, steps) {
+	for _, s := range fulltest.Some(t, 1, steps) {
 		t.Run(s.step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, s.step, childSave+"=suspended", childFail+"="+s.fail)
@@ -112,7 +112,7 @@ func TestKilledInAStoppedSave(t *testing.T) {
 func TestKilledInAResume(t *testing.T) {
 	t.Parallel()
 	steps := []string{"start: begun", "start: forked", "start: loaded", "start: resumed", "start: refreshed"}
-	for _, step := range guesttest.Some(t, 1, steps) {
+	for _, step := range fulltest.Some(t, 1, steps) {
 		t.Run(step, func(t *testing.T) {
 			spec, dir := warmSpec(t), t.TempDir()
 			cmd, out := agent(t, dir, spec, step)
@@ -139,7 +139,7 @@ func TestKilledInAResume(t *testing.T) {
 
 // QEMU and its agent both end in a save: the overlays that may hold data stay.
 func TestBothKilledInASave(t *testing.T) {
-	guesttest.Full(t) // TestKilledInASave and TestQEMUKilledInASave end one of them
+	fulltest.Only(t) // TestKilledInASave and TestQEMUKilledInASave end one of them
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, dir)

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // smallDisk mounts a small file system for a test.
@@ -85,7 +85,7 @@ func TestSaveWithoutRoom(t *testing.T) {
 		at   string // step of the driver, or of the save
 		full string
 	}
-	for _, c := range guesttest.Some(t, 2, []shortage{
+	for _, c := range fulltest.Some(t, 2, []shortage{
 		{"overlay", saves, "", vms},
 		{"record", saves, "save: overlays", vms},
 		{"state", saves, string(hv.SavePrepared), saves},
@@ -119,7 +119,7 @@ func TestSaveWithoutRoom(t *testing.T) {
 func TestQEMUKilledInASave(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
-	for _, step := range guesttest.Some(t, 1, hv.SaveSteps()) {
+	for _, step := range fulltest.Some(t, 1, hv.SaveSteps()) {
 		spec, dir := warmSpec(t), t.TempDir()
 		vm := start(t, d, spec)
 		run(t, d, spec.ID, "echo kept >/root/x; sync")
@@ -154,7 +154,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 // disks are frozen leaves nothing in QEMU, and what fails later one overlay; the
 // ninth save holds everything.
 func TestEightFailedSaves(t *testing.T) {
-	guesttest.Full(t) // TestConformance fails a save at a step and saves again
+	fulltest.Only(t) // TestConformance fails a save at a step and saves again
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -200,7 +200,7 @@ func TestEightFailedSaves(t *testing.T) {
 // A save is given up at each step, and at moments in between: it returns soon
 // with the context's error, and the guest goes on.
 func TestCancelledSaves(t *testing.T) {
-	guesttest.Full(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
+	fulltest.Only(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -245,7 +245,7 @@ func TestCancelledSaves(t *testing.T) {
 // The connection to QEMU ends at each step: the guest goes on all the same, and
 // can be saved.
 func TestMonitorLostInASave(t *testing.T) {
-	guesttest.Full(t) // TestQEMUKilledInASave loses the monitor with QEMU
+	fulltest.Only(t) // TestQEMUKilledInASave loses the monitor with QEMU
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // nothingLeft checks that a removed VM is gone from the driver, the process table
@@ -39,7 +39,7 @@ func TestTerminatedInASave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range guesttest.Some(t, 1, hv.SaveSteps()) {
+	for _, step := range fulltest.Some(t, 1, hv.SaveSteps()) {
 		for _, polite := range []bool{true, false} {
 			spec, saves := warmSpec(t), t.TempDir()
 			start(t, d, spec)
@@ -77,7 +77,7 @@ func TestTerminatedInARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range guesttest.Some(t, 1, []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
+	for _, step := range fulltest.Some(t, 1, []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
 		spec := warmSpec(t)
 		start(t, d, spec)
 		ctx, cancel := context.WithCancel(t.Context())

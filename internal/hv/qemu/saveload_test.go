@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
-	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // diskLoad writes, checks, renames and removes files without an end, and blocks
@@ -63,7 +63,7 @@ dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 // or not, and the source goes on each time. Its first disk lies above a raw file,
 // which stays as it is, and its directory is too long for a socket's address.
 func TestSavesUnderLoad(t *testing.T) {
-	guesttest.Full(t) // TestConformance saves and resumes a guest
+	fulltest.Only(t) // TestConformance saves and resumes a guest
 	t.Parallel()
 	image, raw := guest(t), filepath.Join(t.TempDir(), "base.raw")
 	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"}, hv.Disk{Path: raw, Format: "raw"}); err != nil {

@@ -19,13 +19,14 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // A guest in a VLAN over an uplink is a machine of what lies behind that. Its bridge is
 // made for it, and goes with the last guest. A kernel without 802.1Q passes untagged
 // frames instead, by which all but the tag is seen.
 func TestVLAN(t *testing.T) {
-	guesttest.Full(t) // TestBridge has a guest on a bridge
+	fulltest.Only(t) // TestBridge has a guest on a bridge
 	t.Parallel()
 	guesttest.Disk(t)
 	if os.Getenv(inNamespace) != "" {

@@ -1,4 +1,4 @@
-package guesttest
+package fulltest
 
 import (
 	"slices"
