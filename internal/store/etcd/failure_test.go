@@ -1,0 +1,176 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// failWith has etcd say, in a goroutine of its own that is never heard of again, that it cannot go on.
+func failWith(t *testing.T, f *failure, message string, fields ...zap.Field) {
+	t.Helper()
+	log := memberLogger(nil, f, nil)
+	go log.Fatal(message, fields...)
+	<-f.ctx.Done()
+}
+
+// TestFailureIsTheFirst that etcd has said, and every call is refused with its sentence from then on.
+func TestFailureIsTheFirst(t *testing.T) {
+	write := &fs.PathError{Op: "write", Path: "db", Err: syscall.EIO}
+	full := &fs.PathError{Op: "write", Path: "db", Err: syscall.ENOSPC}
+	for name, tc := range map[string]struct {
+		fields []zap.Field
+		cause  string
+		want   string
+	}{
+		"no reason":     {nil, "failed", "The store cannot write its files: changes are refused until it can"},
+		"another field": {[]zap.Field{zap.String("path", "db"), zap.Stringer("error", time.Second)}, "failed", "The store cannot write its files: changes are refused until it can"},
+		"a file":        {[]zap.Field{zap.Error(write), zap.Int("size", 1)}, "failed: write db: input/output error", "The store cannot write its files (input/output error): changes are refused until it can"},
+		"a full disk":   {[]zap.Field{zap.Error(full)}, "failed: write db: no space left on device", diskFullSentence},
+		"a quota":       {[]zap.Field{zap.Error(syscall.EDQUOT)}, "failed: disk quota exceeded", diskFullSentence},
+	} {
+		f := newFailure()
+		if f.cause() != nil || f.refusal() != nil || f.sentence() != "" {
+			t.Errorf("%s: failed before: %v", name, f.cause())
+		}
+		failWith(t, f, "failed", tc.fields...)
+		if fmt.Sprint(f.cause()) != tc.cause || f.sentence() != tc.want {
+			t.Errorf("%s: %v, %q, want %s, %q", name, f.cause(), f.sentence(), tc.cause, tc.want)
+		}
+		f.err = errors.Join(f.err) // the same one
+		first := f.cause()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			f.starting(true)
+			memberLogger(nil, f, nil).Fatal("another")
+		}()
+		<-done
+		e, _ := errors.AsType[*farm.Error](f.refusal())
+		if e == nil || !errors.Is(e, store.ErrUnavailable) || !errors.Is(e, first) || e.RetryAfter != refusalRetry || !strings.Contains(e.Error(), tc.want) {
+			t.Errorf("%s: the refusal is %v", name, f.refusal())
+		}
+	}
+	var none *failure
+	if none.cause() != nil {
+		t.Error("no member has failed")
+	}
+	if err := refusal("why", nil); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "why") {
+		t.Errorf("a refusal without a cause: %v", err)
+	}
+}
+
+// TestFailureAtTheStart is a panic of the goroutine that starts the member, and of no other.
+func TestFailureAtTheStart(t *testing.T) {
+	f := newFailure()
+	f.starting(true)
+	func() {
+		defer func() {
+			if p := recover(); fmt.Sprint(p) != "failed" {
+				t.Errorf("the start went on: %v", p)
+			}
+		}()
+		memberLogger(nil, f, nil).Panic("failed")
+	}()
+	if f.cause() != nil {
+		t.Errorf("a start that failed: %v", f.cause())
+	}
+	failWith(t, f, "another goroutine")
+	failWith(t, f, "again")
+	if fmt.Sprint(f.cause()) != "another goroutine" {
+		t.Errorf("beside the start: %v", f.cause())
+	}
+	f.starting(false)
+	if f.starter != 0 {
+		t.Error("the start has not ended")
+	}
+}
+
+// TestCallsEndWithTheMember that they were sent to.
+func TestCallsEndWithTheMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, f := range []*failure{nil, newFailure()} {
+			b := &Backend{failure: f}
+			ctx, cancel := b.within(t.Context(), time.Second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Errorf("after its time: %v", ctx.Err())
+			}
+			cancel()
+			ctx, cancel = b.within(t.Context(), time.Second)
+			cancel()
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("after its end: %v", ctx.Err())
+			}
+		}
+		f := newFailure()
+		ctx, cancel := (&Backend{failure: f}).within(t.Context(), time.Second)
+		defer cancel()
+		f.cancel()
+		synctest.Wait()
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			t.Errorf("after the failure: %v", ctx.Err())
+		}
+	})
+}
+
+// TestUnusable tells a disk that fails from files that are damaged.
+func TestUnusable(t *testing.T) {
+	for err, want := range map[error]string{
+		&fs.PathError{Op: "open", Path: "x", Err: syscall.EIO}: "etcd cannot use its files: open x: input/output error",
+		syscall.ENOSPC:             "etcd cannot use its files: no space left on device",
+		errors.New("two\n  lines"): "DIR is damaged: two lines",
+	} {
+		got := unusable("DIR", err)
+		if fmt.Sprint(got) != want {
+			t.Errorf("%v: %v, want %s", err, got, want)
+		}
+	}
+}
+
+// TestWhatEtcdSays is logged from warnings on, but for what is as it should be here.
+func TestWhatEtcdSays(t *testing.T) {
+	var text safeBuffer
+	logger := slog.New(slog.NewTextHandler(&text, nil))
+	g := &diskGuard{}
+	for name, log := range map[string]*zap.Logger{"a client": zapLogger(logger), "a member": memberLogger(logger, newFailure(), g)} {
+		text.text.Reset()
+		log.Debug("debug")
+		log.Info("info")
+		for message := range chatter {
+			log.Warn(message)
+		}
+		log = log.With(zap.String("with", "a"))
+		log.Warn("warning", zap.Int("n", 1))
+		log.Error("mistake")
+		var lines []string
+		for line := range strings.Lines(text.String()) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+			lines = append(lines, line)
+		}
+		want := "level=WARN msg=warning part=etcd n=1 with=a; level=ERROR msg=mistake part=etcd with=a"
+		if got := strings.Join(lines, "; "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		log.Error(noSegmentMessage)
+	}
+	if !g.noSegment {
+		t.Error("the guard was not told of the log file that could not be allocated")
+	}
+	zapLogger(nil).Warn("to nobody")
+	memberLogger(nil, newFailure(), nil).Error(noSegmentMessage)
+}
