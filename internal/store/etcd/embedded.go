@@ -223,14 +223,19 @@ func closeMember(member *embed.Etcd, f *failure) {
 }
 
 func awaitReady(ctx context.Context, member *embed.Etcd, f *failure) error {
+	return awaitAny(ctx, member.Server.ReadyNotify(), member.Server.StopNotify(), member.Err(), f)
+}
+
+// awaitAny waits for the first thing that becomes of a start.
+func awaitAny(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan error, f *failure) error {
 	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
 	select {
-	case <-member.Server.ReadyNotify():
+	case <-ready:
 		return nil
-	case err := <-member.Err():
+	case err := <-ended:
 		return fmt.Errorf("etcd ended: %w", err)
-	case <-member.Server.StopNotify():
+	case <-stopped:
 		return errors.New("etcd stopped while starting")
 	case <-f.ctx.Done():
 		return f.cause()
