@@ -253,12 +253,15 @@ func publicText(t testing.TB, key *rsa.PrivateKey) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
+// largeKey is the largest key that is taken. Making one takes seconds.
+var largeKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 4096) })
+
 // TestKeys: all verbs in all forms of parameters.
 func TestKeys(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		c := s.client(t)
 		path := map[farm.Service]string{farm.ServiceController: "/api/v1/apikey", farm.ServiceRegistry: "/v1/apikey"}[s.options.Service]
-		own, err := rsa.GenerateKey(rand.Reader, 4096)
+		own, err := largeKey()
 		must(t, err)
 		public := publicText(t, own)
 		list := func(query string) (keys []api.Key) {
