@@ -20,7 +20,7 @@ type syncs struct {
 
 	mu              sync.Mutex // guards the fields below
 	operation, step string     // the newest
-	points          []string   // of all syncs: the operation, and the step before
+	points          []string   // the step before each sync
 	fail            int        // number of the sync that fails, from 1
 }
 
@@ -34,7 +34,11 @@ func (s *syncs) hooks() layout.Hooks {
 		Sync: func(f *os.File) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.points = append(s.points, s.operation+": "+s.step); len(s.points) == s.fail {
+			point := s.step
+			if point == "mkdir.dirsync" { // which operation it is says which directory is made
+				point += " in " + s.operation
+			}
+			if s.points = append(s.points, point); len(s.points) == s.fail {
 				return errSync
 			}
 			return s.tree.Sync(f)
@@ -109,7 +113,7 @@ func (s *syncs) judge(t *testing.T, dir string, done int) {
 		c := crash{base: filepath.Join(dir, fmt.Sprint(i)), keep: keep, done: done}
 		must(t, state.Write(c.base))
 		if err := c.judge(); err != nil {
-			t.Errorf("a sync failed in %s, then %s: %v", s.points[s.fail-1], keep, err)
+			t.Errorf("sync at %s failed in %s, then %s: %v", s.points[s.fail-1], s.operation, keep, err)
 		}
 	}
 }
