@@ -177,11 +177,12 @@ func (g *Guard) identify(p *passage, r *http.Request) (auth.Identity, error) {
 	return who, err
 }
 
-// noteTried counts Basic credentials that neither the guard nor the handler of a route has taken.
-func (g *Guard) noteTried(r *http.Request, err error) {
+// noteTried counts Basic credentials that neither the guard nor the handler of a route has taken, whatever the request
+// failed for: each answer could tell a right root token from a wrong one.
+func (g *Guard) noteTried(r *http.Request) {
 	p := passageOf(r.Context())
 	if p != nil && p.tried != nil && !p.guessed && g.basic && scheme(r) == basic {
-		g.o.Guesses.Note(p.Address, err)
+		g.o.Guesses.Note(p.Address, p.tried)
 	}
 }
 

@@ -323,6 +323,33 @@ func TestGuessesAreLimited(t *testing.T) {
 	})
 }
 
+// TestGuessesThatFailOtherwise: a wrong root token counts also where the request fails for another reason, which would
+// tell it from the right one.
+func TestGuessesThatFailOtherwise(t *testing.T) {
+	for name, body := range map[string]string{"too large": strings.Repeat("x", strangerBody+1), "not what is asked for": "{}"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t)
+				join := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: func(*Request) (any, error) {
+					return nil, farm.Errorf(farm.CodeInvalid, "No")
+				}}}, slog.New(slog.DiscardHandler))
+				codes := map[int]int{}
+				for range 100 {
+					r := httptest.NewRequestWithContext(t.Context(), "POST", "/join", strings.NewReader(body))
+					r.Header.Set("Authorization", rootBasic("wrong"))
+					r.RemoteAddr = "192.0.2.7:4711"
+					a := httptest.NewRecorder()
+					join.ServeHTTP(a, r)
+					codes[a.Code]++
+				}
+				if codes[429] != 70 {
+					t.Errorf("answers: %v", codes)
+				}
+			})
+		})
+	}
+}
+
 // TestGuessesOfHandlers: what a handler compares is limited together with the root token, and once.
 func TestGuessesOfHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
