@@ -56,12 +56,15 @@ var fakeWork = map[string]struct {
 	"snapshot": {
 		do: func(ctx context.Context, b *Backend) error {
 			stream, size, err := b.Snapshot(ctx)
-			if err == nil && (size != 100 || stream.Close() != nil) {
-				return errors.New("another size")
+			if err != nil {
+				return err
 			}
-			return err
+			if size != 100 {
+				return fmt.Errorf("a size of %d", size)
+			}
+			return stream.Close()
 		},
-		calls: []string{"status a", "snapshot"},
+		calls: []string{"status a", "snapshot", "close"},
 	},
 	"revoke all": {
 		prepare: func(f *fakeCluster, _ *Backend) { f.leases = []clientv3.LeaseStatus{{ID: 1}, {ID: 2}} },
@@ -237,8 +240,12 @@ func TestCampaignWaits(t *testing.T) {
 		default:
 		}
 		delete(f.kvs, "/lock")
+		free := time.Now()
 		event(clientv3.EventTypeDelete, "/lock")
 		<-done
+		if waited := time.Since(free); waited > 0 {
+			t.Errorf("a lock that is free was taken after %s", waited)
+		}
 		want := []string{"get /lock", "get /lock", "get /lock", "watch /lock from 8", "get /lock", "grant", "put", "keep alive"}
 		if !slices.Equal(f.calls, want) {
 			t.Errorf("called %q, want %q", f.calls, want)
@@ -308,7 +315,7 @@ func TestCommitOnAFullDatabase(t *testing.T) {
 		"applied":             {txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")}},
 		"another came since":  {txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("other")}, want: store.ErrUnknownOutcome},
 		"removed since":       {txn: compared, want: store.ErrUnknownOutcome},
-		"nothing was known":   {txn: aPut, is: &mvccpb.KeyValue{ModRevision: 3}, want: store.ErrUnknownOutcome},
+		"nothing was known":   {txn: aPut, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")}, want: store.ErrUnknownOutcome},
 		"it cannot be looked": {txn: compared, fail: true, want: store.ErrUnknownOutcome},
 	} {
 		f, b := newFake(t, nil)
@@ -360,6 +367,9 @@ func TestCallsThatAreNotSent(t *testing.T) {
 			t.Errorf("%s: %v, called %q", name, commit, f.calls)
 		}
 		if tc.prepare == nil {
+			if strings.Contains(commit.Error(), "in time") {
+				t.Errorf("%s: %v", name, commit)
+			}
 			continue // a read is answered or not
 		}
 		_, get := b.Get(tc.ctx, "/k")
@@ -496,6 +506,9 @@ func TestWatchDelivers(t *testing.T) {
 		if !errors.Is(err, tc.want) || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v, want %q, %v", name, got, err, want, tc.want)
 		}
+		if ended := strings.Contains(err.Error(), "the watch ended"); ended != (name == "closed") {
+			t.Errorf("%s: %v", name, err)
+		}
 		if b.watches.needed(100) != 100 || b.watches.behind(100) {
 			t.Errorf("%s: a watch that has ended is waited for", name)
 		}
@@ -524,5 +537,23 @@ func TestNeeded(t *testing.T) {
 	w.remove(slow)
 	if w.needed(30) != 20 || w.behind(20) {
 		t.Errorf("needed without the slow one: %d", w.needed(30))
+	}
+}
+
+// TestClose waits for what looks after the store before it shuts the cluster out.
+func TestClose(t *testing.T) {
+	synctest.Test(t, testClose)
+}
+
+func testClose(t *testing.T) {
+	f, b := newFake(t, nil)
+	b.caring.Go(func() {
+		<-b.ctx.Done()
+		time.Sleep(time.Millisecond)
+		_ = f.called("ended")
+	})
+	f.fails["shut"] = errFake
+	if err := b.Close(); !errors.Is(err, errFake) || !slices.Equal(f.calls, []string{"ended", "shut"}) {
+		t.Errorf("%v, called %q", err, f.calls)
 	}
 }

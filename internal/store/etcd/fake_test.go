@@ -133,8 +133,16 @@ func (f *fakeCluster) AlarmDisarm(_ context.Context, m *clientv3.AlarmMember) (*
 }
 
 func (f *fakeCluster) Snapshot(context.Context) (io.ReadCloser, error) {
-	return io.NopCloser(strings.NewReader("snapshot")), f.called("snapshot")
+	return &fakeStream{strings.NewReader("snapshot"), f}, f.called("snapshot")
 }
+
+// fakeStream is a snapshot of a fake cluster.
+type fakeStream struct {
+	io.Reader
+	cluster *fakeCluster
+}
+
+func (s *fakeStream) Close() error { return s.cluster.called("close") }
 
 func (f *fakeCluster) Grant(context.Context, int64) (*clientv3.LeaseGrantResponse, error) {
 	return &clientv3.LeaseGrantResponse{ID: 5}, f.called("grant")

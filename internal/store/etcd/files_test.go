@@ -17,13 +17,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// syncsOf notes the files and directories that a function syncs, below a directory. From the n-th one on, syncs fail.
+// syncsOf notes the files and directories that a function syncs, below a directory. The n-th sync fails.
 func syncsOf(t *testing.T, dir string, n int, do func() error) (synced []string, err error) {
 	t.Helper()
 	real := syncFile
 	defer func() { syncFile = real }()
+	calls := 0
 	syncFile = func(f *os.File) error {
-		if len(synced) == n {
+		if calls++; calls == n+1 {
 			return errSync
 		}
 		name, err := filepath.Rel(dir, f.Name())
@@ -224,10 +225,11 @@ func TestSealThatDoesNotCount(t *testing.T) {
 		"missing": func(_, path string) error { return os.Remove(path) },
 		"damaged": func(_, path string) error {
 			data, err := os.ReadFile(path)
-			return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(data), "5", "6", 1)), 0o600))
+			return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(data), `"bytes":5`, `"bytes":6`, 1)), 0o600))
 		},
-		"no seal": func(_, path string) error {
-			return os.WriteFile(path, fmt.Appendf(nil, "[]\n%08x\n", crc32.Checksum([]byte("[]"), castagnoli)), 0o600)
+		"no seal": func(dir, path string) error {
+			text := fmt.Appendf(nil, `{"opened":%q,"files":7}`, lockedAt(dir).Format(time.RFC3339Nano))
+			return os.WriteFile(path, fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli)), 0o600)
 		},
 		"older": func(dir, _ string) error {
 			return os.Chtimes(filepath.Join(dir, lockFile), time.Now(), time.Now().Add(time.Hour))

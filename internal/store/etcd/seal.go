@@ -77,10 +77,7 @@ func writeSeal(dir string) error {
 
 // readSeal returns the seal of a store; nil where there is none that counts.
 func readSeal(dir string) *seal {
-	data, err := os.ReadFile(filepath.Join(dir, sealFile))
-	if err != nil {
-		return nil
-	}
+	data, _ := os.ReadFile(filepath.Join(dir, sealFile)) // what cannot be read lacks its checksum
 	text, sum, _ := strings.Cut(string(data), "\n")
 	var s seal
 	if strings.TrimSpace(sum) != fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) || json.Unmarshal([]byte(text), &s) != nil {
