@@ -57,6 +57,9 @@ type Store struct {
 	logs  held
 	other held
 	swept time.Time
+	// uploaders says who uploaded a log since the start: file below Logs -> caller. Others are counted by their directory.
+	uploaders map[string]string
+	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
 // held is what an area holds, uploads that go on with it.
@@ -80,7 +83,7 @@ func Open(o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o}
+	s := &Store{o: o, uploaders: map[string]string{}, underway: map[string]int64{}}
 	err := fs.WalkDir(o.Root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -209,6 +212,7 @@ func (s *Store) Remove(name string) error {
 	}
 	if !info.IsDir() {
 		s.count(name, -1, -info.Size())
+		delete(s.uploaders, name)
 	}
 	s.prune(path.Dir(name))
 	return nil
@@ -256,33 +260,67 @@ type logFile struct {
 	name string
 	size int64
 	at   time.Time
+	over float64 // by how much its uploader is over their share with it and what they uploaded later; 0: they are not
 }
 
-// sweep removes logs of failed VMs, the oldest first, until the others are young enough and leave some room.
+// logShares is how many equal shares the logs of failed VMs have. Who is over one share goes first when room is
+// needed.
+const logShares = 16
+
+// sweep removes logs of failed VMs until the others are young enough and leave some room: first those whose time is
+// over, then the oldest of the uploader who is most over their share, then the oldest of all.
 func (s *Store) sweep(now time.Time) {
-	var all []logFile
+	all := s.logFiles()
+	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
+	tooOld, _ := slices.BinarySearchFunc(all, now.Add(-s.o.Keep), func(f logFile, limit time.Time) int { return f.at.Compare(limit) })
+	for _, f := range all[:tooOld] {
+		s.drop(f)
+	}
+	all = all[tooOld:]
+	s.weigh(all)
+	slices.SortStableFunc(all, func(a, b logFile) int { return cmp.Compare(b.over, a.over) })
+	for _, f := range all {
+		if s.logs.bytes <= s.o.MaxLogs-s.o.MaxLogs/8 && s.logs.files <= maxFiles-maxFiles/8 {
+			return
+		}
+		s.drop(f)
+	}
+}
+
+// logFiles lists the logs of failed VMs.
+func (s *Store) logFiles() (all []logFile) {
 	_ = fs.WalkDir(s.o.Root.FS(), Logs, func(name string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
+		if err == nil && e.Type().IsRegular() && !strings.HasPrefix(e.Name(), tempMark) {
 			if info, err := e.Info(); err == nil {
-				all = append(all, logFile{name, info.Size(), info.ModTime()})
+				all = append(all, logFile{name: name, size: info.Size(), at: info.ModTime()})
 			}
 		}
 		return nil
 	})
-	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
-	for _, f := range all {
-		crowded := s.logs.bytes > s.o.MaxLogs-s.o.MaxLogs/8 || s.logs.files > maxFiles-maxFiles/8
-		if !crowded && now.Sub(f.at) <= s.o.Keep {
-			return
-		}
-		if strings.HasPrefix(path.Base(f.name), tempMark) {
-			continue
-		}
-		if err := s.o.Root.Remove(f.name); err != nil {
-			s.o.Log.Warn("a log of a failed VM cannot be removed", "file", f.name, "error", err)
-			continue
-		}
-		s.count(f.name, -1, -f.size)
-		s.prune(path.Dir(f.name))
+	return all
+}
+
+// weigh says of logs, the oldest first, how much their uploaders are over their share.
+func (s *Store) weigh(all []logFile) {
+	sums := map[string]held{}
+	for i := len(all) - 1; i >= 0; i-- {
+		f := &all[i]
+		who := cmp.Or(s.uploaders[f.name], path.Dir(f.name))
+		sum := sums[who]
+		sum.files, sum.bytes = sum.files+1, sum.bytes+f.size
+		sums[who] = sum
+		use := max(float64(sum.files)/maxFiles, float64(sum.bytes)/float64(s.o.MaxLogs))
+		f.over = max(0, use-1.0/logShares)
 	}
+}
+
+// drop removes a log of a failed VM.
+func (s *Store) drop(f logFile) {
+	if err := s.o.Root.Remove(f.name); err != nil {
+		s.o.Log.Warn("a log of a failed VM cannot be removed", "file", f.name, "error", err)
+		return
+	}
+	s.count(f.name, -1, -f.size)
+	delete(s.uploaders, f.name)
+	s.prune(path.Dir(f.name))
 }

@@ -309,6 +309,92 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestLogsOfOneUploader: who uploads more than a share of the logs loses their own first, however many names and
+// directories they use, and cannot hold the room of others with uploads that do not end.
+func TestLogsOfOneUploader(t *testing.T) {
+	const kept = 16 << 10
+	for name, hostile := range map[string]struct {
+		files, size int
+		file        string
+	}{
+		"one instance":   {100, 512, "logs/own/%d.log"},
+		"many instances": {100, 512, "logs/own-%d/x.log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			s := open(t, dir, Options{MaxLogs: kept, Now: func() time.Time { return now }, Sync: func(*os.File) error { return nil }})
+			upload := func(caller, name string, size int, age time.Duration) {
+				_, err := s.Put(Upload{Name: name, Body: strings.NewReader(strings.Repeat("x", size)), Size: int64(size), Caller: caller})
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := now.Add(-age)
+				if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 8 {
+				upload(fmt.Sprint("node ", i), fmt.Sprintf("logs/vm-%d/x.log", i), kept/logShares, time.Hour)
+			}
+			upload("", "logs/older/x.log", kept/logShares, 2*time.Hour) // as of before a restart
+			for i := range hostile.files {
+				upload("node h", fmt.Sprintf(hostile.file, i), hostile.size, time.Minute)
+			}
+			for _, dir := range []string{"vm-0", "vm-7", "older"} {
+				if _, err := get(s, "logs/"+dir+"/x.log"); err != nil {
+					t.Errorf("%s: %v", dir, err)
+				}
+			}
+			if s.logs.bytes > kept || s.logs.files > maxFiles || len(s.uploaders) != s.logs.files-1 || len(s.underway) != 0 {
+				t.Errorf("%+v, %d uploaders, %v", s.logs, len(s.uploaders), s.underway)
+			}
+		})
+	}
+}
+
+// TestManySmallLogs: a share is one of files, too.
+func TestManySmallLogs(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	all := make([]logFile, maxFiles/logShares+100)
+	for i := range all {
+		all[i].name = fmt.Sprint("logs/own-", i, "/x.log")
+		s.uploaders[all[i].name] = "node h"
+	}
+	all[50].name = "logs/vm/x.log" // of another one
+	s.weigh(all)
+	for i, f := range all {
+		if over := i < 100 && i != 50; over != (f.over > 0) || i > 0 && i != 50 && f.over > all[0].over {
+			t.Fatalf("file %d is over by %g", i, f.over)
+		}
+	}
+}
+
+// TestUploadsOfOneCaller: logs on their way count for their caller, who may have a quarter.
+func TestUploadsOfOneCaller(t *testing.T) {
+	s := open(t, t.TempDir(), Options{MaxLogs: 8 * MaxLog})
+	var claims []*claim
+	for _, by := range []struct{ caller, says string }{
+		{"node h", ""},
+		{"node h", ""},
+		{"node h", "You are uploading 134217728 bytes of logs of failed VMs; one caller may upload 134217728 at a time: a quarter of the setting SVC_MAX_LOG_SIZE (536870912)"},
+		{"node a", ""},
+	} {
+		c, err := s.claim(Upload{Name: "logs/own/x.log", Caller: by.caller}, MaxLog)
+		switch {
+		case by.says == "" && err == nil:
+			claims = append(claims, c)
+		case by.says == "" || farm.CodeOf(err) != farm.CodeBusy || err.Error() != by.says:
+			t.Errorf("%s: %v, want %q", by.caller, err, by.says)
+		}
+	}
+	for _, c := range claims {
+		s.giveUp(c, "logs/own/"+tempMark+"x")
+	}
+	if s.logs != (held{}) || len(s.underway) != 0 {
+		t.Errorf("%+v, %v", s.logs, s.underway)
+	}
+}
+
 func TestLogsGo(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	s := open(t, dir, Options{MaxLogs: 80, Keep: time.Hour, Now: func() time.Time { return now }})

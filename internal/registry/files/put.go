@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -20,10 +21,11 @@ import (
 
 // Upload is a file that is to be stored.
 type Upload struct {
-	Name string
-	Body io.Reader
-	Size int64  // announced; -1 when it is not known
-	Sum  string // sha256 in hex that it must have; "": any
+	Name   string
+	Body   io.Reader
+	Size   int64  // announced; -1 when it is not known
+	Sum    string // sha256 in hex that it must have; "": any
+	Caller string // by whom logs of failed VMs are counted; "": by their directories
 }
 
 // lookBytes is how much of an upload is written between two looks at the room that there is.
@@ -41,7 +43,7 @@ func (s *Store) Put(u Upload) (receipt api.FileReceipt, err error) {
 	if u.Size > most(u.Name) {
 		return receipt, tooLarge(u.Name)
 	}
-	c, err := s.claim(u.Name, max(u.Size, 0))
+	c, err := s.claim(u, max(u.Size, 0))
 	if err != nil {
 		return receipt, err
 	}
@@ -102,40 +104,64 @@ func (s *Store) room(more int64) error {
 // claim is the place that an upload has among the files before it is one: those that come at the same time cannot
 // take the same room.
 type claim struct {
-	s     *Store
-	name  string
-	bytes int64
-	over  bool // it is a file now
+	s      *Store
+	name   string
+	caller string
+	bytes  int64
+	over   bool // it is a file now
 }
 
 // claim takes a place, for the bytes that are announced.
-func (s *Store) claim(name string, bytes int64) (*claim, error) {
+func (s *Store) claim(u Upload, bytes int64) (*claim, error) {
 	if err := s.room(bytes); err != nil {
 		return nil, err
 	}
-	if err := s.take(name, 1, bytes); err != nil {
-		return nil, err
-	}
-	return &claim{s: s, name: name, bytes: bytes}, nil
+	c := &claim{s: s, name: u.Name, caller: u.Caller}
+	return c, c.take(1, bytes)
 }
 
-// take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make the oldest of
-// them go.
-func (s *Store) take(name string, files int, bytes int64) error {
+// retryUpload is when a caller who uploads as much as one may is asked to try again.
+const retryUpload = 10 * time.Second
+
+// take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make others go.
+func (c *claim) take(files int, bytes int64) error {
+	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, most := s.areaOf(name), s.o.MaxBytes
+	h, most := s.areaOf(c.name), s.o.MaxBytes
 	if h == &s.logs {
 		most = s.o.MaxLogs
+		mine, share := s.underway[c.caller], max(farm.CallerShare(most), MaxLog)
+		if c.caller != "" && mine+bytes > share {
+			return farm.Busy(retryUpload, "You are uploading %d bytes of logs of failed VMs; one caller may upload %d at a time: "+
+				"a quarter of the setting SVC_MAX_LOG_SIZE (%d)", mine, share, most)
+		}
 		if h.bytes+bytes > most || h.files+files > maxFiles {
 			s.sweep(s.o.Now())
 		}
 	}
 	if h.bytes+bytes > most || h.files+files > maxFiles {
-		return farm.Errorf(farm.CodeUnavailable, "The file server holds %d bytes in %d files and takes at most %d in %d; remove some", h.bytes, h.files, most, maxFiles)
+		what := "The file server"
+		if h == &s.logs {
+			what = "The directory of the logs of failed VMs (setting SVC_MAX_LOG_SIZE)"
+		}
+		return farm.Errorf(farm.CodeUnavailable, "%s holds %d bytes in %d files and takes at most %d in %d; remove some",
+			what, h.bytes, h.files, most, maxFiles)
 	}
-	s.count(name, files, bytes)
+	s.count(c.name, files, bytes)
+	c.bytes += bytes
+	c.upload(bytes)
 	return nil
+}
+
+// upload counts bytes of a log on its way. The caller holds mu.
+func (c *claim) upload(bytes int64) {
+	if c.caller == "" || area(c.name) != Logs {
+		return
+	}
+	if c.s.underway[c.caller] += bytes; c.s.underway[c.caller] == 0 {
+		delete(c.s.underway, c.caller)
+	}
 }
 
 // grow makes the claim as large as what was written.
@@ -143,11 +169,7 @@ func (c *claim) grow(size int64) error {
 	if err := c.s.room(0); err != nil || size <= c.bytes {
 		return err
 	}
-	if err := c.s.take(c.name, 0, size-c.bytes); err != nil {
-		return err
-	}
-	c.bytes = size
-	return nil
+	return c.take(0, size-c.bytes)
 }
 
 // giveUp takes back what an upload that fails has taken.
@@ -155,6 +177,7 @@ func (s *Store) giveUp(c *claim, temp string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count(c.name, -1, -c.bytes)
+	c.upload(-c.bytes)
 	if err := s.o.Root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.o.Log.Warn("what is left of an upload cannot be removed", "file", temp, "error", err)
 	}
@@ -229,6 +252,10 @@ func (s *Store) publish(c *claim, temp string, size int64) error {
 	}
 	c.over = true
 	s.count(c.name, 0, size-c.bytes)
+	c.upload(-c.bytes)
+	if delete(s.uploaders, c.name); c.caller != "" && area(c.name) == Logs {
+		s.uploaders[c.name] = c.caller
+	}
 	if old != nil {
 		s.count(c.name, -1, -old.Size())
 	}
