@@ -205,6 +205,32 @@ func TestEventsCountAsLogRows(t *testing.T) {
 	must(t, send("hostile", 10, 1))
 }
 
+// TestResumeIsOfTheSameCaller: who knows a resume key does not go on with the push of another one, nor with layers of
+// other templates than it may rest on.
+func TestResumeIsOfTheSameCaller(t *testing.T) {
+	r := open(t, t.TempDir(), newClock())
+	req := request(idA, "v1", makeContent("disk", api.FileDisk, "a"))
+	req.ResumeKey = "save-1"
+	first, err := r.NegotiateOn(t.Context(), "node 1", req, []string{idA})
+	must(t, err)
+	for name, c := range map[string]struct {
+		caller string
+		on     []string
+		same   bool
+	}{
+		"the same":        {"node 1", []string{idA}, true},
+		"another caller":  {"key ci", []string{idA}, false},
+		"all layers":      {"node 1", nil, false},
+		"another's layer": {"node 1", []string{idB}, false},
+	} {
+		s, err := r.NegotiateOn(t.Context(), c.caller, req, c.on)
+		must(t, err)
+		if (s.Session == first.Session) != c.same {
+			t.Errorf("%s: session %s, the first is %s", name, s.Session, first.Session)
+		}
+	}
+}
+
 // TestDamageIsKnownAtStart: names and sizes of layer files are judged when the storage is opened, before the scrub.
 func TestDamageIsKnownAtStart(t *testing.T) {
 	for name, c := range map[string]struct {

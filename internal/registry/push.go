@@ -42,7 +42,7 @@ func (r *Registry) NegotiateOn(ctx context.Context, caller string, req api.PushR
 			return api.PushSession{}, err
 		}
 	}
-	s := r.resumable(req)
+	s := r.resumable(caller, req, on)
 	if s == nil {
 		if s, err = r.begin(ctx, sessionRecord{Caller: caller, Request: req, On: on}); err != nil {
 			return api.PushSession{}, err
@@ -93,10 +93,12 @@ func (s *snapshot) template(id string) *layout.Template {
 	return nil
 }
 
-// resumable finds the session of a resume key; nil when there is none.
-func (r *Registry) resumable(req api.PushRequest) *session {
+// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there is
+// none.
+func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *session {
 	for _, s := range r.allSessions() {
-		if req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil && sameRequest(s.request, req) {
+		mine := s.caller == caller && slices.Equal(s.on, on)
+		if mine && req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil && sameRequest(s.request, req) {
 			s.touch(r.o.Now())
 			return s
 		}
