@@ -255,9 +255,10 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Settings: store.NewTable[Setting](kindSetting),
 		Removed:  store.NewTable[RemovedNode](kindRemoved),
 		Scripts:  newScriptTable(),
-		Saves: store.NewTable(kindSave, store.WithIndex(byStatus, func(s *farm.SaveRequest) []string {
-			return []string{string(s.Status)}
-		})),
+		Saves: store.NewTable(kindSave,
+			store.WithIndex(byStatus, func(s *farm.SaveRequest) []string { return []string{string(s.Status)} }),
+			store.WithSums(savesOf, func(s *farm.SaveRequest) (string, store.Amounts) { return s.Caller, saveAmounts(s) }),
+			store.WithSums(savesAll, func(s *farm.SaveRequest) (string, store.Amounts) { return allCallers, saveAmounts(s) })),
 		Pieces:   store.NewTable[Piece](kindPiece),
 		Past:     newPastTable(),
 		Digests:  store.NewTable[Digest](kindDigest),

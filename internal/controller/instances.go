@@ -291,7 +291,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 			n.Metadata = maps.Clone(up.Metadata)
 		}
 		if more := recordSize(n) - recordSize(inst); inst.Waiting() {
-			if err := c.admission.check(inst.Caller, amounts{0, int64(more), 0}); err != nil {
+			if err := c.admission.check(inst.Caller, amounts{1: int64(more)}); err != nil {
 				return nil, err
 			}
 		}

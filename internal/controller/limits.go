@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 // Limits bound what all callers together may have in the store; one caller may have a quarter of each. Zero fields have
 // the defaults.
 type Limits struct {
-	Waiting         int   // instances that wait for a node
-	WaitingSize     int64 // bytes of their records, without their scripts
+	Waiting         int   // instances that wait for a node, and as many save requests that are not done
+	WaitingSize     int64 // bytes of the records of either, without their scripts
 	ScriptsSize     int64 // bytes of the startup scripts of all instances
 	IdempotencyKeys int   // requests with one that are remembered
 }
@@ -29,18 +30,37 @@ const (
 const limitRetry = 30 * time.Second
 
 // amounts are what an instance, a request or a caller has of what creationLimits bounds, in that order.
-type amounts [3]int64
+type amounts [5]int64
 
-// creationLimits are checked before instances are created.
+// The limits on save requests in creationLimits.
+const (
+	limitSaves     = 3
+	limitSavesSize = 4
+)
+
+// What a caller can do who has too much.
+const (
+	terminateSome = "terminate some, or try again later"
+	failedGo      = "the oldest that failed are removed within a minute"
+)
+
+// creationLimits are checked before instances and save requests are created.
 var creationLimits = [len(amounts{})]struct {
 	what    string // in the plural
 	setting string
 	max     func(Limits) int64
+	remedy  string
 }{
-	{"instances that wait for a node", "SVC_MAX_WAITING", func(l Limits) int64 { return int64(l.Waiting) }},
-	{"bytes of instances that wait for a node", "SVC_MAX_WAITING_SIZE", func(l Limits) int64 { return l.WaitingSize }},
-	{"bytes of startup scripts", "SVC_MAX_SCRIPTS_SIZE", func(l Limits) int64 { return l.ScriptsSize }},
+	{"instances that wait for a node", "SVC_MAX_WAITING", Limits.waiting, terminateSome},
+	{"bytes of instances that wait for a node", "SVC_MAX_WAITING_SIZE", Limits.waitingSize, terminateSome},
+	{"bytes of startup scripts", "SVC_MAX_SCRIPTS_SIZE", Limits.scriptsSize, terminateSome},
+	{"save requests that are pending or failed", "SVC_MAX_WAITING", Limits.waiting, failedGo},
+	{"bytes of save requests that are pending or failed", "SVC_MAX_WAITING_SIZE", Limits.waitingSize, failedGo},
 }
+
+func (l Limits) waiting() int64     { return int64(l.Waiting) }
+func (l Limits) waitingSize() int64 { return l.WaitingSize }
+func (l Limits) scriptsSize() int64 { return l.ScriptsSize }
 
 // Sums of instances and scripts. Those of all are under the key allCallers.
 const (
@@ -48,6 +68,8 @@ const (
 	waitingAll = "all waiting"
 	scriptsOf  = "scripts" // bytes, by caller
 	scriptsAll = "all scripts"
+	savesOf    = "saves" // requests that are not done, and their bytes, by caller
+	savesAll   = "all saves"
 	keptOf     = "kept" // remembered requests, and the bytes of their answers, by caller
 	allCallers = "all"
 )
@@ -71,6 +93,20 @@ func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 	return a
 }
 
+// saveAmounts is what a save request adds to those that are not done.
+func saveAmounts(s *farm.SaveRequest) (a store.Amounts) {
+	if s.Status != farm.SaveIsDone {
+		a[0], a[1] = 1, encodedSize(s)
+	}
+	return a
+}
+
+// encodedSize is how many bytes a record has in the store.
+func encodedSize(record any) int {
+	raw, _ := json.Marshal(record) // as the store does; what fails there is not stored
+	return len(raw)
+}
+
 // demandOf is what drafts and their script add to what is limited. What has a node already does not wait.
 func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
@@ -89,13 +125,14 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 
 // storedBy is what a caller has in the store of what is limited; of "" what all have.
 func (c *Controller) storedBy(caller string) amounts {
-	waiting, scripts, key := waitingOf, scriptsOf, caller
+	waiting, scripts, saves, key := waitingOf, scriptsOf, savesOf, caller
 	if caller == "" {
-		waiting, scripts, key = waitingAll, scriptsAll, allCallers
+		waiting, scripts, saves, key = waitingAll, scriptsAll, savesAll, allCallers
 	}
 	w := c.tables.Instances.Snapshot().Sum(waiting, key)
 	s := c.tables.Scripts.Snapshot().Sum(scripts, key)
-	return amounts{int64(w[0]), int64(w[1]), int64(s[0])}
+	v := c.tables.Saves.Snapshot().Sum(saves, key)
+	return amounts{int64(w[0]), int64(w[1]), int64(s[0]), int64(v[0]), int64(v[1])}
 }
 
 // admission holds callers to the limits at the creation of instances. What is stored follows from the records, so that
@@ -137,8 +174,8 @@ func (a *admission) checkLocked(caller string, more amounts) error {
 		switch {
 		case more[i] <= 0:
 		case caller != "" && mine[i]+more[i] > farm.CallerShare(limit):
-			return farm.Busy(limitRetry, "You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): "+
-				"terminate some, or try again later", mine[i], l.what, more[i], l.setting, limit)
+			return farm.Busy(limitRetry, "You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): %s",
+				mine[i], l.what, more[i], l.setting, limit, l.remedy)
 		case all[i]+more[i] > limit:
 			return farm.Busy(limitRetry, "There are %d %s, and %d more are asked for; "+
 				"the limit is %d (setting %s): try again later", all[i], l.what, more[i], limit, l.setting)

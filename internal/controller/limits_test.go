@@ -128,6 +128,47 @@ func TestSizesAreLimited(t *testing.T) {
 	})
 }
 
+// TestSavesAreLimited: save requests that are pending or failed are limited by caller in number and bytes, and the oldest
+// that failed make room.
+func TestSavesAreLimited(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		o, p, q := c.started(a), c.started(a), c.started(a)
+		c.limited(Limits{Waiting: 16, WaitingSize: 64 << 10})
+		a.contact()
+		saveOf := func(o api.Order, caller string, edits ...func(*SaveAsk)) error {
+			edits = append(edits, func(ask *SaveAsk) { ask.Caller = caller })
+			_, err := c.SaveImage(t.Context(), asking(o, edits...))
+			return err
+		}
+		save := func(caller string, edits ...func(*SaveAsk)) error { return saveOf(o, caller, edits...) }
+		bad := func(ask *SaveAsk) { ask.BadScript = errBad{} }
+		for range 4 { // all before the housekeeping gets its turn
+			wantBusy(t, "", func() error { return save("key a", bad) })
+		}
+		const most = "You have 4 save requests that are pending or failed and ask for 1 more; one caller may have a quarter of the " +
+			"setting SVC_MAX_WAITING (16): the oldest that failed are removed within a minute"
+		wantBusy(t, most, func() error { return save("key a", bad) })
+		wantBusy(t, most, func() error { return save("key a") })
+		wantBusy(t, "", func() error { return c.startFor("key a", StartRequest{Count: 4}) })
+		wantBusy(t, "", func() error { return save("key b", bad) })
+		time.Sleep(2 * sweepEvery)
+		synctest.Wait()
+		if mine, all := c.storedBy("key a")[limitSaves], c.tables.Saves.Len(); mine != 2 || all != 3 {
+			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
+		}
+		a.contact()
+		large := func(ask *SaveAsk) { ask.Description = strings.Repeat("<", 4<<10) } // six bytes each as stored
+		err := save("key a", large)
+		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (65536)") {
+			t.Errorf("bytes: %v", err)
+		}
+		wantBusy(t, "", func() error { return save("key a") })
+		wantBusy(t, "", func() error { return saveOf(p, "key a") })
+		wantBusy(t, most, func() error { return saveOf(q, "key a", bad) })
+	})
+}
+
 // TestRequestsAtATimeAreLimited: what is being written counts, so that requests at the same time do not pass together.
 func TestRequestsAtATimeAreLimited(t *testing.T) {
 	one := func(string) amounts { return amounts{1} }

@@ -30,7 +30,8 @@ type SaveAsk struct {
 	// with both they must agree.
 	farm.SaveOptions
 	Script    []byte // as decoded
-	BadScript error  // the script could not be decoded: the request ends at once
+	BadScript error  // the script could not be decoded: the request ends at once, and is kept without its description
+	Caller    string // whose limits it counts against
 	NoRevert  error  // why the caller may not revert where the registry leaves it to us; nil: they may
 }
 
@@ -53,11 +54,19 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 	now := c.now()
 	req := &farm.SaveRequest{
 		ID: newID(), Status: farm.SavePending, Request: opts, Registry: c.opts.PushRegistry, NodeID: inst.NodeID,
-		Created: now, Updated: now,
+		Caller: ask.Caller, Created: now, Updated: now,
 	}
 	if inst.VM != nil {
 		req.VMUUID = inst.VM.UUID
 	}
+	if ask.BadScript != nil {
+		req.Request.Description = ""
+	}
+	release, err := c.admission.admit(ask.Caller, amounts{limitSaves: 1, limitSavesSize: int64(encodedSize(req))})
+	if err != nil {
+		return "", err
+	}
+	defer release()
 	m, err := c.remember(ctx, api.SaveImageAnswer{RequestID: req.ID})
 	if err != nil {
 		return "", err

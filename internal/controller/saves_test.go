@@ -394,11 +394,12 @@ func TestScriptThatCannotBeDecoded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveAsk) { ask.BadScript = errBad{} }))
+		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveAsk) { ask.BadScript, ask.Description = errBad{}, "long" }))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := c.wantSave(id, farm.SaveError, "bad byte"); r.ErrorType != "base64.CorruptInputError" || !r.Request.Scripted {
+		if r := c.wantSave(id, farm.SaveError, "bad byte"); r.ErrorType != "base64.CorruptInputError" || !r.Request.Scripted ||
+			r.Request.Description != "" {
 			t.Errorf("request = %+v", r)
 		}
 		c.wantState(o.InstanceID, farm.Started)

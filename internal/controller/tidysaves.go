@@ -29,9 +29,11 @@ func (c *Controller) tidyPending(ctx context.Context, w *reign, _ time.Time) err
 // tidySaves removes the requests that have been kept long enough.
 func (c *Controller) tidySaves(ctx context.Context, w *reign, now time.Time) error {
 	excess := c.tables.Saves.Len() - maxSaves
+	surplus := saveSurplus{limits: c.opts.Limits, stored: c.storedBy, has: map[string]amounts{}}
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
-		if s.Status != farm.SavePending && len(old) < savesPerTick && (len(old) < excess || now.Sub(c.afterMaintenance(s.Updated)) >= keepSaves) {
+		if s.Status != farm.SavePending && len(old) < savesPerTick &&
+			(len(old) < excess || now.Sub(c.afterMaintenance(s.Updated)) >= keepSaves || surplus.takes(s)) {
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}
@@ -41,6 +43,51 @@ func (c *Controller) tidySaves(ctx context.Context, w *reign, now time.Time) err
 		}
 	}
 	return c.tidyPieces(ctx, w, now)
+}
+
+// saveSurplus finds failed requests to remove, so that a caller, and all together, have at most half of what they may:
+// the rest is for new ones.
+type saveSurplus struct {
+	limits Limits
+	stored func(caller string) amounts
+	has    map[string]amounts // caller -> what stays; "": of all
+}
+
+// takes reports whether a request is to go.
+func (u saveSurplus) takes(s *farm.SaveRequest) bool {
+	if s.Status != farm.SaveError || !u.over("") && (s.Caller == "" || !u.over(s.Caller)) {
+		return false
+	}
+	size := saveAmounts(s)
+	for who := range map[string]bool{s.Caller: true, "": true} {
+		left := u.left(who)
+		left[limitSaves] -= int64(size[0])
+		left[limitSavesSize] -= int64(size[1])
+		u.has[who] = left
+	}
+	return true
+}
+
+// over reports whether a caller, "" for all, has more than half.
+func (u saveSurplus) over(caller string) bool {
+	has := u.left(caller)
+	for _, i := range []int{limitSaves, limitSavesSize} {
+		limit := creationLimits[i].max(u.limits)
+		if caller != "" {
+			limit = farm.CallerShare(limit)
+		}
+		if has[i] > (limit+1)/2 {
+			return true
+		}
+	}
+	return false
+}
+
+func (u saveSurplus) left(caller string) amounts {
+	if _, ok := u.has[caller]; !ok {
+		u.has[caller] = u.stored(caller)
+	}
+	return u.has[caller]
 }
 
 // tidySave ends a pending request whose instance does not work on it. The tables are

@@ -9,6 +9,7 @@ type SaveRequest struct {
 	Request   SaveOptions `json:"request"`
 	Registry  string      `json:"registry"` // pushed to
 	NodeID    string      `json:"node_id"`
+	Caller    string      `json:"caller,omitempty"` // whose limits it counts against; "": not known
 	VMUUID    string      `json:"vm_uuid,omitempty"`
 	Created   time.Time   `json:"created"`
 	Updated   time.Time   `json:"updated"`

@@ -24,6 +24,7 @@ func (s *server) saveImage(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
+	ask.Caller = rest.CallerName(r.Request)
 	ask.NoRevert = rest.CallerOf(r.Context()).Need("registry_delete")
 	id, err := s.c.SaveImage(r.Context(), ask)
 	if err != nil {
