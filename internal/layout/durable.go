@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 )
 
 // Hooks let tests stop the process at a step and observe what is synced. The zero value is for production.
@@ -22,6 +23,9 @@ type Hooks struct {
 type Folder struct {
 	root  *os.Root
 	hooks Hooks
+
+	mu       sync.Mutex
+	unsynced map[string]bool // directories of which a sync failed, or did not come about
 }
 
 // OpenFolder opens an existing directory.
@@ -30,7 +34,7 @@ func OpenFolder(dir string, hooks Hooks) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w", err)
 	}
-	return &Folder{root: root, hooks: hooks}, nil
+	return &Folder{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
 }
 
 // Root gives the directory for reads and for files that need no durability of their own.
@@ -50,11 +54,11 @@ func (f *Folder) Step(step string) {
 func (f *Folder) Sync(file *os.File) error { return f.SyncBy(file, (*os.File).Sync) }
 
 // SyncBy is Sync with another system call.
-func (f *Folder) SyncBy(file *os.File, sync func(*os.File) error) error {
+func (f *Folder) SyncBy(file *os.File, do func(*os.File) error) error {
 	if f.hooks.Sync != nil {
 		return f.hooks.Sync(file)
 	}
-	return sync(file)
+	return do(file)
 }
 
 // MkdirAll makes a directory and its parents durable.
@@ -120,6 +124,7 @@ func (f *Folder) Replace(label, from, to string) error {
 // Rename moves a file or directory to another directory and syncs both directories.
 func (f *Folder) Rename(label, from, to string) error {
 	if err := f.Replace(label, from, to); err != nil {
+		f.owe(path.Dir(from)) // it may have moved
 		return err
 	}
 	f.Step(label + ".fromsync")
@@ -136,8 +141,42 @@ func (f *Folder) RemoveAll(label, name string) error {
 	return nil
 }
 
-// SyncDir makes the names in a directory durable.
+// SyncDir makes the names in a directory durable, and those for which that failed before: a file that is found in its
+// place may be one of them.
 func (f *Folder) SyncDir(name string) error {
+	err := f.syncDir(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		f.owe(name)
+		return err
+	}
+	return f.Settle()
+}
+
+// owe remembers a directory whose names may not be durable.
+func (f *Folder) owe(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unsynced[name] = true
+}
+
+// Settle makes the names durable for which that failed before. Whoever finds nothing left to do calls it before saying
+// so.
+func (f *Folder) Settle() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name := range f.unsynced {
+		if err := f.syncDir(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		delete(f.unsynced, name)
+	}
+	return nil
+}
+
+func (f *Folder) syncDir(name string) error {
 	dir, err := f.root.Open(name)
 	if err != nil {
 		return fmt.Errorf("open directory %s: %w", name, err)

@@ -66,7 +66,10 @@ func (r *Registry) delete(clean string) error {
 		return err
 	}
 	err := r.dir.Delete(clean, r.o.Now().UnixNano())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) { // a call that failed later on has moved it
+		err = r.dir.Settle()
+	}
+	if err != nil {
 		r.forget(clean)
 		return err
 	}

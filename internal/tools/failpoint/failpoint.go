@@ -27,7 +27,7 @@ var Dirs = []string{"internal/blob/disk", "internal/layout", "internal/registry"
 var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"} // Rename of the storage has a label
 
 // bare are functions whose callers announce the step.
-var bare = []string{"Sync", "SyncBy", "SyncDir", "SyncData"}
+var bare = []string{"Sync", "SyncBy", "SyncDir", "syncDir", "SyncData"}
 
 // Read gives the names of all steps, sorted. root is the module's directory.
 func Read(root string) ([]string, error) {
