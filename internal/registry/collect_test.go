@@ -358,6 +358,8 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 		switch {
 		case code == farm.CodeNoParent || code == farm.CodeRefused:
 			return
+		case code == farm.CodeNotFound: // on a busy machine: the clock runs so fast that a push without bytes expires
+			return
 		case err != nil:
 			t.Errorf("push of a chain: %v", err)
 			return
