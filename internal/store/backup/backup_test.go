@@ -112,7 +112,7 @@ func TestPeriodic(t *testing.T) {
 		count := func(want int) {
 			t.Helper()
 			synctest.Wait()
-			if got := p.names(); len(got) != want {
+			if got := present(p); len(got) != want {
 				t.Errorf("%d backups, want %d: %v", len(got), want, got)
 			}
 		}
@@ -132,7 +132,7 @@ func TestPeriodic(t *testing.T) {
 		count(2) // a restart takes none before its time
 		time.Sleep(51 * time.Minute)
 		count(3)
-		oldest := p.names()[0]
+		oldest := present(p)[0]
 		away.Store(true)
 		time.Sleep(time.Hour)
 		count(3)
@@ -142,7 +142,7 @@ func TestPeriodic(t *testing.T) {
 		away.Store(false)
 		time.Sleep(2 * time.Minute)
 		count(3)
-		if slices.Contains(p.names(), oldest) {
+		if slices.Contains(present(p), oldest) {
 			t.Error("the oldest backup is still there")
 		}
 		stop()
@@ -158,6 +158,44 @@ func TestPeriodic(t *testing.T) {
 		}
 		if parts, _ := filepath.Glob(filepath.Join(dir, "*"+partSuffix)); len(parts) > 0 {
 			t.Errorf("what a killed backup left is still there: %v", parts)
+		}
+	})
+}
+
+// present lists the periodic backups that are not of the future.
+func present(p Periodic) []string {
+	names, _ := p.names(time.Now())
+	return names
+}
+
+// TestBackupsOfTheFuture: a file with a date in the future stays, does not count, and is named in the log; the backup that
+// was just taken stays.
+func TestBackupsOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p := Periodic{
+			Dir: t.TempDir(), Every: time.Hour, Keep: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole(1))), nil },
+		}
+		future := filepath.Join(p.Dir, "buildyard-20990101T000000Z.backup")
+		if err := os.WriteFile(future, whole(2), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := p.take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want := filepath.Join(p.Dir, time.Now().UTC().Format(nameForm))
+			if names := present(p); len(names) != 1 || Newest(p.Dir) != want {
+				t.Errorf("backups %v, the newest is %s, want %s", names, Newest(p.Dir), want)
+			}
+			if wait := p.due(time.Now()); wait != time.Hour {
+				t.Errorf("the next is due in %s", wait)
+			}
+			time.Sleep(time.Hour)
+		}
+		if _, err := os.Stat(future); err != nil || !strings.Contains(log.String(), future) {
+			t.Errorf("of the future: %v, log: %s", err, log.String())
 		}
 	})
 }

@@ -52,14 +52,14 @@ func (p Periodic) Run(ctx context.Context) error {
 	}
 }
 
-// due is how long to wait for the next backup; not positive: now. A backup of the future is a clock that went back.
+// due is how long to wait for the next backup; not positive: now.
 func (p Periodic) due(now time.Time) time.Duration {
-	names := p.names()
+	names, _ := p.names(now)
 	if len(names) == 0 {
 		return 0
 	}
 	at, err := time.Parse(nameForm, names[len(names)-1])
-	if err != nil || at.After(now) {
+	if err != nil {
 		return 0
 	}
 	return p.Every - now.Sub(at)
@@ -67,7 +67,8 @@ func (p Periodic) due(now time.Time) time.Duration {
 
 // Newest returns the newest periodic backup of a directory that is whole; empty: there is none.
 func Newest(dir string) (path string) {
-	for _, name := range slices.Backward(Periodic{Dir: dir}.names()) {
+	names, future := Periodic{Dir: dir}.names(time.Now())
+	for _, name := range slices.Backward(append(future, names...)) { // how old those of the future are is not known
 		path := filepath.Join(dir, name)
 		if _, err := Verify(path); err == nil {
 			return path
@@ -76,18 +77,23 @@ func Newest(dir string) (path string) {
 	return ""
 }
 
-// names lists the periodic backups, oldest first. Files whose names have no time belong to
-// others and stay.
-func (p Periodic) names() (names []string) {
+// names lists the periodic backups, oldest first, and those that a clock which was ahead has dated after now. Files whose
+// names have no time belong to others.
+func (p Periodic) names(now time.Time) (names, future []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
 	for _, path := range paths {
 		name := filepath.Base(path)
-		if _, err := time.Parse(nameForm, name); err == nil {
+		switch at, err := time.Parse(nameForm, name); {
+		case err != nil:
+		case at.After(now):
+			future = append(future, name)
+		default:
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	return names
+	slices.Sort(future)
+	return names, future
 }
 
 func (p Periodic) take(ctx context.Context) error {
@@ -105,7 +111,7 @@ func (p Periodic) take(ctx context.Context) error {
 		return err
 	}
 	p.Logger.InfoContext(ctx, "backup taken", "file", path, "bytes", sum.Size(), "sha256", sum.Digest())
-	return p.prune()
+	return p.prune(ctx)
 }
 
 // sweep removes what killed backups left behind.
@@ -116,8 +122,14 @@ func (p Periodic) sweep() {
 	}
 }
 
-func (p Periodic) prune() error {
-	names := p.names()
+// prune removes all but the newest backups. Those of the future stay and do not count, so that the one that was just
+// taken is among the newest.
+func (p Periodic) prune(ctx context.Context) error {
+	names, future := p.names(time.Now())
+	for _, name := range future {
+		p.Logger.WarnContext(ctx, "a backup is dated in the future and does not count: rename or remove it",
+			"file", filepath.Join(p.Dir, name))
+	}
 	var errs []error
 	for _, name := range names[:max(0, len(names)-max(p.Keep, 1))] {
 		errs = append(errs, os.Remove(filepath.Join(p.Dir, name)))
