@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -314,11 +315,15 @@ func (s sentence) Unwrap() error { return s.error }
 // mask stands for a secret wherever settings are shown.
 const mask = "********"
 
+// userInfo is from the first to the last user and password in a text of addresses; passwords may have any character.
+var userInfo = regexp.MustCompile(`//.*@`)
+
+// shown is a setting as errors name it, without the passwords in it.
 func shown(s Setting, v value) string {
 	if s.Kind.secret() {
 		return s.Key + "=" + mask
 	}
-	return fmt.Sprintf("%s=%q", s.Key, v.text)
+	return fmt.Sprintf("%s=%q", s.Key, userInfo.ReplaceAllString(v.text, "//"))
 }
 
 func whence(s Setting, v value) string {

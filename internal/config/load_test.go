@@ -277,3 +277,21 @@ func TestMetricsSettings(t *testing.T) {
 		t.Error("good values are not taken")
 	}
 }
+
+// TestPasswordsOfAddressesAreNotShown: what is refused because of a password is named without it.
+func TestPasswordsOfAddressesAreNotShown(t *testing.T) {
+	for key, text := range map[string]string{
+		Registry: "http://u:p@ss,/@h:8089/x", EtcdEndpoints: "http://a:2379,http://u:p@ss@h:2379", OIDCProviderURL: "https://u:p@ss@h",
+	} {
+		env := func(name string) (string, bool) {
+			if name == key {
+				return text, true
+			}
+			return "", false
+		}
+		_, err := Load(ControllerTable, Sources{Env: env})
+		if err == nil || strings.Contains(err.Error(), "p@ss") || strings.Contains(err.Error(), "u:") || !strings.Contains(err.Error(), "//h") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
