@@ -20,7 +20,7 @@ import (
 // Limits of consoles.
 const (
 	ConsolesPerVM = 4
-	maxConsoles   = 64               // on this replica
+	MaxConsoles   = 64               // on this replica
 	consoleWait   = 15 * time.Second // for the node
 	consoleWrite  = 30 * time.Second // that a side may take nothing
 	consolePing   = 20 * time.Second
@@ -74,8 +74,8 @@ func (k *consoles) add(con *Console) error {
 	switch {
 	case len(k.all[con.instance]) >= ConsolesPerVM:
 		return farm.Errorf(farm.CodeBusy, "%d consoles of this instance are open already; close one of them", ConsolesPerVM)
-	case k.n >= maxConsoles:
-		return farm.Errorf(farm.CodeBusy, "%d consoles are open on this controller already; try again when one was closed", maxConsoles)
+	case k.n >= MaxConsoles:
+		return farm.Errorf(farm.CodeBusy, "%d consoles are open on this controller already; try again when one was closed", MaxConsoles)
 	}
 	k.all[con.instance] = append(k.all[con.instance], con)
 	k.n++

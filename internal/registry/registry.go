@@ -117,7 +117,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	}
 	r := &Registry{
 		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger, indexes: semaphore.NewWeighted(indexRoom),
-		drafts: semaphore.NewWeighted(maxDrafts),
+		drafts: semaphore.NewWeighted(MaxDrafts),
 		refs:   map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
 		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},

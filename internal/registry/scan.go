@@ -21,8 +21,8 @@ import (
 const (
 	// MaxScanReport is the largest report of a scan in bytes.
 	MaxScanReport = 32 << 20
-	// maxDrafts bounds how many reports are received at a time: each has a compressor.
-	maxDrafts = 16
+	// MaxDrafts bounds how many reports are received at a time: each has a compressor.
+	MaxDrafts = 16
 	// maxScanText bounds the names in the summary of a scan, in bytes.
 	maxScanText = 100
 	// maxCount bounds its counts.
@@ -138,7 +138,7 @@ func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
 		return nil, err
 	}
 	if !r.drafts.TryAcquire(1) {
-		return nil, farm.Errorf(farm.CodeBusy, "The registry receives the results of %d scans: try again later", maxDrafts)
+		return nil, farm.Errorf(farm.CodeBusy, "The registry receives the results of %d scans, the most at a time; try again later", MaxDrafts)
 	}
 	d, err := r.draftScan(ref)
 	if err != nil {

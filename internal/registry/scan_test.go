@@ -298,7 +298,7 @@ func TestScansAtOnce(t *testing.T) {
 		t.Errorf("%d files", n)
 	}
 	var held []*ScanDraft
-	for range maxDrafts {
+	for range MaxDrafts {
 		d, err := r.DraftScan(Ref{ID: idA})
 		must(t, err)
 		held = append(held, d)

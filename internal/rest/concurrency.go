@@ -14,7 +14,7 @@ import (
 // streams, watches, slow connections. It is for things that last; a nil one has no limit.
 type ConcurrencyLimit struct {
 	what      string // in the plural, for the refusal
-	setting   string // by which an operator raises the total
+	setting   string // by which an operator raises the total; "": there is none
 	perCaller int
 	total     int
 
@@ -28,7 +28,7 @@ const busyRetry = 5 * time.Second
 
 // NewConcurrencyLimit makes a limit of so many in total; one caller may have a quarter of them,
 // rounded up. what names the things in the plural, setting is the name of the setting that holds
-// the total; both are part of the refusal.
+// the total, "" for a fixed one; both are part of the refusal.
 func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	return &ConcurrencyLimit{
 		what: what, setting: setting, total: total, perCaller: farm.CallerShare(total), byCaller: map[string]int{},
@@ -50,10 +50,17 @@ func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error)
 	defer l.mu.Unlock()
 	switch {
 	case l.open >= l.total:
-		return nil, l.full(fmt.Sprintf("There are %d %s open, the most that are possible (setting %s)", l.total, l.what, l.setting))
+		sentence := fmt.Sprintf("There are %d %s open, the most that are possible", l.total, l.what)
+		if l.setting != "" {
+			sentence += fmt.Sprintf(" (setting %s)", l.setting)
+		}
+		return nil, l.full(sentence)
 	case caller != "" && l.byCaller[caller] >= l.perCaller:
-		return nil, l.full(fmt.Sprintf("You have %d %s open, the most for one caller: a quarter of the setting %s (%d)",
-			l.perCaller, l.what, l.setting, l.total))
+		of := fmt.Sprint("the ", l.total, " that are possible")
+		if l.setting != "" {
+			of = fmt.Sprintf("the setting %s (%d)", l.setting, l.total)
+		}
+		return nil, l.full(fmt.Sprintf("You have %d %s open, the most for one caller: a quarter of %s", l.perCaller, l.what, of))
 	}
 	l.open++
 	if caller != "" {

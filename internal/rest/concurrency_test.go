@@ -63,6 +63,25 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
+// TestFixedConcurrencyLimit: without a setting the refusal names the number alone.
+func TestFixedConcurrencyLimit(t *testing.T) {
+	l := NewConcurrencyLimit("consoles", "", 2)
+	for _, c := range []struct{ caller, want string }{
+		{"a", ""},
+		{"a", "You have 1 consoles open, the most for one caller: a quarter of the 2 that are possible; close some, or try again later"},
+		{"b", ""},
+		{"c", "There are 2 consoles open, the most that are possible; close some, or try again later"},
+	} {
+		got := ""
+		if _, err := l.AcquireFor(c.caller); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.caller, got, c.want)
+		}
+	}
+}
+
 // TestRetryAfter: whoever meets a limit is told when to try again.
 func TestRetryAfter(t *testing.T) {
 	l := NewConcurrencyLimit("watches", "SVC_MAX_WATCHES", 0)

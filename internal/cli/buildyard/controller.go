@@ -414,6 +414,7 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
+		Consoles:   rest.NewConcurrencyLimit("consoles", "", controller.MaxConsoles),
 	}
 	if s.passes != nil {
 		o.Passes = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {

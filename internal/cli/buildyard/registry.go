@@ -100,6 +100,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	s.listener.speak(s.edge)
 	s.listener.protect(s.settings, s.log)
 	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams))
+	s.limits.ScanUploads = rest.NewConcurrencyLimit("uploads of scan results", "", registry.MaxDrafts)
 	if s.local, err = s.listenLocally(ctx); err != nil {
 		return err
 	}

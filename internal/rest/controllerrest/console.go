@@ -38,6 +38,11 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	if err := rest.SameSite(r); err != nil {
 		return err
 	}
+	release, err := s.consoles.Acquire(r)
+	if err != nil {
+		return err
+	}
+	defer release()
 	opened, err := s.c.OpenConsole(r.Context(), id)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type Options struct {
 	Auth           []rest.Route           // the routes of authentication
 	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
+	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: bounded in total alone
 	// Passes makes what a node shows to the registry, good for a scope alone, and says how long. nil:
 	// nodes need nothing there, or nothing that could be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
@@ -53,7 +54,7 @@ type server struct {
 
 	scans chan struct{} // has a value for each result of a scan that is taken or given now
 
-	watches, logStreams *rest.ConcurrencyLimit
+	watches, logStreams, consoles *rest.ConcurrencyLimit
 
 	packages PackageFiles
 	guesses  *auth.GuessLimiter // of the join token, where there is no guard
@@ -95,7 +96,7 @@ func serve(o Options, routes []rest.Route) http.Handler {
 func newServer(o Options) *server {
 	s := &server{
 		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
-		watches: o.Watches, logStreams: o.LogStreams,
+		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
 		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {

@@ -50,7 +50,8 @@ func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limi
 
 // Limits bound what callers have open at a time. What is nil is not bounded.
 type Limits struct {
-	LogStreams *rest.ConcurrencyLimit
+	LogStreams  *rest.ConcurrencyLimit
+	ScanUploads *rest.ConcurrencyLimit // of the results of scans
 }
 
 // RoutesWithin is Routes with limits.

@@ -31,6 +31,11 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	if err := rest.CallerOf(r.Context()).May(farm.ResourceTemplate, ref.ID, rightPush); err != nil {
 		return err
 	}
+	release, err := s.limits.ScanUploads.Acquire(r)
+	if err != nil {
+		return err
+	}
+	defer release()
 	draft, err := s.reg.DraftScan(ref)
 	if err != nil {
 		return err

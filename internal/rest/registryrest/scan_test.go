@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +17,9 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/registry"
+	"github.com/buildyard/buildyard/internal/rest"
+	"github.com/buildyard/buildyard/internal/rest/registryrest"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
@@ -297,5 +302,23 @@ func TestRightsOnScans(t *testing.T) {
 	v.grant([]farm.Permission{"push_vm"}, "push_tag", "list")
 	if got := v.says("dev", "PUT "+path+first, scanText("")); got != "403 You need the permission push_vm" {
 		t.Error(got)
+	}
+}
+
+// TestScanUploadsAreLimited: one caller does not hold all places for results of scans.
+func TestScanUploadsAreLimited(t *testing.T) {
+	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := registryrest.Limits{ScanUploads: rest.NewConcurrencyLimit("uploads of scan results", "", 0)}
+	s := httptest.NewServer(rest.Handler(registryrest.RoutesWithin(reg, limits), slog.New(slog.DiscardHandler)))
+	t.Cleanup(func() {
+		s.Close()
+		_ = reg.Close()
+	})
+	a := send(t, s, "PUT", scanPath, "{}")
+	if a.code != 429 || !strings.Contains(a.Message, "uploads of scan results") {
+		t.Errorf("%d %s", a.code, a.raw)
 	}
 }
