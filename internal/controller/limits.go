@@ -74,21 +74,10 @@ const (
 	allCallers = "all"
 )
 
-// recordSize estimates the bytes of an instance's record, without its script.
-func recordSize(i *farm.Instance) int {
-	const fixed, perField, perPort = 1 << 10, 16, 64
-	size := fixed + len(i.Name) + len(i.ExternalID) + len(i.Options.NameTemplate) + perPort*len(i.Options.Ports)
-	for key, value := range i.Metadata {
-		text, _ := value.(string)
-		size += perField + len(key) + len(text)
-	}
-	return size
-}
-
 // waitingAmounts is what an instance adds to those that wait.
 func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 	if i.Waiting() {
-		a[0], a[1] = 1, recordSize(i)
+		a[0], a[1] = 1, encodedSize(i)
 	}
 	return a
 }
@@ -112,7 +101,7 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
 		if d.placed == nil {
 			more[0]++
-			more[1] += int64(recordSize(d.asked))
+			more[1] += int64(encodedSize(d.asked))
 		}
 	}
 	for _, change := range script {

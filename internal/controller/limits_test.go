@@ -111,10 +111,18 @@ func TestSizesAreLimited(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantBusy(t, "", func() error { return c.startFor("key a", script) })
 		wantBusy(t, "", func() error { return c.startFor("key c", StartRequest{Name: "small"}) })
-		const large = 19 << 10
+		const large = 20 << 10
 		err := c.startFor("key c", StartRequest{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
 		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (81920)") {
 			t.Errorf("%v", err)
+		}
+		ports := make([]farm.Port, 16)
+		for i := range ports {
+			ports[i].Name = strings.Repeat("<", 255) // six bytes each as stored
+		}
+		escaped := StartRequest{Options: farm.StartOptions{Ports: ports}}
+		if err := c.startFor("key c", escaped); farm.CodeOf(err) != farm.CodeBusy {
+			t.Errorf("what grows as it is stored: %v", err)
 		}
 		for id, inst := range c.tables.Instances.All() {
 			if inst.Name != "small" {
