@@ -115,7 +115,7 @@ func TestRecoverySays(t *testing.T) {
 		if err := b.care.look(t.Context()); err != nil || len(f.calls) != 1 {
 			t.Errorf("too early: %v, called %q", err, f.calls)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.sizes["a"] = sizes{file: 100, used: 94, quota: 100, full: true}
 		if err := b.care.look(t.Context()); err != nil || b.Busy() != "" || !slices.Contains(f.calls, "disarm NOSPACE of 1") {
 			t.Errorf("it has room: %v, busy %q, called %q", err, b.Busy(), f.calls)

@@ -432,10 +432,10 @@ func TestErrorsOfEtcd(t *testing.T) {
 	} {
 		for _, got := range []struct{ err, want error }{{commitError(tc.err), tc.commit}, {readError(tc.err), tc.read}} {
 			for _, kind := range []error{store.ErrUnavailable, store.ErrInvalid, store.ErrUnknownOutcome, store.ErrCompacted} {
-				if tc.err == rpctypes.ErrTooManyOps && kind == store.ErrInvalid {
+				if errors.Is(tc.err, rpctypes.ErrTooManyOps) && errors.Is(kind, store.ErrInvalid) {
 					continue
 				}
-				if errors.Is(got.err, kind) != (kind == got.want) {
+				if errors.Is(got.err, kind) != errors.Is(got.want, kind) {
 					t.Errorf("%v became %v, want %v", tc.err, got.err, got.want)
 				}
 			}

@@ -20,8 +20,8 @@ import (
 // syncsOf notes the files and directories that a function syncs, below a directory. The n-th sync fails.
 func syncsOf(t *testing.T, dir string, n int, do func() error) (synced []string, err error) {
 	t.Helper()
-	real := syncFile
-	defer func() { syncFile = real }()
+	was := syncFile
+	defer func() { syncFile = was }()
 	calls := 0
 	syncFile = func(f *os.File) error {
 		if calls++; calls == n+1 {
