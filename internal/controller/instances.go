@@ -290,7 +290,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 		if up.Metadata != nil {
 			n.Metadata = maps.Clone(up.Metadata)
 		}
-		if more := encodedSize(n) - encodedSize(inst); inst.Waiting() {
+		if more := recordSize(n) - recordSize(inst); inst.Waiting() {
 			if err := c.admission.check(inst.Caller, amounts{1: int64(more)}); err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -74,10 +75,43 @@ const (
 	allCallers = "all"
 )
 
+// recordSize bounds the bytes of an instance's stored record, without its script. Tables ask for it at every change of an
+// instance, so it does not encode.
+func recordSize(i *farm.Instance) int {
+	const fixed, perField = 1 << 10, 128
+	size := fixed + textSize(i.Name) + textSize(i.ExternalID) + textSize(i.Options.NameTemplate)
+	for _, p := range i.Options.Ports {
+		size += perField + textSize(p.Name)
+	}
+	for key, value := range i.Metadata {
+		size += perField + textSize(key)
+		if text, ok := value.(string); ok {
+			size += textSize(text)
+		} else {
+			size += encodedSize(value)
+		}
+	}
+	return size
+}
+
+// textSize bounds the bytes of a text in JSON, without its quotes.
+func textSize(text string) int {
+	size := len(text)
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ' || c == '<' || c == '>' || c == '&':
+			size += 5 // \u003c
+		case c == '"' || c == '\\' || c >= utf8.RuneSelf: // the line separator, of three bytes, takes six
+			size++
+		}
+	}
+	return size
+}
+
 // waitingAmounts is what an instance adds to those that wait.
 func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 	if i.Waiting() {
-		a[0], a[1] = 1, encodedSize(i)
+		a[0], a[1] = 1, recordSize(i)
 	}
 	return a
 }
@@ -101,7 +135,7 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
 		if d.placed == nil {
 			more[0]++
-			more[1] += int64(encodedSize(d.asked))
+			more[1] += int64(recordSize(d.asked))
 		}
 	}
 	for _, change := range script {
