@@ -205,3 +205,37 @@ func TestInitRefuses(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }
+
+// TestInitKeepsNoBrokenPair: a certificate that does not serve with its key is not kept, and what to do is said.
+func TestInitKeepsNoBrokenPair(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	runInit(t, "--data-dir", dir, "--tls")
+	in := func(name string) string { return filepath.Join(dir, tlsFolder, name) }
+	authority, err := os.ReadFile(in(authorityKeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{serverCertFile: nil, serverKeyFile: authority} {
+		kept, err := os.ReadFile(in(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(in(name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		code := Main(t.Context(), []string{"init", "--data-dir", dir, "--tls"}, Streams{Out: &out, Err: &errs})
+		if want := in(serverCertFile) + " and " + in(serverKeyFile); code == 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "remove both") {
+			t.Errorf("with another %s: exit %d, %s", name, code, errs.String())
+		}
+		if err := os.WriteFile(in(name), kept, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(in(serverCertFile)), os.Remove(in(serverKeyFile))); err != nil {
+		t.Fatal(err)
+	}
+	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said, "made  certificate") {
+		t.Errorf("said was %s", said)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -67,12 +68,15 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	return pair, err
 }
 
-// bothThere reports whether a certificate and its key are there; one without the other is an error.
+// bothThere reports whether a certificate and its key are there; one without the other, or that does not fit, is an error.
 func bothThere(cert, key string) (bool, error) {
 	_, certErr := os.Stat(cert)
 	_, keyErr := os.Stat(key)
 	switch {
 	case certErr == nil && keyErr == nil:
+		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+			return false, fmt.Errorf("%s and %s are no certificate and its key: restore them, or remove both to have new ones made: %w", cert, key, err)
+		}
 		return true, nil
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
 		return false, nil
@@ -141,7 +145,7 @@ func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 }
 
 // issue makes a key pair and its certificate, signed by an authority or, without one, by itself.
-// The key is written first: a certificate is there only with its key.
+// Each file is there whole or not at all, the key first: a certificate is there only with its key.
 func issue(template, authority *x509.Certificate, by crypto.Signer, certPath, keyPath string) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -158,10 +162,10 @@ func issue(template, authority *x509.Certificate, by crypto.Signer, certPath, ke
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := writeNew(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})); err != nil {
+	if err := replaceFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})); err != nil {
 		return nil, nil, err
 	}
-	if err := writeNew(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+	if err := replaceFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
 		return nil, nil, errors.Join(err, os.Remove(keyPath))
 	}
 	cert, err := x509.ParseCertificate(der)
