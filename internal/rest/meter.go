@@ -18,7 +18,7 @@ type Meter struct {
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
 	none    *routeMeter                            // of what is no route
 	took    *meter.Histogram                       // of the routes that answer as soon as they can
-	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who asks for too much
+	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who is refused
 	mu      sync.Mutex                             // of those who replace routes
 }
 
@@ -39,8 +39,8 @@ var codes = [...]int{
 // noRoute is what requests of no route are filed under.
 const noRoute = "none"
 
-// NewMeter makes the meter of a service. Channel refusal, where it is not nil, gets a value for an answer of status 429
-// unless it is full.
+// NewMeter makes the meter of a service. Channel refusal, where it is not nil, gets a value for an answer of status 401, 403
+// or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
 	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: meter.NewHistogram(meter.Short)}
 	m.routes.Store(&map[string]*routeMeter{})
@@ -87,7 +87,8 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 		i++
 	}
 	route.codes[i].Inc()
-	if code == http.StatusTooManyRequests {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		select {
 		case m.refusal <- struct{}{}:
 		default:

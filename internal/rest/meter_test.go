@@ -179,12 +179,18 @@ func TestMeterOfTwoPorts(t *testing.T) {
 	}
 }
 
-// TestMeterTellsOfRefusals: whoever holds memory back for callers learns that one asks for too much, once is enough.
+// TestMeterTellsOfRefusals: whoever holds memory back for callers learns that some are refused.
 func TestMeterTellsOfRefusals(t *testing.T) {
-	told := make(chan struct{}, 1)
+	told := make(chan struct{}, 3)
 	m := NewMeter("x", told)
 	for _, c := range []struct{ code, want int }{
-		{http.StatusOK, 0}, {http.StatusServiceUnavailable, 0}, {http.StatusTooManyRequests, 1}, {http.StatusTooManyRequests, 1},
+		{http.StatusOK, 0},
+		{http.StatusServiceUnavailable, 0},
+		{http.StatusNotFound, 0},
+		{http.StatusUnauthorized, 1},
+		{http.StatusForbidden, 2},
+		{http.StatusTooManyRequests, 3},
+		{http.StatusTooManyRequests, 3},
 	} {
 		if m.count("GET /x", c.code, 0); len(told) != c.want {
 			t.Errorf("%d values after status %d, want %d", len(told), c.code, c.want)

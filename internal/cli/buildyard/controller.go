@@ -60,7 +60,7 @@ type ControllerService struct {
 	licence  *license.File
 	packages *release.Shelf
 	meter    *rest.Meter   // nil: requests are not counted
-	refusals chan struct{} // has a value after callers were refused because they ask for too much
+	refusals chan struct{} // has a value for each caller who was refused, as long as there is room
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -153,7 +153,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
-	s.refusals = make(chan struct{}, 1)
+	s.refusals = make(chan struct{}, often)
 	s.meter = rest.NewMeter("controller", s.refusals)
 	meters := []*rest.Meter{s.meter}
 	families := [][]meter.Family{

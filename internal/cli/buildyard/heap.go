@@ -22,15 +22,17 @@ const (
 // A storm of requests would have a small heap collected many times a second, which was
 // a sixth of what the storm costs. When two collections come within stormy, the heap
 // gets stormRoom between them, until none has come for stormOver; then the memory goes
-// back to the system, which would take minutes by itself. While callers are refused because
-// they ask for too much it gets refusedRoom: a larger room would be memory that a hostile
-// caller takes (docs/decisions/0148).
+// back to the system, which would take minutes by itself. While callers are refused often,
+// as in no burst of honest ones, it gets refusedRoom: a larger room would be memory that
+// hostile callers take (docs/decisions/0148).
 const (
-	stormy      = 2 * time.Second
-	stormRoom   = 256 << 20 // bytes
-	refusedRoom = 64 << 20  // bytes
-	stormOver   = 10 * time.Second
-	heapEvery   = 5 * time.Second
+	stormy       = 2 * time.Second
+	stormRoom    = 256 << 20 // bytes
+	refusedRoom  = 16 << 20  // bytes
+	refusedLeast = 25        // per cent
+	stormOver    = 10 * time.Second
+	heapEvery    = 5 * time.Second
+	often        = 10 // refusals within stormOver
 )
 
 // growth gives the per cent for a heap and stacks of so many bytes.
@@ -40,7 +42,11 @@ func growth(live uint64) int {
 
 // stormGrowth is growth while collections come fast.
 func stormGrowth(live, room uint64) int {
-	return max(growth(live), int(100*room/max(live, 1<<20)))
+	least := growthLeast
+	if room <= refusedRoom {
+		least = refusedLeast
+	}
+	return max(least, int(100*room/max(live, 1<<20)))
 }
 
 // nextGrowth gives the per cent after a collection, which comes so long after the one before. What was set when little
@@ -52,8 +58,8 @@ func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	return min(set, stormGrowth(live, room))
 }
 
-// tendHeap keeps the growth of the heap fitting until ctx ends; refusals has a value after callers were refused because
-// they ask for too much. GOGC switches it off.
+// tendHeap keeps the growth of the heap fitting until ctx ends; refusals has a value for each caller who was refused,
+// as long as there is room. GOGC switches it off.
 func tendHeap(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -67,19 +73,19 @@ func tendHeap(ctx context.Context, refusals <-chan struct{}) {
 	})
 	calm := time.NewTicker(heapEvery)
 	defer calm.Stop()
-	set, last, refused := growthMost, time.Time{}, time.Time{}
+	set, last := growthMost, time.Time{}
+	var refused refusalCount
 	for {
 		want := set
 		select {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			want = nextGrowth(set, liveBytes(), roomAfter(time.Since(refused)), time.Since(last))
+			want = nextGrowth(set, liveBytes(), refused.room(time.Now()), time.Since(last))
 			last = time.Now()
 		case <-refusals:
-			if time.Since(refused) > stormy {
+			if refused.add(time.Now()) {
 				want = min(set, stormGrowth(liveBytes(), refusedRoom))
-				refused = time.Now()
 			}
 		case <-calm.C:
 			if time.Since(last) >= stormOver {
@@ -97,9 +103,28 @@ func tendHeap(ctx context.Context, refusals <-chan struct{}) {
 	}
 }
 
-// roomAfter gives the room of a storm, so long after the last refusal.
-func roomAfter(refused time.Duration) uint64 {
-	if refused < stormOver {
+// refusalCount tells whether callers are refused often.
+type refusalCount struct {
+	first time.Time // of those that are counted
+	count int
+	many  time.Time // when there were many
+}
+
+// add counts a refusal, and reports whether there are many since now.
+func (r *refusalCount) add(now time.Time) bool {
+	if now.Sub(r.first) >= stormOver {
+		r.first, r.count = now, 0
+	}
+	if r.count++; r.count != often {
+		return false
+	}
+	r.many = now
+	return true
+}
+
+// room gives the room of a storm.
+func (r *refusalCount) room(now time.Time) uint64 {
+	if now.Sub(r.many) <= 2*stormOver { // the next count may be under way
 		return refusedRoom
 	}
 	return stormRoom

@@ -16,39 +16,58 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	for live, want := range map[uint64]int{
-		0: 6400, 32 << 20: 200, 64 << 20: 100, 160 << 20: 40, 8 << 30: 40,
+		0: 1600, 16 << 20: 100, 32 << 20: 50, 64 << 20: 25, 8 << 30: 25,
 	} {
 		if got := stormGrowth(live, refusedRoom); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
 		}
 	}
-	const refused, old = stormOver - 1, stormOver
 	for _, c := range []struct {
-		set     int
-		live    uint64
-		refused time.Duration // since the last refusal
-		since   time.Duration
-		want    int
+		set   int
+		live  uint64
+		room  uint64
+		since time.Duration
+		want  int
 	}{
-		{100, 32 << 20, refused, stormy - 1, 200},
-		{200, 64 << 20, refused, stormy - 1, 100}, // a storm
-		{100, 32 << 20, old, stormy - 1, 800},
-		{200, 64 << 20, old, stormy - 1, 400},
-		{800, 32 << 20, refused, stormy - 1, 200},
-		{100, 32 << 20, refused, stormy, 100},
-		{100, 32 << 20, old, stormy, 100}, // none
-		{6400, 64 << 20, refused, stormy, 100},
-		{6400, 64 << 20, old, stormy, 400}, // the storm was of a small heap
-		{200, 32 << 20, refused, stormy, 200},
+		{100, 16 << 20, refusedRoom, stormy - 1, 100},
+		{100, 64 << 20, refusedRoom, stormy - 1, 25}, // a storm
+		{100, 32 << 20, stormRoom, stormy - 1, 800},
+		{200, 64 << 20, stormRoom, stormy - 1, 400},
+		{100, 16 << 20, refusedRoom, stormy, 100},
+		{100, 32 << 20, stormRoom, stormy, 100}, // none
+		{6400, 64 << 20, refusedRoom, stormy, 25},
+		{6400, 64 << 20, stormRoom, stormy, 400}, // the storm was of a small heap
 	} {
-		if got := nextGrowth(c.set, c.live, roomAfter(c.refused), c.since); got != c.want {
-			t.Errorf("%d MB may grow by %d %% %s after a collection at %d %%, %s after a refusal, want %d %%",
-				c.live>>20, got, c.since, c.set, c.refused, c.want)
+		if got := nextGrowth(c.set, c.live, c.room, c.since); got != c.want {
+			t.Errorf("%d MB may grow by %d %% %s after a collection at %d %% with %d MB of room, want %d %%",
+				c.live>>20, got, c.since, c.set, c.room>>20, c.want)
 		}
 	}
 	runtime.GC()
 	if live := liveBytes(); live < 1<<10 || live > 8<<30 {
 		t.Errorf("%d bytes are said to live", live)
+	}
+}
+
+// TestRefusalCount: a few refusals take no room from honest callers, many do for a while.
+func TestRefusalCount(t *testing.T) {
+	var r refusalCount
+	now := time.Unix(1000, 0)
+	for range 100 { // a client with a wrong password
+		if now = now.Add(stormOver / 5); r.add(now) || r.room(now) != stormRoom {
+			t.Fatal("few refusals count as many")
+		}
+	}
+	now = now.Add(stormOver)
+	for i := range 2 * often {
+		if many := r.add(now); many != (i == often-1) {
+			t.Errorf("after %d refusals: %t", i+1, many)
+		}
+	}
+	for after, want := range map[time.Duration]uint64{0: refusedRoom, 2 * stormOver: refusedRoom, 2*stormOver + 1: stormRoom} {
+		if got := r.room(now.Add(after)); got != want {
+			t.Errorf("%s after them there are %d MB of room", after, got>>20)
+		}
 	}
 }
 

@@ -32,10 +32,10 @@ const (
 	// There is nobody to send heartbeats to, and none to lose an election to: a tick only wakes the process. The
 	// election time also bounds leases from below, at one and a half of it.
 	tickMs, electionMs = 250, 1250
-	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps this many of them
-	// in memory: its default of 10,000 costs 1.4 GB.
+	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps some hundred of them
+	// in memory besides those for other members to catch up with, of which there are none here.
 	snapshotCount  = 500
-	catchUpEntries = 250
+	catchUpEntries = 10
 	storeDirMode   = 0o700
 )
 
