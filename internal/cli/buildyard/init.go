@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,17 +152,22 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 
 // explain says what there is now, and what comes next.
 func (o *initOptions) explain(values map[string]string) error {
-	url, more := "http://127.0.0.1:8090", ""
+	port, up := "8090", "buildyard up"
+	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Less: values}); err == nil {
+		if _, own, err := net.SplitHostPort(usual.String(config.ListenAddr)); err == nil {
+			port = own
+		}
+		if usual.String(config.DataDir) != o.dir {
+			up += " --data-dir " + o.dir
+		}
+	}
+	url, more := "http://127.0.0.1:"+port, ""
 	if values[config.UseHTTPS] == "true" {
-		url, more = "https://127.0.0.1:8090", "  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
+		url, more = "https://127.0.0.1:"+port, "  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
 	}
 	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {
 		state = "Authentication stays off: " + config.EnableAuth + " is not true in the settings."
-	}
-	up := "buildyard up"
-	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv}); err == nil && usual.String(config.DataDir) != o.dir {
-		up += " --data-dir " + o.dir
 	}
 	_, err := fmt.Fprintf(o.Out, `%s
 

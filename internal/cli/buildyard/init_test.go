@@ -161,7 +161,10 @@ func TestInitAgain(t *testing.T) {
 	if err := os.WriteFile(settings, []byte(own), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runInit(t, "--data-dir", dir, "--tls")
+	t.Setenv("SVC_LISTEN_ADDR", ":18090")
+	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said, "export SVC_CONTROLLER=https://127.0.0.1:18090\n") {
+		t.Errorf("said was %s", said)
+	}
 	if got := contents(t, dir)[settings]; !strings.HasPrefix(got, own) || !strings.Contains(got[len(own):], "SVC_USE_HTTPS=true") {
 		t.Errorf("the settings are %s", got)
 	}

@@ -301,6 +301,11 @@ func TestRefusedStartParameters(t *testing.T) {
 	if n := len(c.Instances(controller.Page{})); n != 0 {
 		t.Errorf("%d instances were created by refused requests", n)
 	}
+	group := `{"vmid":"` + templateID + `","template_id":"` + templateID + `","group":"g"}`
+	start, distribute := c.call("POST", "/api/v1/vm", group), c.call("POST", distributePath, group)
+	if start.Message != distribute.Message || distribute.Status != "FAIL" {
+		t.Errorf("a start is refused with %q, a distribution with %s %q", start.Message, distribute.Status, distribute.Message)
+	}
 }
 
 func TestLiberalStarts(t *testing.T) {
