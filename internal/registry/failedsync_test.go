@@ -3,8 +3,10 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -67,6 +69,26 @@ func TestFailedSyncAtEveryPoint(t *testing.T) {
 	for _, n := range worth(failSync(t, -1)) {
 		failSync(t, n)
 	}
+}
+
+// worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
+// to it. With BUILDYARD_TEST_ALL it gives all.
+func worth(steps []string) []int {
+	times := map[string][]int{}
+	var all []int
+	for i, step := range steps {
+		times[step] = append(times[step], i+1)
+		all = append(all, i+1)
+	}
+	if os.Getenv(crashAll) != "" {
+		return all
+	}
+	var some []int
+	for i, step := range slices.Sorted(maps.Keys(times)) {
+		some = append(some, times[step][i*5%len(times[step])])
+	}
+	slices.Sort(some)
+	return some
 }
 
 // failSync carries the operations out up to the one of which a sync fails, and judges what a crash leaves of one that

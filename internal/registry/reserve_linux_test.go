@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -160,26 +158,6 @@ func listSteps(t *testing.T) (steps []string) {
 		must(t, op.do(r))
 	}
 	return steps
-}
-
-// worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
-// to it. With BUILDYARD_TEST_ALL it gives all.
-func worth(steps []string) []int {
-	times := map[string][]int{}
-	var all []int
-	for i, step := range steps {
-		times[step] = append(times[step], i+1)
-		all = append(all, i+1)
-	}
-	if os.Getenv(crashAll) != "" {
-		return all
-	}
-	var some []int
-	for i, step := range slices.Sorted(maps.Keys(times)) {
-		some = append(some, times[step][i*5%len(times[step])])
-	}
-	slices.Sort(some)
-	return some
 }
 
 // TestFullAtEveryPoint fills the disk once at every point, like TestCrashAtEveryPoint: the operation succeeds or says
