@@ -18,7 +18,8 @@ func (d *Dir) HasReserve() bool {
 	return err == nil && st.Size() > 0
 }
 
-// MakeReserve writes a reserve of size bytes. Its bytes are random: no file system makes less of them.
+// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random: no file system makes
+// less of them.
 func (d *Dir) MakeReserve(size int64) error {
 	temp := reserveFile + tempSuffix
 	err := d.fillReserve(temp, size)
@@ -37,10 +38,9 @@ func (d *Dir) fillReserve(name string, size int64) error {
 	if err != nil {
 		return fmt.Errorf("make the reserve: %w", err)
 	}
-	block := make([]byte, min(size, 1<<20))
-	_, _ = rand.Read(block)
-	for left := size; left > 0 && err == nil; left -= int64(len(block)) {
-		_, err = f.Write(block[:min(left, int64(len(block)))])
+	allocated, err := allocate(f, size)
+	if err == nil && !allocated {
+		err = fill(f, size)
 	}
 	if err == nil {
 		d.Step("reserve.sync")
@@ -48,6 +48,17 @@ func (d *Dir) fillReserve(name string, size int64) error {
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("make the reserve: %w", err)
+	}
+	return nil
+}
+
+func fill(f *os.File, size int64) error {
+	block := make([]byte, min(size, 1<<20))
+	_, _ = rand.Read(block)
+	for left := size; left > 0; left -= int64(len(block)) {
+		if _, err := f.Write(block[:min(left, int64(len(block)))]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package layout
+
+import "os"
+
+func allocate(*os.File, int64) (bool, error) { return false, nil }
