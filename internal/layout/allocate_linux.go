@@ -3,16 +3,15 @@ package layout
 import (
 	"errors"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // allocate gives a file so many bytes of the disk without writing them; false where the file system cannot.
 func allocate(file *os.File, size int64) (bool, error) {
 	for {
-		switch err := unix.Fallocate(int(file.Fd()), 0, 0, size); {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+		switch err := syscall.Fallocate(int(file.Fd()), 0, 0, size); {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
 			return false, nil
 		default:
 			return err == nil, err
