@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// allocate gives a file so many bytes of the disk without writing them; false where the file system cannot.
+// allocate reserves size bytes of the disk for a file without writing them; false: the file system cannot.
 func allocate(file *os.File, size int64) (bool, error) {
 	for {
 		switch err := syscall.Fallocate(int(file.Fd()), 0, 0, size); {

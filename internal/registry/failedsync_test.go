@@ -66,14 +66,14 @@ func TestFailedSyncAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every sync")
 	}
-	for _, n := range worth(failSync(t, -1)) {
+	for _, n := range sampledSteps(failSync(t, -1)) {
 		failSync(t, n)
 	}
 }
 
-// worth gives the numbers, from 1, of the steps to try: each point once, in one or another of the operations that come
-// to it. With BUILDYARD_TEST_ALL it gives all.
-func worth(steps []string) []int {
+// sampledSteps returns the numbers, from 1, of the steps to try: each point once, in one of the operations that reach it.
+// With BUILDYARD_TEST_ALL it returns all.
+func sampledSteps(steps []string) []int {
 	times := map[string][]int{}
 	var all []int
 	for i, step := range steps {

@@ -167,7 +167,7 @@ func TestFullAtEveryPoint(t *testing.T) {
 		t.Skip("opens a storage for every step")
 	}
 	disk, all := smallDisk(t, "12m"), os.Getenv(crashAll) != ""
-	for i, n := range worth(listSteps(t)) {
+	for i, n := range sampledSteps(listSteps(t)) {
 		for j, reserve := range []int64{0, mib / 2} {
 			if all || i%2 == j { // half of the points are tried with a reserve, and the others without
 				fullAtStep(t, disk, n, reserve)

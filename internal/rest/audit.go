@@ -17,7 +17,7 @@ import (
 type AuditRecord struct {
 	Time    time.Time   `json:"time"`
 	Request string      `json:"request"`            // its id
-	Who     string      `json:"who"`                // whose credential it was; "" for somebody who is not known
+	Who     string      `json:"who"`                // whose credential it was; "" without a credential
 	ForUser string      `json:"for_user,omitempty"` // for whom a program says it calls; "" for itself
 	Method  auth.Method `json:"method"`             // by which they are known
 	KeyID   string      `json:"key_id,omitempty"`

@@ -135,7 +135,7 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 	if needs != Open {
 		who, err := g.identify(p, r)
 		var behind *auth.Identity
-		if err == nil && who.Method != auth.ByNode { // a node works for nobody else
+		if err == nil && who.Method != auth.ByNode { // a node makes no requests for users
 			behind, err = actedFor(r)
 		}
 		if err == nil {

@@ -179,7 +179,7 @@ func TestMeterOfTwoPorts(t *testing.T) {
 	}
 }
 
-// TestMeterTellsOfRefusals: whoever holds memory back for callers learns that some are refused.
+// TestMeterTellsOfRefusals: refusals of callers are signaled, and counting never waits for the reader.
 func TestMeterTellsOfRefusals(t *testing.T) {
 	told := make(chan struct{}, 3)
 	m := NewMeter("x", told)

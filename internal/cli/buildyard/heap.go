@@ -122,7 +122,7 @@ func (r *refusalCount) add(now time.Time) bool {
 	return true
 }
 
-// room gives the room of a storm.
+// room returns how far the heap may grow in a storm of requests, in bytes.
 func (r *refusalCount) room(now time.Time) uint64 {
 	if now.Sub(r.many) <= 2*stormOver { // the next count may be under way
 		return refusedRoom

@@ -49,7 +49,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestRefusalCount: a few refusals take no room from honest callers, many do for a while.
+// TestRefusalCount: a few refusals leave the heap its usual limit, many lower it for a while.
 func TestRefusalCount(t *testing.T) {
 	var r refusalCount
 	now := time.Unix(1000, 0)

@@ -32,9 +32,10 @@ const (
 	// There is nobody to send heartbeats to, and none to lose an election to: a tick only wakes the process. The
 	// election time also bounds leases from below, at one and a half of it.
 	tickMs, electionMs = 250, 1250
-	// A transaction of the group committer makes a raft entry of 100 KB and more, and etcd keeps some hundred of them
-	// in memory besides those for other members to catch up with, of which there are none here.
-	snapshotCount  = 500
+	// A transaction of the group committer makes a raft entry of 100 KB and more. After a restart etcd has all entries
+	// since the last snapshot in memory, and later some hundred besides those for members that lag, of which a store
+	// with one member has none.
+	snapshotCount  = 100
 	catchUpEntries = 10
 	storeDirMode   = 0o700
 )

@@ -152,7 +152,7 @@ func finishRestore(dir string) (aside string, err error) {
 		return "", nil
 	}
 	if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) {
-		aside = filepath.Join(dir, asideSubdir+time.Now().UTC().Format("20060102T150405.000Z"))
+		aside = filepath.Join(dir, asideSubdir+time.Now().UTC().Format("20060102T150405.000000000Z"))
 		if err := rename(place, aside); err != nil {
 			return "", err
 		}
