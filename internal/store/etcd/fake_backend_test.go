@@ -252,7 +252,7 @@ func TestCampaignWaits(t *testing.T) {
 		}
 
 		f.fails["get /lock"] = errFake
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), campaignRetry*3/2)
 		defer cancel()
 		if _, err := b.Campaign(ctx, "/lock"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errFake) {
 			t.Errorf("without time: %v", err)
