@@ -315,10 +315,10 @@ func (b *Backend) Barrier(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if b.watches.behind(resp.Header.Revision) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if err := b.watcher.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, stream := range b.watches.behind(resp.Header.Revision) {
+		if err := b.watcher.RequestProgress(inStream(ctx, stream)); err != nil {
 			return 0, fmt.Errorf("%w: ask the watch for its progress: %w", store.ErrUnavailable, err)
 		}
 	}

@@ -494,7 +494,7 @@ func TestWatchDelivers(t *testing.T) {
 		var got []string
 		err := b.Watch(tc.ctx, "/w", 3, func(batch store.Batch) error {
 			got = append(got, fmt.Sprintf("%d:%d", batch.Rev, len(batch.Events)))
-			if behind := b.watches.behind(batch.Rev); behind != (batch.Rev != 2) {
+			if behind := len(b.watches.behind(batch.Rev)) > 0; behind != (batch.Rev != 2) {
 				t.Errorf("%s: at %d the watch is behind: %t", name, batch.Rev, behind)
 			}
 			return nil
@@ -509,7 +509,7 @@ func TestWatchDelivers(t *testing.T) {
 		if ended := strings.Contains(err.Error(), "the watch ended"); ended != (name == "closed") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if b.watches.needed(100) != 100 || b.watches.behind(100) {
+		if b.watches.needed(100) != 100 || len(b.watches.behind(100)) > 0 {
 			t.Errorf("%s: a watch that has ended is waited for", name)
 		}
 	}
@@ -526,16 +526,16 @@ func TestNeeded(t *testing.T) {
 	var w watches
 	fast, slow := w.add(10), w.add(1)
 	w.advance(fast, 20)
-	if w.needed(30) != 1 || !w.behind(1) {
+	if w.needed(30) != 1 || len(w.behind(1)) == 0 {
 		t.Errorf("a watch that has seen nothing: %d", w.needed(30))
 	}
 	w.advance(slow, 8)
 	w.advance(slow, 7) // a progress that comes late
-	if w.needed(30) != 8 || w.behind(8) || !w.behind(9) {
+	if w.needed(30) != 8 || len(w.behind(8)) > 0 || len(w.behind(9)) == 0 {
 		t.Errorf("needed: %d", w.needed(30))
 	}
 	w.remove(slow)
-	if w.needed(30) != 20 || w.behind(20) {
+	if w.needed(30) != 20 || len(w.behind(20)) > 0 {
 		t.Errorf("needed without the slow one: %d", w.needed(30))
 	}
 }

@@ -4,22 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// watches knows how far each running watch is, so that a barrier asks for progress only when one lacks it.
+// watches knows how far each running watch is, so that a barrier asks those for progress that lack it.
 type watches struct {
 	mu  sync.Mutex
 	all map[*watch]struct{}
 }
 
-// watch is one running Watch call; the watches' mu guards it.
-type watch struct{ delivered int64 }
+// watch is one running Watch call; the watches' mu guards delivered.
+type watch struct {
+	stream    int // number of its stream: no two running watches share one
+	delivered int64
+}
 
 func (w *watches) add(from int64) *watch {
 	w.mu.Lock()
@@ -28,8 +33,20 @@ func (w *watches) add(from int64) *watch {
 		w.all = map[*watch]struct{}{}
 	}
 	one := &watch{delivered: from - 1}
+	for w.isTakenLocked(one.stream) {
+		one.stream++
+	}
 	w.all[one] = struct{}{}
 	return one
+}
+
+func (w *watches) isTakenLocked(stream int) bool {
+	for other := range w.all {
+		if other.stream == stream {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *watches) remove(one *watch) {
@@ -54,23 +71,31 @@ func (w *watches) needed(now int64) int64 {
 	return now
 }
 
-func (w *watches) behind(rev int64) bool {
+// behind returns the streams of the watches that have not passed rev.
+func (w *watches) behind(rev int64) []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var streams []int
 	for one := range w.all {
 		if one.delivered < rev {
-			return true
+			streams = append(streams, one.stream)
 		}
 	}
-	return false
+	return streams
+}
+
+// inStream marks a call as one of a stream: the client opens a stream for each set of metadata. An etcd reports
+// progress for a whole stream, and only when no watch of it begins after the newest revision: a watch that shares
+// its stream with one that begins later would learn nothing until the next write.
+func inStream(ctx context.Context, stream int) context.Context {
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "buildyard-watch", strconv.Itoa(stream))
 }
 
 // Watch implements store.Backend.
 func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
 	one := b.watches.add(from)
 	defer b.watches.remove(one)
-	// The stream is shared by all watches with the same metadata; Barrier asks for progress under the same.
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	wctx, cancel := context.WithCancel(inStream(ctx, one.stream))
 	defer cancel()
 	stream := b.watcher.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from),
 		clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())

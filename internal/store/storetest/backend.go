@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/store"
@@ -236,6 +237,13 @@ func backendBarrier(t *testing.T, b *bench) {
 	target := b.commit(t, store.Txn{Puts: []store.KV{put(b.prefix+"/elsewhere", "1")}})
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
+	// Nothing is written after it, so this watch begins in the future. Others must learn how far they are all the same.
+	begun, later := make(chan struct{}), make(chan error, 1)
+	go func() {
+		begins := sync.OnceFunc(func() { close(begun) })
+		later <- b.Backend.Watch(ctx, b.key("later"), target+1, func(store.Batch) error { begins(); return nil })
+	}()
+	<-begun
 	reached, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(batch store.Batch) error {
@@ -264,7 +272,9 @@ func backendBarrier(t *testing.T, b *bench) {
 		ended <- b.Backend.Watch(ctx, b.key(""), rev+1, func(store.Batch) error { return nil })
 	}()
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled watch ends with %v", err)
+	for _, ended := range []chan error{ended, later} {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("a canceled watch ends with %v", err)
+		}
 	}
 }
