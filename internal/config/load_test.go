@@ -278,6 +278,15 @@ func TestMetricsSettings(t *testing.T) {
 	}
 }
 
+// TestErrorOfACheckIsOneSentence: a check that says what is wrong does not become what the value must be.
+func TestErrorOfACheckIsOneSentence(t *testing.T) {
+	_, err := Load(ControllerTable, Sources{Env: environment(map[string]string{MACRange: "zz"})})
+	want := `SVC_MAC_ADDR_RANGE="zz": "zz" is no range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF`
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestPasswordsOfAddressesAreNotShown: what is refused because of a password is named without it.
 func TestPasswordsOfAddressesAreNotShown(t *testing.T) {
 	for key, text := range map[string]string{
