@@ -46,7 +46,7 @@ const flushMost = 10 * time.Second
 
 // newLive begins to watch a folder. What happens from now on is not missed.
 func (h *Host) newLive(root string) (*live, error) {
-	l := &live{host: h, root: root, pending: newPending(h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
+	l := &live{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
 	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
 		return nil, err

@@ -63,9 +63,10 @@ func TestKillAnywhere(t *testing.T) {
 		childHost(dir)
 		return
 	}
+	t.Parallel()
 	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, settling{} })
 	b.end()
-	for i := range 400 {
+	for i := range 200 {
 		b.npm(fmt.Sprint("first", i), "1.0.0")
 	}
 	for round := range 10 {
@@ -94,7 +95,7 @@ func TestKillAnywhere(t *testing.T) {
 		quiet := b.Host.full == nil && b.memory.Noted && !b.missed
 		b.Host.mu.Unlock()
 		settled = b.list(Query{})
-		return quiet && len(settled) == 400
+		return quiet && len(settled) == 200
 	})
 	b.stopped()
 	if _, err := b.Reset(t.Context()); err != nil {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"path"
 	"strings"
 	"sync"
@@ -9,15 +10,19 @@ import (
 
 // settling is how long a file must be quiet before it is read, how long it is waited for at
 // most, and how long what could not be kept waits for the next try.
-type settling struct{ quiet, most, retry time.Duration }
+type settling struct {
+	quiet, most, retry time.Duration
+	changes            int // that wait at most; more become those of their folders. 0 is pendingMost
+}
 
 var usualSettling = settling{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
 
-// pendingMost is how many changes wait at most. More become those of their folders.
+// pendingMost is how many changes usually wait at most.
 const pendingMost = 16 << 10
 
 // pending are the changes that wait until they are quiet.
 type pending struct {
+	root     string // that is scanned
 	settling settling
 	wake     chan struct{} // of one: something is there
 
@@ -32,8 +37,9 @@ type change struct {
 	first, last time.Time
 }
 
-func newPending(s settling) *pending {
-	return &pending{settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
+func newPending(root string, s settling) *pending {
+	s.changes = cmp.Or(s.changes, pendingMost)
+	return &pending{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
 }
 
 // add notes changes.
@@ -46,7 +52,7 @@ func (p *pending) add(list []Change, now time.Time) {
 	for _, c := range list {
 		p.addLocked(c, now)
 	}
-	if len(p.items) > pendingMost {
+	if len(p.items) > p.settling.changes {
 		p.foldLocked()
 	}
 	select {
@@ -82,17 +88,20 @@ func (p *pending) putBack(list []change) {
 			now.what = FolderChanged
 		}
 	}
-	if len(p.items) > pendingMost {
+	if len(p.items) > p.settling.changes {
 		p.foldLocked()
 	}
 }
 
 // foldLocked makes folders of what waits, until it is few.
 func (p *pending) foldLocked() {
-	for len(p.items) > pendingMost/4 {
+	for len(p.items) > p.settling.changes/4 {
 		folded := map[string]*change{}
 		for _, c := range p.items {
 			at := path.Dir(c.path)
+			if !within(p.root, at) { // what lies above is not scanned
+				at = p.root
+			}
 			f := folded[at]
 			if f == nil {
 				f = &change{at, FolderChanged, c.first, c.last}

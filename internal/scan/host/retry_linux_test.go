@@ -46,6 +46,7 @@ func (b *bench) warns(of string) {
 
 // TestChangesThatCannotBeKeptAreTriedAgain: a full disk delays packages, and loses none.
 func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	b.start()
 	lift := blocked(b)
@@ -67,6 +68,7 @@ func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
 // TestWhatWasThereIsLookedForAgain: what cannot be noted when real-time scanning begins is noted
 // later, and does not keep a stop.
 func TestWhatWasThereIsLookedForAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
 	time.Sleep(2 * coarse)

@@ -134,8 +134,9 @@ func busy(b *bench) (release func()) {
 }
 
 func TestStopCancelsAFullScan(t *testing.T) {
+	const packages = 3 * pieceFiles
 	b := newBench(t, nil)
-	for i := range 3000 {
+	for i := range packages {
 		b.npm(fmt.Sprint("p", i), "1.0.0")
 	}
 	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
@@ -146,7 +147,7 @@ func TestStopCancelsAFullScan(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	b.full()
-	if got := len(b.list(Query{})); got != 3000 {
+	if got := len(b.list(Query{})); got != packages {
 		t.Errorf("%d packages", got)
 	}
 }
@@ -245,7 +246,7 @@ func TestStopPopulatesBeforeItAnswers(t *testing.T) {
 
 // What is being read when the stop comes is read to its end.
 func TestStopEndsWhatIsBeingRead(t *testing.T) {
-	const packages = 3000
+	const packages = 3 * pieceFiles
 	b := newBench(t, nil)
 	b.start()
 	var list []Change
@@ -299,19 +300,19 @@ func TestACaskGoesWithItsVersion(t *testing.T) {
 
 // Many more files than are kept waiting come and go, twice.
 func TestStorm(t *testing.T) {
-	const files = 20_000 // more than pendingMost
-	b := newBench(t, nil)
+	const files, most = 1_000, 400
+	b := newBench(t, func(o *Options) { o.settle.quiet, o.settle.changes = o.settle.most, most })
 	b.start()
 	b.npm("stays", "1.0.0")
 	for range 2 {
 		for i := range files {
 			full := filepath.Join(b.dir, fmt.Sprintf("storm/%d/node_modules/p%d/package.json", i%100, i))
-			if i < 500 {
+			if i < 100 {
 				b.write(strings.TrimPrefix(full, b.dir+"/"), fmt.Sprintf(`{"name":"p%d","version":"1.0.0"}`, i))
 			}
-			b.news(Change{full, FileChanged}) // most are gone by now
-			if i%2_000 == 0 {
-				if n := b.Status().Pending; n > pendingMost {
+			b.news(Change{full, Gone}) // most are
+			if i%100 == 0 {
+				if n := b.Status().Pending; n > most {
 					t.Fatalf("%d changes wait", n)
 				}
 			}
