@@ -106,7 +106,7 @@ func markOf(i int) auth.Mark { return auth.Mark{byte(i), byte(i >> 8)} }
 
 // TestKilled: whatever was acknowledged is there after the process was killed.
 func TestKilled(t *testing.T) {
-	for _, after := range []int{3, 25, 120} {
+	for _, after := range []int{3, 25, 60} {
 		dir, until := t.TempDir(), time.Now().Add(time.Hour).Unix()
 		said := killed(t, dir, until, after)
 		s, stop, err := openDir(t.Context(), dir)

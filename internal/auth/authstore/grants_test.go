@@ -146,14 +146,14 @@ func TestPartsGo(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		r := c.open(t)
 		g := r.Grants(registry)
-		must(t, g.Change(t.Context(), setResources("a", 2000)))
+		must(t, g.Change(t.Context(), setResources("a", 500)))
 		n := c.parts(t)
-		must(t, g.Change(t.Context(), setResources("a", 2001)))
+		must(t, g.Change(t.Context(), setResources("a", 501)))
 		if got := c.parts(t); n < 2 || got != n {
 			t.Errorf("%d parts, then %d", n, got)
 		}
 		h := assemble(g.table.Snapshot(), registry)
-		next, err := setResources("b", 2000)(h.grants)
+		next, err := setResources("b", 500)(h.grants)
 		must(t, err)
 		must(t, c.open(t).Grants(registry).Change(t.Context(), setGroup("c", "index")))
 		if err := g.put(t.Context(), h, next); !errors.Is(err, store.ErrConflict) {
@@ -187,7 +187,7 @@ func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
 	must(t, g.Change(t.Context(), setGroup("x", "index")))
 	b.caughtUp(t)
 	h := assemble(g.table.Snapshot(), registry)
-	next, err := setResources("b", 2000)(h.grants)
+	next, err := setResources("b", 500)(h.grants)
 	must(t, err)
 	record, parts, err := g.group(t.Context(), next, "b")
 	must(t, err)

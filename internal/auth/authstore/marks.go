@@ -42,9 +42,10 @@ func newMarkTable() *markTable {
 
 // Marks are the used secrets of all replicas.
 type Marks struct {
-	st    *store.Store
-	table *markTable
-	most  int // that are remembered at a time
+	st     *store.Store
+	table  *markTable
+	most   int // that are remembered at a time
+	atOnce int // that one sweep forgets, rounded up to whole commits
 }
 
 var _ auth.Marks = (*Marks)(nil)
@@ -103,7 +104,7 @@ func parseMark(id string) (mark auth.Mark, forget time.Time, err error) {
 
 // sweep removes marks that are over, the oldest first, and says how many.
 func (m *Marks) sweep(ctx context.Context, now time.Time) (n int, err error) {
-	for n < sweepMost {
+	for n < m.atOnce {
 		var changes []store.Change
 		for id := range m.table.All() {
 			_, forget, err := parseMark(id)

@@ -48,7 +48,7 @@ type Stores struct {
 func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*Stores, error) {
 	s := &Stores{
 		keys:   &Keys{st: st, table: t.keys},
-		marks:  &Marks{st: st, table: t.marks, most: auth.MaxMarks},
+		marks:  &Marks{st: st, table: t.marks, most: auth.MaxMarks, atOnce: sweepMost},
 		ring:   &ring{st: st, table: t.ring, log: log},
 		grants: map[farm.Service]*Grants{},
 		log:    log,
