@@ -52,6 +52,7 @@ type Options struct {
 
 	Events EventOptions
 	Limits Limits // of callers
+	bounds bounds // of what is kept
 
 	// Licence says what is open; nil: everything.
 	Licence Licence
@@ -105,6 +106,11 @@ func (o Options) withDefaults() Options {
 		Waiting: cmp.Or(o.Limits.Waiting, DefaultMaxWaiting), WaitingSize: cmp.Or(o.Limits.WaitingSize, DefaultMaxWaitingSize),
 		ScriptsSize:     cmp.Or(o.Limits.ScriptsSize, DefaultMaxScriptsSize),
 		IdempotencyKeys: cmp.Or(o.Limits.IdempotencyKeys, DefaultMaxIdempotencyKeys),
+	}
+	o.bounds = bounds{
+		saves: cmp.Or(o.bounds.saves, maxSaves), output: cmp.Or(o.bounds.output, maxAllOutput),
+		past: cmp.Or(o.bounds.past, maxPast), answers: cmp.Or(o.bounds.answers, maxKeptBytes),
+		events: cmp.Or(o.bounds.events, maxEvents),
 	}
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
 	if o.PushRegistry == "" {

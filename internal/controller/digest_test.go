@@ -176,15 +176,16 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 func TestDigestsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		now := c.now()
+		errands := map[string]errandDue{templateID: {kind: api.ErrandPull, progress: 0.5}}
+		strange := map[string]unknown{"vm": {detail: &api.HeldDetail{Status: api.InstanceStatus{VM: &api.LinkVM{
+			CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
+		}}}}}
 		c.link.mu.Lock()
 		for range maxAges + 500 {
 			id := uuid.NewString()
 			c.link.sessions[id] = &session{
 				node: id, seen: now, met: now, strangers: &c.link.strangers,
-				errands: map[string]errandDue{templateID: {kind: api.ErrandPull, progress: 0.5}},
-				unknown: map[string]unknown{id: {detail: &api.HeldDetail{Status: api.InstanceStatus{VM: &api.LinkVM{
-					CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
-				}}}}},
+				errands: errands, unknown: strange,
 			}
 		}
 		c.link.mu.Unlock()
@@ -193,17 +194,17 @@ func TestDigestsFit(t *testing.T) {
 			t.Errorf("a digest of %d nodes takes %d bytes: %v", len(d.Nodes)/ageBytes, put.Size(), put.Err())
 		}
 		nodes := d.read(now)
-		pulls, strange := 0, 0
+		pulls, strangers := 0, 0
 		for _, n := range nodes {
 			if n.pulls[templateID] == 0.5 {
 				pulls++
 			}
 			if n.strange.load().VMs == 1 {
-				strange++
+				strangers++
 			}
 		}
-		if len(nodes) != maxAges || pulls != maxPulls || strange != maxStrange {
-			t.Errorf("read: %d nodes, %d pulls, %d with VMs of nobody", len(nodes), pulls, strange)
+		if len(nodes) != maxAges || pulls != maxPulls || strangers != maxStrange {
+			t.Errorf("read: %d nodes, %d pulls, %d with VMs of nobody", len(nodes), pulls, strangers)
 		}
 		c.link.mu.Lock()
 		clear(c.link.sessions)

@@ -216,7 +216,7 @@ type surplus struct {
 func (e *eventLog) surplus() (s surplus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left, over := e.count, e.count > maxEvents
+	left, over := e.count, e.count > e.c.opts.bounds.events
 	s.lost = map[string]int{}
 	for _, h := range e.old {
 		if left -= len(h.lines); left < recentEvents || (!over && !e.everywhere(h.rev)) {
@@ -251,11 +251,11 @@ func (e *eventLog) alarms() (list []api.Alarm) {
 		return nil
 	}
 	for _, t := range e.targets {
-		if n := e.waiting(e.noted(t)); n >= maxEvents/2 {
+		if n := e.waiting(e.noted(t)); n >= e.c.opts.bounds.events/2 {
 			list = append(list, api.Alarm{
 				Name: api.AlarmEvents, Subject: t.name, Action: "Look at why the target does not take them.",
 				Message: fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
-					n, t.name, maxEvents),
+					n, t.name, e.c.opts.bounds.events),
 			})
 		}
 	}

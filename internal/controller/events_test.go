@@ -72,11 +72,14 @@ func (b *inbox) clear() {
 }
 
 // withEvents runs a test in a bubble with a controller that tells its events to a target.
+// fewEvents is how many are kept.
+const fewEvents = 5000
+
 func withEvents(t *testing.T, test func(t *testing.T, c *cloud, to *inbox)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
-		c.start(Options{Events: EventOptions{Machine: "host", Push: to}})
+		c.start(Options{Events: EventOptions{Machine: "host", Push: to}, bounds: bounds{events: fewEvents}})
 		defer func() { c.stop() }()
 		test(t, c, to)
 	})
@@ -252,7 +255,7 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 		if got := len(to.lines()); got != many-1 {
 			t.Errorf("%d of %d arrived", got, many-1)
 		}
-		c.sayMany(maxEvents)
+		c.sayMany(fewEvents)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		told, dropped := 0, 0
@@ -268,7 +271,7 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 				told, dropped = told-1, dropped+v.Count
 			}
 		}
-		if told != many+maxEvents-2 || dropped < 2 { // what is under way when it is dropped counts too
+		if told != many+fewEvents-2 || dropped < 2 { // what is under way when it is dropped counts too
 			t.Errorf("%d arrived and %d were dropped", told, dropped)
 		}
 	})

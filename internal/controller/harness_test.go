@@ -216,6 +216,12 @@ func (c *cloud) restart() {
 	c.start(Options{})
 }
 
+// bounded ends the controller and starts it again with small bounds.
+func (c *cloud) bounded(b bounds) {
+	c.stop()
+	c.start(Options{bounds: b})
+}
+
 // away ends the controller and starts it again when so much time has passed, which
 // costs nothing: a controller that runs looks at its instances every second of it.
 func (c *cloud) away(length time.Duration) {

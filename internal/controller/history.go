@@ -94,7 +94,7 @@ func (c *Controller) tidyHistory(ctx context.Context, w *reign, now time.Time) e
 	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {
 		old = append(old, key)
 	}
-	if excess := c.tables.Past.Len() - maxPast; len(old) == 0 && excess > 0 {
+	if excess := c.tables.Past.Len() - c.opts.bounds.past; len(old) == 0 && excess > 0 {
 		old = c.oldestPast(min(excess, pastPerTick))
 	}
 	return c.forget(ctx, w, old)

@@ -147,6 +147,8 @@ func TestPagesOfTheHistory(t *testing.T) {
 
 func TestHistoryIsBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
+		const most = pastPerTick + 1000
+		c.bounded(bounds{past: most})
 		begin := c.now()
 		put := func(n int, at time.Time) {
 			var changes []store.Change
@@ -161,11 +163,11 @@ func TestHistoryIsBounded(t *testing.T) {
 				}
 			}
 		}
-		put(maxPast, begin)
+		put(most, begin)
 		put(pastPerTick+150, begin.Add(time.Hour))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if n := c.tables.Past.Len(); n != maxPast {
+		if n := c.tables.Past.Len(); n != most {
 			t.Errorf("%d records are kept", n)
 		}
 		if list := c.past(PastQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+149)}); len(list) != 0 {
@@ -178,7 +180,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		c.away(23 * time.Hour)
 		time.Sleep(before.Sub(c.now()))
 		synctest.Wait()
-		if n := c.tables.Past.Len(); n != maxPast {
+		if n := c.tables.Past.Len(); n != most {
 			t.Errorf("%d records are kept after a day but two seconds", n)
 		}
 		time.Sleep(15 * time.Second)

@@ -381,12 +381,12 @@ func TestParkedPollOfARemovedNode(t *testing.T) {
 // transaction of the store takes.
 func TestLargeRecords(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		a := c.join("one", 40)
+		a := c.join("one", 12)
 		script := bytes.Repeat([]byte{0xff}, 256<<10)
-		ids := c.mustStart(StartRequest{Count: 40, Options: farm.StartOptions{Script: script, ScriptMonitoring: true}})
+		ids := c.mustStart(StartRequest{Count: 12, Options: farm.StartOptions{Script: script, ScriptMonitoring: true}})
 		orders := a.next()
-		if len(orders) != 40 {
-			t.Fatalf("%d of 40 instances with large scripts were placed", len(orders))
+		if len(orders) != 12 {
+			t.Fatalf("%d of 12 instances with large scripts were placed", len(orders))
 		}
 		report := api.Report{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot}
 		noise := strings.Repeat("\x00", 64<<10)

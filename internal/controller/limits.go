@@ -27,6 +27,15 @@ const (
 	DefaultMaxIdempotencyKeys = 80_000
 )
 
+// bounds limit what is kept without a setting. Zero fields have the defaults; tests make them smaller.
+type bounds struct {
+	saves   int // save requests
+	output  int // bytes of output of all save requests
+	past    int // records of the history
+	answers int // bytes of the answers of remembered requests
+	events  int // with those that wait for their delivery
+}
+
 // limitRetry is when a caller who met a limit is asked to try again.
 const limitRetry = 30 * time.Second
 

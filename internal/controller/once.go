@@ -160,7 +160,7 @@ func (c *Controller) tidyKept(ctx context.Context, w *reign, now time.Time) erro
 		}
 		all = append(all, oldKept{id, k.Caller, k.At, len(k.Answer)})
 	}
-	gone = append(gone, surplusKept(all, now, c.opts.Limits.IdempotencyKeys/2)...)
+	gone = append(gone, surplusKept(all, now, c.opts.Limits.IdempotencyKeys/2, c.opts.bounds.answers)...)
 	for some := range slices.Chunk(gone, txnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, id := range some {
@@ -175,7 +175,7 @@ func (c *Controller) tidyKept(ctx context.Context, w *reign, now time.Time) erro
 
 // surplusKept names those that are too old, those that one caller has too many of, and then those that are too many
 // for all.
-func surplusKept(all []oldKept, now time.Time, most int) (gone []string) {
+func surplusKept(all []oldKept, now time.Time, most, mostBytes int) (gone []string) {
 	slices.SortFunc(all, func(a, b oldKept) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
 	count, bytes := map[string]int{}, map[string]int{} // by caller
 	for _, k := range all {
@@ -188,7 +188,7 @@ func surplusKept(all []oldKept, now time.Time, most int) (gone []string) {
 		bytes[k.caller] -= k.bytes
 	}
 	all = slices.DeleteFunc(all, func(k oldKept) bool {
-		over := k.caller != "" && (count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(maxKeptBytes))
+		over := k.caller != "" && (count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(mostBytes))
 		if over = over || now.Sub(k.at) >= keepAsked; over {
 			drop(k)
 		}
@@ -199,7 +199,7 @@ func surplusKept(all []oldKept, now time.Time, most int) (gone []string) {
 		leftBytes += k.bytes
 	}
 	for _, k := range all {
-		if left <= most && leftBytes <= maxKeptBytes {
+		if left <= most && leftBytes <= mostBytes {
 			break
 		}
 		drop(k)

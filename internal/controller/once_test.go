@@ -185,18 +185,19 @@ func TestANameOfUnknownOutcome(t *testing.T) {
 // TestANameWhoseStartDied lets the process die between the transactions of a large start: what
 // was made of it ends, and the same name makes all of it.
 func TestANameWhoseStartDied(t *testing.T) {
+	const count = 50      // at least three transactions
 	for left := range 4 { // the last one writes the answer
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				durable := mem.New()
-				backend := &dying{Backend: durable, left: 1 << 30}
+				backend := &dying{Backend: durable, left: 1 << 30, ops: 20}
 				c := &cloud{t: t, shelf: &shelf{}}
 				st, stop := c.open(backend, Options{})
 				synctest.Wait()
 				backend.mu.Lock()
 				backend.left = left
 				backend.mu.Unlock()
-				if _, err := c.named(t.Context(), "a", "d", 350); err == nil {
+				if _, err := c.named(t.Context(), "a", "d", count); err == nil {
 					t.Fatal("it answered when it was dead")
 				}
 				time.Sleep(20 * time.Minute) // until it has given up ending them
@@ -205,9 +206,9 @@ func TestANameWhoseStartDied(t *testing.T) {
 				c.backend = durable
 				c.start(Options{})
 				defer func() { c.stop() }()
-				c.mustName("a", 350)
+				c.mustName("a", count)
 				time.Sleep(time.Minute)
-				c.wantInstances(350)
+				c.wantInstances(count)
 			})
 		})
 	}
@@ -215,8 +216,8 @@ func TestANameWhoseStartDied(t *testing.T) {
 
 func TestTooManyNames(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		const most = 2000
-		limited := Options{Limits: Limits{IdempotencyKeys: most}}
+		const most, mostBytes = 400, 1 << 20
+		limited := Options{Limits: Limits{IdempotencyKeys: most}, bounds: bounds{answers: mostBytes}}
 		c.stop()
 		c.start(limited)
 		fill := func(caller string, n, size, together int) {
@@ -234,7 +235,7 @@ func TestTooManyNames(t *testing.T) {
 			}
 		}
 		fill("", most, 1, txnChanges)
-		wantBusy(t, "2000 requests with an Idempotency-Key are remembered, the most that are possible "+
+		wantBusy(t, "400 requests with an Idempotency-Key are remembered, the most that are possible "+
 			"(setting SVC_MAX_IDEMPOTENCY_KEYS); leave the key out, or try again in a few minutes",
 			func() error { _, err := c.named(t.Context(), "a", "d", 1); return err })
 		time.Sleep(2 * sweepEvery)
@@ -249,14 +250,14 @@ func TestTooManyNames(t *testing.T) {
 		time.Sleep(keepAsked)
 		c.start(limited)
 		time.Sleep(2 * sweepEvery)
-		fill("somebody", 300, 20<<10, 1) // six times that as JSON
+		fill("somebody", most/2/4, 2<<10, 1) // fewer than one caller may have, and six times that as JSON
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()
 		bytes := 0
 		for _, k := range c.tables.Kept.All() {
 			bytes += len(k.Answer)
 		}
-		if most := farm.CallerShare(maxKeptBytes); bytes > most || bytes < most/2 {
+		if most := farm.CallerShare(mostBytes); bytes > most || bytes < most/2 {
 			t.Errorf("%d bytes are kept", bytes)
 		}
 	})

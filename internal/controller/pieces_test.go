@@ -57,8 +57,10 @@ func TestOutputOfASave(t *testing.T) {
 
 func TestOutputIsBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		noise := strings.Repeat("x", maxSaveOutput)
-		const requests = maxAllOutput/maxSaveOutput + 3
+		const size, most = 1 << 10, 10
+		c.bounded(bounds{output: most * size})
+		noise := strings.Repeat("x", size)
+		const requests = most + 3
 		for i := range requests {
 			id := fmt.Sprintf("%08d", i)
 			s := &farm.SaveRequest{ID: id, Status: farm.SaveIsDone, Updated: c.now(), Script: &farm.ScriptResult{}, StdoutBytes: len(noise)}

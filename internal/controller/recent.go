@@ -40,7 +40,7 @@ func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEv
 		at = eventPlace{}
 	}
 	for {
-		list, more := c.events.after(at, maxEvents)
+		list, more := c.events.after(at, c.opts.bounds.events)
 		if found := firstOfEvents(list, q); len(found) > 0 || ctx.Err() != nil {
 			return found, nil
 		}

@@ -28,7 +28,7 @@ func (c *Controller) tidyPending(ctx context.Context, w *reign, _ time.Time) err
 
 // tidySaves removes the requests that have been kept long enough.
 func (c *Controller) tidySaves(ctx context.Context, w *reign, now time.Time) error {
-	excess := c.tables.Saves.Len() - maxSaves
+	excess := c.tables.Saves.Len() - c.opts.bounds.saves
 	surplus := saveSurplus{limits: c.opts.Limits, stored: c.storedBy, has: map[string]amounts{}}
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
@@ -109,7 +109,7 @@ func (c *Controller) tidySave(ctx context.Context, w *reign, s *farm.SaveRequest
 // ended, everything of requests that are gone, and the oldest output when there is
 // too much of it.
 func (c *Controller) tidyPieces(ctx context.Context, w *reign, now time.Time) error {
-	excess := -maxAllOutput
+	excess := -c.opts.bounds.output
 	for id, p := range c.tables.Pieces.All() {
 		if _, what := requestOf(id); what != pieceScript {
 			excess += len(p.Data)

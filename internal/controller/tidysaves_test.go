@@ -19,17 +19,24 @@ func TestSavesAreForgotten(t *testing.T) {
 		s := c.save(a, o)
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Code: 1, Stdout: "out"} }))
 		open := c.save(a, p)
-		progress := 0.0
-		stay := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); progress += 1.0 / 3000 {
-				time.Sleep(time.Minute)
-				a.contact()
-				a.say(p, api.PhaseRunning, at(open, api.TaskPushing, func(ts *api.TaskStatus) { ts.Progress = progress }))
+		for _, id := range []string{s.Task, open.Task} { // as if they were of yesterday
+			_, err := store.Update(t.Context(), c.store, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
+				old := *s
+				old.Updated = c.now().Add(2*time.Minute - keepSaves)
+				return &old, nil
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
-		stay(24*time.Hour - 2*time.Minute)
+		for id := range c.tables.Pieces.All() {
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.Pieces, id, &Piece{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.keepContact(2*time.Minute - 2*time.Second)
 		c.wantSave(s.Task, farm.SaveError, "The node does not say why the save failed")
-		stay(4 * time.Minute)
+		a.keepContact(4 * time.Second)
 		if _, err := c.Save(t.Context(), s.Task); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a day after its end: %v", err)
 		}
@@ -57,7 +64,8 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 			kept int
 		}{
 			{func() error { c.away(2 * keepSaves); return nil }, 10 * time.Minute, 1},
-			{func() error { return c.EndMaintenance(t.Context()) }, keepSaves - time.Minute, 1},
+			{func() error { return c.EndMaintenance(t.Context()) }, 10 * time.Minute, 1},
+			{func() error { c.away(keepSaves - 12*time.Minute); return nil }, time.Minute, 1},
 			{func() error { return nil }, 3 * time.Minute, 0},
 		} {
 			if err := step.do(); err != nil {
@@ -74,7 +82,9 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 
 func TestManySaves(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		for i := range maxSaves + 150 {
+		const most = 500
+		c.bounded(bounds{saves: most})
+		for i := range most + 150 {
 			s := &farm.SaveRequest{ID: fmt.Sprintf("%08d", i), Status: farm.SaveIsDone, Updated: c.now()}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
 				t.Fatal(err)
@@ -82,7 +92,7 @@ func TestManySaves(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if list := c.Saves("", 1, nil); c.tables.Saves.Len() != maxSaves || list[0].ID != "00000150" {
+		if list := c.Saves("", 1, nil); c.tables.Saves.Len() != most || list[0].ID != "00000150" {
 			t.Errorf("%d requests are kept, the oldest is %s", c.tables.Saves.Len(), list[0].ID)
 		}
 		if page := c.Saves("00000200", 2, nil); len(page) != 2 || page[0].ID != "00000201" {
