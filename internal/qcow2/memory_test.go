@@ -65,7 +65,7 @@ func counts(b []byte) []uint16 {
 
 // What is written reads back: the ranges, the bytes, and a count of one for each cluster.
 func TestOverlayInMemory(t *testing.T) {
-	for seed, size := range []int{1, 4096, 700, 1<<20 + 512, 9<<20 + 4096 + 100} {
+	for seed, size := range []int{1, 4096, 700, 1<<20 + 512, 3<<20 + 4096 + 100} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 8))
 			c := randomChanges(r, make([]byte, size), 12)

@@ -99,7 +99,7 @@ func same(t testing.TB, l qcow2.Layer, want []byte) {
 		if g.Off != end || g.Len <= 0 {
 			t.Fatalf("range %+v at %d", g, end)
 		}
-		if g.Kind != qcow2.Data && len(bytes.Trim(want[g.Off:g.End()], "\x00")) > 0 {
+		if g.Kind != qcow2.Data && !zeros(want[g.Off:g.End()]) {
 			t.Fatalf("%+v holds data", g)
 		}
 		end = g.End()
@@ -108,6 +108,9 @@ func same(t testing.TB, l qcow2.Layer, want []byte) {
 		t.Fatalf("the ranges end at %d", end)
 	}
 }
+
+// zeros says whether all bytes are zero: bytes.Count is fast under the race detector, too.
+func zeros(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }
 
 func rawOf(t testing.TB, image string) []byte {
 	t.Helper()
@@ -123,8 +126,8 @@ func rawOf(t testing.TB, image string) []byte {
 // Images of every kind that qemu-img makes read as QEMU reads them.
 func TestForeignImages(t *testing.T) {
 	tools(t)
-	const size = 9<<20 + 3<<10 + 512
-	for _, options := range fulltest.Some(t, 6, []string{
+	const size = 5<<20 + 3<<10 + 512
+	for _, options := range fulltest.Some(t, 4, []string{
 		"compat=0.10", "compat=1.1", "cluster_size=512", "cluster_size=4k", "cluster_size=64k", "cluster_size=128k", "cluster_size=2M",
 		"extended_l2=on,cluster_size=16k", "extended_l2=on,cluster_size=128k", "extended_l2=on,cluster_size=2M",
 		"compression_type=zstd", "compression_type=zstd,cluster_size=2M", "compat=0.10,cluster_size=2M",
@@ -234,7 +237,7 @@ func (s sparse) NextData(off int64) (int64, int64, error) {
 	b := make([]byte, step)
 	for at := off / step * step; at < s.Size(); at += step {
 		n, _ := s.ReadAt(b, at)
-		if len(bytes.Trim(b[:n], "\x00")) > 0 {
+		if !zeros(b[:n]) {
 			return max(at, off), at + int64(n), nil
 		}
 	}
