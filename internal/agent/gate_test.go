@@ -41,7 +41,7 @@ func newGate(left int) *gate { return &gate{left: left, dead: make(chan struct{}
 // guesttest.All. There must be at least so many steps, and fewer than most.
 func killEverywhere(t *testing.T, least, most int, live func(t *testing.T, step int) (died bool)) {
 	t.Helper()
-	stride := 3
+	stride := 6
 	if fulltest.All() {
 		stride = 1
 	}

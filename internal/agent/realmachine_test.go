@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
@@ -27,7 +26,7 @@ func TestRealMachine(t *testing.T) {
 			USB: "pad", USBDevice: "emulated:tablet", // the controller has chosen
 		}
 	})
-	n.running("1")
+	n.reaches("1", api.PhaseRunning)
 	vm := n.control.status(idA).VM
 	if vm.CPUs != 2 || vm.MemoryMB != 384 || vm.MAC != mac || vm.VNCPort < 5900 || vm.UUID != idA {
 		t.Errorf("told VM %+v", vm)
@@ -83,17 +82,4 @@ func (n *realNode) checkRoot(size int64) {
 	if err != nil || kib<<10 < size*9/10 {
 		n.t.Errorf("the root file system has %s KiB of %d bytes, %v", text, size, err)
 	}
-}
-
-// running waits until the VM of a claim runs.
-func (n *realNode) running(claim string) {
-	n.t.Helper()
-	begun := time.Now()
-	for n.control.status(idA).Claim != claim || n.control.phase(idA) != api.PhaseRunning {
-		if s := n.control.status(idA); s.Claim == claim && s.Phase == api.PhaseFailed || time.Since(begun) > 5*time.Minute {
-			n.t.Fatalf("it does not start: %s %s", s.Phase, s.Message)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	n.t.Logf("runs after %s", time.Since(begun).Round(time.Millisecond))
 }

@@ -28,7 +28,7 @@ var capabilities = []capability{
 	{"many at once", "", []string{"concurrent starts"}},
 	{"run commands", "", []string{"exec", "big output", "time-out", "cancelled command", "concurrent commands"}},
 	{"known to a new agent", "", []string{"new agent"}},
-	{"real guest", hv.CanBoot, []string{"exec", "background child", "time-out kills the group"}},
+	{"real guest", hv.CanBoot, []string{"exec", "background child", "time-out"}},
 	{"port rules", hv.CanForward, []string{"port rules", "port rules of a clone"}},
 	{"outlives the agent", hv.CanPersist, []string{"new agent"}},
 	{"save", hv.CanSave, []string{"save", "source goes on", "save of a stopped guest", "save of a stopped VM"}},
