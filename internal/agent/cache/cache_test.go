@@ -22,7 +22,10 @@ import (
 
 const mib = 1 << 20
 
-// source writes real files of the size that the content id says: "v3-2" has 2 MiB.
+// unit is what a source counts in.
+const unit = 64 << 10
+
+// source writes real files of the size that the content id says: "v3-2" has 2 units.
 type source struct {
 	fetched atomic.Int32
 	gate    chan struct{} // when not nil a fetch waits for it half way
@@ -31,9 +34,9 @@ type source struct {
 }
 
 func sizeOf(id string) int64 {
-	var n, mb int64
-	_, _ = fmt.Sscanf(id, "v%d-%d", &n, &mb)
-	return mb * mib
+	var n, units int64
+	_, _ = fmt.Sscanf(id, "v%d-%d", &n, &units)
+	return units * unit
 }
 
 func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.Have) (cache.Need, error) {
@@ -95,8 +98,8 @@ func TestFetchThenRestart(t *testing.T) {
 	if s.fetched.Load() != 1 || !again.Has("v1-1") || again.Has("v2-1") {
 		t.Errorf("%d fetches, list %v", s.fetched.Load(), again.List())
 	}
-	if got := again.Used(); got < mib || got > mib+64<<10 {
-		t.Errorf("%d bytes used, want about 1 MiB", got)
+	if got := again.Used(); got < unit || got > unit+32<<10 {
+		t.Errorf("%d bytes used, want about %d", got, unit)
 	}
 	if looked, err := cache.Look(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
 		t.Errorf("looked at %v, %v", looked, err)
@@ -224,7 +227,7 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		const total, reserve = 10 * mib, 2 * mib
+		const total, reserve = 10 * unit, 2 * unit
 		clock := time.Unix(1_700_000_000, 0)
 		var c *cache.Cache
 		c, err = cache.Open(cache.Options{
@@ -302,11 +305,11 @@ func checkFetch(t *rapid.T, c *cache.Cache, id string, held map[string]bool, use
 
 // TestMakeRoom: the oldest goes first, what is held stays, and too little is no error.
 func TestMakeRoom(t *testing.T) {
-	const total = 10 * mib
+	const total = 10 * unit
 	var c *cache.Cache
 	clock := time.Unix(1_700_000_000, 0)
 	c = open(t, cache.Options{
-		Dir: t.TempDir(), Source: &source{}, Reserve: size.Reserve{Bytes: mib}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
+		Dir: t.TempDir(), Source: &source{}, Reserve: size.Reserve{Bytes: unit}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
 		Disk: func() (int64, int64, error) {
 			free := int64(total)
 			for _, v := range c.List() {
@@ -325,9 +328,9 @@ func TestMakeRoom(t *testing.T) {
 		bytes int64
 		want  []string
 	}{
-		{2 * mib, []string{"v1-3", "v2-2", "v3-3"}}, // also what is reserved from templates
-		{3 * mib, []string{"v1-3", "v3-3"}},
-		{9 * mib, []string{"v1-3"}},
+		{2 * unit, []string{"v1-3", "v2-2", "v3-3"}}, // also what is reserved from templates
+		{3 * unit, []string{"v1-3", "v3-3"}},
+		{9 * unit, []string{"v1-3"}},
 	} {
 		err := c.MakeRoom(t.Context(), tt.bytes)
 		var left []string

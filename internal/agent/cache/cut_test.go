@@ -63,16 +63,16 @@ func (c *counting) Write(p []byte) (int, error) {
 // goes on where it was, also as another process.
 func TestCutPullOfAChain(t *testing.T) {
 	s := newShelf(t, 0)
-	base := noise(t, "disk.img", 1, 24)
+	base := noise(t, "disk.img", 1, 6)
 	disk, err := os.ReadFile(base)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := transfer.Disk{Path: base, Format: "raw"}
 	first, tip := s.pushDisk("v1", at, "")
-	at.Overlays = append(at.Overlays, overlay(t, disk, 7, 6000))
+	at.Overlays = append(at.Overlays, overlay(t, disk, 7, 1500))
 	_, tip = s.pushDisk("v2", at, tip)
-	at.Overlays = append(at.Overlays, overlay(t, disk, 8, 1000))
+	at.Overlays = append(at.Overlays, overlay(t, disk, 8, 250))
 	third, _ := s.pushDisk("v3", at, tip)
 	s.fetch(first)
 
@@ -94,7 +94,7 @@ func TestCutPullOfAChain(t *testing.T) {
 	l.flip.Store(false)
 
 	l.passed.Store(0)
-	l.limit.Store(8 * mib)
+	l.limit.Store(2 * mib)
 	fails("a cut line", node())
 	cut := l.passed.Swap(0)
 	l.limit.Store(0)
@@ -107,7 +107,7 @@ func TestCutPullOfAChain(t *testing.T) {
 	}
 	again := l.passed.Load()
 	t.Logf("%d bytes until the cut, %d behind it", cut, again)
-	if again > 7*mib { // without what was there it would be more than the line let pass
+	if again > 7*mib/4 { // without what was there it would be more than the line let pass
 		t.Errorf("%d bytes were moved behind a cut after %d", again, cut)
 	}
 }

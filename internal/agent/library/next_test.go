@@ -155,7 +155,7 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	here, there := newLib(t, reg, first.ID), newLib(t, reg, first.ID)
 	here.pull("")
 	there.pull("")
-	for i, tag := range []string{"v2", "v3", "v4"} {
+	for i, tag := range []string{"v2", "v3"} {
 		for off, data := range map[int64][]byte{
 			int64(mib*i + 4096): noise(byte(2+i), 4096), int64(i*9000 + 4*mib + 77): noise(byte(3+i), 400000), 9 * mib: make([]byte, 100*(i+1)<<10), 12*mib + 8191: {byte(i)},
 		} {
@@ -176,24 +176,24 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	here.mustHold(disk)
 
 	// The same disk again is named and not sent, in a chain too; its content is the same to all.
-	here.push("v5")
+	here.push("v4")
 	if reg.sent != 0 {
 		t.Errorf("an unchanged disk costs %d bytes", reg.sent)
 	}
-	v4, err := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
-	v5, err5 := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v5"})
-	if err != nil || err5 != nil || v4.ContentID != v5.ContentID || len(v5.Files[0].Layers) != 4 {
-		t.Errorf("%+v\n%+v\n%v %v", v4, v5, err, err5)
+	v3, err := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v3"})
+	v4, err4 := reg.Look(t.Context(), transfer.Ref{ID: first.ID, Tag: "v4"})
+	if err != nil || err4 != nil || v3.ContentID != v4.ContentID || len(v4.Files[0].Layers) != 3 {
+		t.Errorf("%+v\n%+v\n%v %v", v3, v4, err, err4)
 	}
 	// What was pulled is nobody else's: a change of it changes no other version.
-	there.pull("v4")
+	there.pull("v3")
 	patch(t, there.here(), 0, []byte("own"))
 	here.mustHold(disk)
 
 	// Another registry does not know what all this rests on, and gets the disk.
 	reg = &counting{Registry: serve(t), t: t}
 	here.reg = reg
-	here.push("v6")
+	here.push("v5")
 	fresh := newLib(t, reg, first.ID)
 	fresh.pull("")
 	fresh.mustHold(disk)

@@ -83,6 +83,7 @@ func TestAgentIsUpdated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("packs this binary several times")
 	}
+	t.Parallel()
 	u := newUpdated(t)
 	u.run()
 	vm := u.start()

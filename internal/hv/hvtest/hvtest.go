@@ -48,7 +48,9 @@ type Subject struct {
 
 // long are the checks that a short run leaves out. Each boots or resumes guests of its
 // own where it differs little from a check of a short run.
-var long = []string{"start after stop", "forced stop", "restart", "restart given up", "ended in a save"}
+var long = []string{
+	"start after stop", "forced stop", "restart", "restart given up", "ended in a save", "save of a stopped guest", "save of a stopped VM",
+}
 
 // suite is one part of a run, over a Subject of its own.
 type suite struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// TestConformance is short with make test: what it leaves out boots five guests more, and the
+// TestConformance is short with make test: what it leaves out boots six guests more, and the
 // simulated driver has the whole suite there.
 func TestConformance(t *testing.T) {
 	guesttest.Disk(t)

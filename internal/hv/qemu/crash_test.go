@@ -70,6 +70,7 @@ func saveInChild(t *testing.T, d *qemu.Driver, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, d, id, "echo last >/root/last") // which a shutdown puts on the disk
 	_, err = d.Save(t.Context(), id, hv.SaveSpec{Dir: dir, Suspend: os.Getenv(childSave) == "suspended", Step: func(s hv.SaveStep) error {
 		switch string(s) {
 		case os.Getenv(childStep):

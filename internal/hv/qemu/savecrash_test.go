@@ -3,8 +3,10 @@
 package qemu_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -88,7 +90,7 @@ func TestKilledInASaveAndDead(t *testing.T) {
 }
 
 // An agent killed when the guest has been shut down for a save, and the next
-// one repeats the save.
+// one repeats the save: the disk has what the guest wrote, and QEMU takes it.
 func TestKilledInAStoppedSave(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
@@ -102,9 +104,48 @@ func TestKilledInAStoppedSave(t *testing.T) {
 	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || vm.Failure != "" {
 		t.Errorf("after the agent was killed: %+v, %v", vm, err)
 	}
-	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || s.Disks[0].Bytes == 0 {
-		t.Errorf("the save again: %+v, %v", s, err)
+	s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()})
+	if err != nil || s.Disks[0].Bytes == 0 || s.State != "" || s.Pin != (hv.Compat{}) {
+		t.Fatalf("the save again: %+v, %v", s, err)
 	}
+	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+		t.Errorf("a save of a stopped VM with its memory: %v, want ErrNotRunning", err)
+	}
+	clone := cloneSpec(spec, s)
+	if got := readFiles(t, clone.Disks[0], "/root/warm", "/root/last"); got != "warm\nlast\n" {
+		t.Errorf("the saved disk has %q", got)
+	}
+	defer remove(t, d, clone.ID)
+	startsOnly(t, d, clone)
+}
+
+// readFiles reads files of the guest's file system on a disk, without a boot.
+func readFiles(t *testing.T, disk hv.Disk, paths ...string) string {
+	t.Helper()
+	chain := ""
+	for _, path := range append([]string{disk.Path}, disk.Deltas...) {
+		if chain != "" {
+			chain = `,"backing":` + chain
+		}
+		chain = fmt.Sprintf(`{"driver":"qcow2","file":{"driver":"file","filename":%q}%s}`, path, chain)
+	}
+	raw := filepath.Join(t.TempDir(), "raw")
+	if out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-O", "raw", "json:"+chain, raw).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	debugfs, err := exec.LookPath("debugfs")
+	if err != nil {
+		debugfs = "/usr/sbin/debugfs"
+	}
+	text := ""
+	for _, path := range paths {
+		out, err := exec.CommandContext(t.Context(), debugfs, "-R", "cat "+path, raw+"?offset=1048576").Output()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		text += string(out)
+	}
+	return text
 }
 
 // An agent killed at any step of a resume: the next start begins anew with the
