@@ -163,7 +163,7 @@ func (d *Dir) Template(id string) (Template, error) {
 	if !ok || clean != id {
 		return t, fmt.Errorf("directory name %q is not a UUID", id)
 	}
-	raw, err := d.read(path.Join(VMDir, id, templateFile), maxTemplate)
+	raw, err := d.read(path.Join(VMDir, id, templateFile), d.maxTemplate())
 	if err != nil {
 		return t, err
 	}
@@ -191,6 +191,8 @@ var ErrGeneration = errors.New("template generation moved")
 // name.
 var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, maxTemplate)
 
+func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }
+
 // Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory
 // and the directories of its new versions must be there already (see StageVersion).
 func (d *Dir) Save(t *Template) error {
@@ -209,7 +211,7 @@ func (d *Dir) Save(t *Template) error {
 	if err != nil {
 		return fmt.Errorf("encode template: %w", err)
 	}
-	if len(raw) >= maxTemplate { // it could not be read again
+	if int64(len(raw)) >= d.maxTemplate() { // it could not be read again
 		return fmt.Errorf("save template %s: %w", t.ID, ErrTooLong)
 	}
 	dir := path.Join(VMDir, t.ID)

@@ -16,6 +16,8 @@ type Hooks struct {
 	Step func(step string)
 	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records what it is called for.
 	Sync func(*os.File) error
+	// MaxTemplate is the most bytes of a template.json; 0 is 64 MiB.
+	MaxTemplate int64
 }
 
 // Folder is a directory that no name can leave, with writes that survive a crash. Names are relative and

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 // pushOf is a negotiation with a configuration, a disk and a state file.
@@ -165,6 +166,9 @@ func TestLimitsOfAPush(t *testing.T) {
 // TestConfigurationFitsWithItsName: what a negotiation takes, the commit takes too.
 func TestConfigurationFitsWithItsName(t *testing.T) {
 	for size, fits := range map[int]bool{layout.MaxConfig - 2000: true, layout.MaxConfig - 10: false} {
+		if fits && !fulltest.All() {
+			continue // it is long work: TestConfigurationsAreChecked has smaller ones
+		}
 		req := request(idA, "v1")
 		req.Config = json.RawMessage(`{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}`)
 		_, err := push(open(t, t.TempDir(), newClock()), req)

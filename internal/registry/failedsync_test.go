@@ -12,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/layout"
 	"github.com/buildyard/buildyard/internal/tools/crashfs"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 var errSync = errors.New("the disk does not answer")
@@ -66,7 +67,7 @@ func TestFailedSyncAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every sync")
 	}
-	for _, n := range sampledSteps(failSync(t, -1)) {
+	for _, n := range fulltest.Some(t, 20, sampledSteps(failSync(t, -1))) {
 		failSync(t, n)
 	}
 }

@@ -113,15 +113,17 @@ func TestTrashOfTheFuture(t *testing.T) {
 
 // TestTemplateTooLong: a version that would make template.json too long to be read again is refused.
 func TestTemplateTooLong(t *testing.T) {
+	const most = 64 << 10
 	base, clock := t.TempDir(), newClock()
-	r := open(t, base, clock)
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Hooks: layout.Hooks{MaxTemplate: most}})
+	must(t, err)
 	mustPush(t, r, request(idA, "v0"))
 	r.write.Lock()
 	next := successor(r.snap.Load().template(idA))
 	v := next.Versions[0]
-	v.Number, v.Tag, v.Description = 1, "v1", strings.Repeat("d", 64<<20)
+	v.Number, v.Tag, v.Description = 1, "v1", strings.Repeat("d", most)
 	next.Versions = append(next.Versions, v)
-	err := r.save(next)
+	err = r.save(next)
 	r.write.Unlock()
 	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "as many versions") {
 		t.Errorf("save: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 func openReserving(t *testing.T, base string, hook func(string)) *Registry {
@@ -90,29 +91,25 @@ func TestReservations(t *testing.T) {
 		must(t, err)
 		return d.Reserved
 	}
-	first := noise(t, 1, 50*mib)
+	first := noise(t, 1, 5*mib) // the part that is sent
+	first.spec.Size = 50 * mib
 	s, err := announce(idA, first, 50*mib)
 	must(t, err)
 	if got, want := reserved(), int64(51*mib); got != want {
 		t.Fatalf("%d bytes are reserved, want %d", got, want)
 	}
-	big := noise(t, 2, 60*mib)
+	big := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 60 * mib}}
 	_, err = announce(idB, big, 60*mib)
 	want := fmt.Sprintf("%s: the push has up to 60 MB and needs at least 62 MB, 51 MB are promised to other pushes, ", blob.FullMessage)
 	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("a push that does not fit beside the first: %v", err)
 	}
-	small, err := announce(idB, noise(t, 3, 30*mib), 30*mib)
+	little := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 30 * mib}}
+	small, err := announce(idB, little, 30*mib)
 	must(t, err)
 	// What is sent is promised no more, and what is given up neither.
-	half := first
-	half.frames, half.stored = nil, nil
-	for i := range first.frames[:20] {
-		half.frames = append(half.frames, first.frames[i])
-		half.stored = first.stored[:len(half.stored)+first.frames[i].Stored]
-	}
-	must(t, r.PutPart(t.Context(), s.Session, "disk.img", 0, half.part()))
-	if got := reserved(); got != 51*mib-int64(len(half.stored))+30*mib+30*mib/50 {
+	must(t, r.PutPart(t.Context(), s.Session, "disk.img", 0, first.part()))
+	if got := reserved(); got != 51*mib-int64(len(first.stored))+30*mib+30*mib/50 {
 		t.Fatalf("%d bytes are reserved after a part", got)
 	}
 	must(t, r.Abort(t.Context(), small.Session))
@@ -135,8 +132,8 @@ func TestTrashMakesRoom(t *testing.T) {
 	must(t, r.Delete(t.Context(), idA))
 	_, err := r.GC(t.Context(), GCOptions{})
 	must(t, err)
-	next := request(idB, "v1", noise(t, 2, 40*mib))
-	next.Files[0].Data = 40 * mib
+	next := request(idB, "v1")
+	next.Files = []api.PushFile{{Name: "disk.img", Kind: api.FileDisk, Size: 40 * mib, Data: 40 * mib}}
 	_, err = r.Negotiate(t.Context(), next)
 	must(t, err)
 	if d, _ := r.Disk(t.Context()); d.Reclaimable != 0 {
@@ -167,7 +164,7 @@ func TestFullAtEveryPoint(t *testing.T) {
 		t.Skip("opens a storage for every step")
 	}
 	disk, all := smallDisk(t, "12m"), os.Getenv(crashAll) != ""
-	for i, n := range sampledSteps(listSteps(t)) {
+	for i, n := range fulltest.Some(t, 24, sampledSteps(listSteps(t))) {
 		for j, reserve := range []int64{0, mib / 2} {
 			if all || i%2 == j { // half of the points are tried with a reserve, and the others without
 				fullAtStep(t, disk, n, reserve)

@@ -62,7 +62,7 @@ func TestPullOfARevertedVersion(t *testing.T) {
 			base := t.TempDir()
 			s := serve(t, base)
 			c := s.client(t)
-			f := noisy(t, 40<<20)
+			f := noisy(t, 20<<20)
 			mustPush(t, c, pushOptions("v1", f))
 			end := func() error {
 				if deleted {

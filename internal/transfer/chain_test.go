@@ -229,9 +229,9 @@ func grow(rnd *rand.Rand, before []byte, size int) []byte {
 // TestPullOfChains: whatever of a chain is here, and in whatever form, the disk that is built is the right one.
 func TestPullOfChains(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(4, 4))
-	contents := [][]byte{grow(rnd, nil, 9<<20)}
-	blocks := []int{9 << 20, 5<<20 + 4096, 12 << 20, 12<<20 + 77}
-	odd := []int{9<<20 + 1000, 5<<20 + 1000, 12<<20 + 4096, 12<<20 + 77}
+	contents := [][]byte{grow(rnd, nil, 3<<20)}
+	blocks := []int{3 << 20, 2<<20 + 4096, 4 << 20, 4<<20 + 77}
+	odd := []int{3<<20 + 1000, 2<<20 + 1000, 4<<20 + 4096, 4<<20 + 77}
 	for _, sizes := range [][]int{blocks, odd} {
 		c := contents
 		for _, size := range sizes {

@@ -57,6 +57,7 @@ type Client struct {
 	log       *slog.Logger
 	idle      time.Duration
 	attempts  int
+	piece     int // how much of an index is sent in one request
 }
 
 // New checks the options; it does not connect.
@@ -69,7 +70,7 @@ func New(o Options) (*Client, error) {
 	base.RawQuery, base.Fragment = "", ""
 	c := &Client{
 		base: base, http: &http.Client{Transport: transport(o)}, authorize: o.Authorize, renew: o.Renew,
-		log: o.Logger, idle: o.Idle, attempts: o.Attempts,
+		log: o.Logger, idle: o.Idle, attempts: o.Attempts, piece: indexPiece,
 	}
 	c.http.CheckRedirect = c.redirected
 	if c.log == nil {

@@ -47,14 +47,14 @@ func TestClonedDisk(t *testing.T) {
 		t.Skip("files cannot be cloned here")
 	}
 	rnd := rand.New(rand.NewPCG(20, 1))
-	base := make([]byte, 24<<20)
+	base := make([]byte, 12<<20)
 	noise(rnd, base)
-	for _, size := range []int{24 << 20, 20<<20 + 4096, 20<<20 + 77, 28 << 20} {
+	for _, size := range []int{12 << 20, 10<<20 + 4096, 10<<20 + 77, 14 << 20} {
 		after := grow(rnd, base, size)
 		s := newShelf(t, base, after)
 		held := s.keep(t, 0)
 		o := transfer.PullOptions{Dir: t.TempDir(), Overlays: true, Have: map[string]transfer.Disk{s.tips[0]: held}}
-		if result := s.pulledOnto(t, o, after); result.Bytes > 12<<20 {
+		if result := s.pulledOnto(t, o, after); result.Bytes > 7<<20 {
 			t.Errorf("%d bytes were moved", result.Bytes)
 		}
 		mustRead(t, held, base)

@@ -94,7 +94,7 @@ func (c *cutter) relay(near net.Conn) {
 // TestCutEveryFiveMegabytes: whatever is cut, push and pull come to their end, and little is sent twice.
 func TestCutEveryFiveMegabytes(t *testing.T) {
 	const (
-		size  = 48 << 20
+		size  = 20 << 20
 		twice = 4 * (32 << 20) // parts in flight, and the most bytes of one
 	)
 	s := serve(t, t.TempDir())
@@ -142,7 +142,7 @@ func sparse(t *testing.T, size, at int64, data []byte) transfer.Disk {
 // TestLongIndexOnACutLine: an index that is longer than what a connection lives for arrives, in pieces, and its
 // last one may be sent again.
 func TestLongIndexOnACutLine(t *testing.T) {
-	const size, cut = 11 << 29, 1_400_000
+	const size, cut, piece = 13 << 25, 100_000, 64 << 10
 	s := serve(t, t.TempDir())
 	base := sparse(t, size, 0, []byte("a"))
 	tip := pushDisk(t, s.client(t), "v1", base, nil)
@@ -179,6 +179,7 @@ func TestLongIndexOnACutLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	transfer.SetIndexPiece(c, piece)
 	d := base
 	d.Overlays = []string{f.Name()}
 	pushDisk(t, c, "v2", d, &transfer.PushParent{Tip: tip, Files: 1})

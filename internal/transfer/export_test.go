@@ -2,3 +2,6 @@ package transfer
 
 // CloneAt is for tests that need to know what the file system can do.
 var CloneAt = cloneAt
+
+// SetIndexPiece changes how much of an index a client sends in one request.
+func SetIndexPiece(c *Client, n int) { c.piece = n }

@@ -205,7 +205,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 	return roots, nil
 }
 
-// indexPiece is how much of an index is sent in one request: what comes through on a line that is cut again and
+// indexPiece is how much of an index is usually sent in one request: what comes through on a line that is cut again and
 // again.
 const indexPiece = 1 << 20
 
@@ -215,7 +215,7 @@ func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Ind
 	query := url.Values{"index": {x.Root().String()}}
 	return c.retryProgress(ctx, "PUT index of "+name, func() (moved bool, err error) {
 		for off < len(raw) {
-			piece := raw[off:min(len(raw), off+indexPiece)]
+			piece := raw[off:min(len(raw), off+c.piece)]
 			if len(piece) < len(raw) {
 				query.Set("off", strconv.Itoa(off))
 				query.Set("of", strconv.Itoa(len(raw)))
