@@ -26,7 +26,7 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need; SLOW=1 lists the 20 slowest
 	scripts/need.sh test
-	RAPID_CHECKS=25 GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./..." $(RACE) -p 4 -trimpath -vet=off -shuffle=on -timeout 20m
+	RAPID_CHECKS=25 GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./..." $(RACE) -p 6 -trimpath -vet=off -shuffle=on -timeout 20m
 
 # -trimpath as in the tests: what was compiled in another clone need not be again. Without cgo
 # as the products, and so that the second module finds what was learned of the first.
