@@ -5,7 +5,7 @@ SHELL := bash
 
 TOOLS = $$(scripts/need.sh bin)
 FUZZTIME ?= 10s
-WALKS = $(addprefix ./internal/,hv/qemu agent cli/buildyard registry store/etcd auth/authstore auth/authfile qcow2 rest/registryrest scan/fs/ext4 scan/watch)
+WALKS = $(addprefix ./internal/,hv/qemu agent controller cli/buildyard registry store/etcd auth/authstore auth/authfile qcow2 rest/registryrest scan/fs/ext4 scan/watch)
 PROPERTIES = $(addprefix ./internal/,agent/cache blob config controller farm layout qcow2 rest/controllerrest scan/watch sched store)
 FIRST = $(addprefix ./internal/,hv/qemu agent cli/buildyard scan/watch transfer store/etcd portal controller registry cli/buildnode scan/host)
 # What only computes, and synchronizes nothing of ours, is compiled without the race detector: it

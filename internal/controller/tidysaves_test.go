@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
 func TestSavesAreForgotten(t *testing.T) {
@@ -105,7 +106,11 @@ func TestManySaves(t *testing.T) {
 // Whatever happens, a request is pending exactly while its instance is Pushing and
 // works on it, and all of them end with their instances.
 func TestSavesAndInstancesAgree(t *testing.T) {
+	var seeds []uint64
 	for seed := range uint64(25) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range fulltest.Some(t, 8, seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				r := rand.New(rand.NewPCG(seed, 0))
