@@ -45,8 +45,8 @@ type Templates interface {
 	Unpin(contentID, holder string)
 	Config(contentID string) (config api.TemplateConfig, v cache.Version, err error)
 	Version(contentID string) (cache.Version, error)
-	Adopt(ctx context.Context, a cache.Adoption) error
-	MakeRoom(ctx context.Context, bytes int64) error
+	AddLocal(ctx context.Context, a cache.LocalVersion) error
+	FreeSpace(ctx context.Context, bytes int64) error
 	Remove(contentID string) error
 	List() []api.NodeTemplate
 	Used() int64
@@ -55,7 +55,7 @@ type Templates interface {
 // Registries are where saves are published, each by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
-	Look(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
+	Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
 }
 
 // Uploads are where logs of VMs that failed go: files of a registry, each by its address.

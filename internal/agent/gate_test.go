@@ -119,7 +119,7 @@ type gatedSource struct {
 	g *gate
 }
 
-func (s gatedSource) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
+func (s gatedSource) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	if err := s.g.pass("fetch"); err != nil {
 		return nil, err
 	}

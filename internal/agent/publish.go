@@ -87,7 +87,7 @@ func (a *Agent) versionOf(in *instance, t *journal.Task) (made, error) {
 			Parent: parentOf(base.Files[file], d),
 		})
 		v.paths[name] = delta
-		v.files[name] = cache.File{Format: d.Format, Below: &cache.Below{ContentID: base.Ref.ContentID, File: file}}
+		v.files[name] = cache.File{Format: d.Format, Below: &cache.BaseFile{ContentID: base.Ref.ContentID, File: file}}
 	}
 	if t.Saved.State != "" {
 		name := changes.Names.State
@@ -178,7 +178,7 @@ func (a *Agent) published(ctx context.Context, address string, t *journal.Task, 
 	if ref.ID == "" {
 		return api.PushResult{}, false
 	}
-	m, err := a.opts.Registries.Look(ctx, address, t.ID(), ref)
+	m, err := a.opts.Registries.Inspect(ctx, address, t.ID(), ref)
 	var config api.TemplateConfig
 	if err != nil || json.Unmarshal(m.Config, &config) != nil || config.Save != t.ID() {
 		return api.PushResult{}, false
@@ -219,7 +219,7 @@ func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m 
 	}
 	life, done := in.life(ctx)
 	defer done()
-	return a.opts.Templates.Adopt(life, cache.Adoption{
+	return a.opts.Templates.AddLocal(life, cache.LocalVersion{
 		Ref: cache.Ref{
 			Registry: a.registryAt(t.Order.Save.Registry), TemplateID: v.ID, Name: v.Name, Tag: v.Tag,
 			Version: v.Number, ContentID: v.ContentID,

@@ -156,7 +156,7 @@ func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool
 	if free >= need {
 		return ""
 	}
-	if err := a.opts.Templates.MakeRoom(ctx, need); err != nil {
+	if err := a.opts.Templates.FreeSpace(ctx, need); err != nil {
 		a.log.Warn("no room can be made for a save", "instance", in.id, "error", err)
 	}
 	if free, _, _ = a.opts.Machine.Disk(); free >= need {

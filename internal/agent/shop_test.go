@@ -199,8 +199,8 @@ func filesOn(t *testing.T, image string) string {
 	return string(raw)
 }
 
-// Look says what a version consists of.
-func (s *shop) Look(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
+// Inspect says what a version consists of.
+func (s *shop) Inspect(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
 	list := s.tagged(ref.Tag)
 	if len(list) == 0 {
 		return api.PullManifest{}, farm.Errorf(farm.CodeNoVersion, "no such tag")

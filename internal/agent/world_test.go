@@ -300,8 +300,8 @@ func (s *source) count() int {
 	return s.pulls
 }
 
-func (s *source) Need(_ context.Context, ref cache.Ref, have cache.Have) (cache.Need, error) {
-	var need cache.Need
+func (s *source) Need(_ context.Context, ref cache.Ref, have cache.LocalContent) (cache.SpaceNeed, error) {
+	var need cache.SpaceNeed
 	if v := s.shop.version(ref.ContentID); v != nil {
 		for _, tip := range v.below {
 			if _, here := have[tip]; here {
@@ -312,7 +312,7 @@ func (s *source) Need(_ context.Context, ref cache.Ref, have cache.Have) (cache.
 	return need, nil
 }
 
-func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	s.mu.Lock()
 	s.pulls++
 	takes, fail := s.takes, s.fail
@@ -334,7 +334,7 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 			if _, here := p.Have[tip]; !here {
 				return nil, errors.New("this source brings what a save changed, and nothing beneath it")
 			}
-			built[name] = cache.Built{Tip: v.roots[name], Format: "raw", Form: transfer.FormOverlay, Below: tip}
+			built[name] = cache.BuiltFile{Tip: v.roots[name], Format: "raw", Form: transfer.FormOverlay, Below: tip}
 		}
 		return built, v.write(p.Dir)
 	}
@@ -347,10 +347,10 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 	return builtOf(roots), base.write(p.Dir)
 }
 
-func builtOf(roots map[string]string) map[string]cache.Built {
-	built := map[string]cache.Built{}
+func builtOf(roots map[string]string) map[string]cache.BuiltFile {
+	built := map[string]cache.BuiltFile{}
 	for name, root := range roots {
-		built[name] = cache.Built{Tip: root, Format: "raw"}
+		built[name] = cache.BuiltFile{Tip: root, Format: "raw"}
 	}
 	return built
 }

@@ -52,26 +52,26 @@ type Ref struct {
 // Source brings versions from somewhere.
 type Source interface {
 	// Need says what the version takes of this disk, and what of have it is made from.
-	Need(ctx context.Context, ref Ref, have Have) (Need, error)
+	Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error)
 	// Fetch fills p.Dir with the version: config.json and its files, and says of each
 	// file, by its name, what it is. It goes on with what an interrupted Fetch of the
 	// same version left there.
-	Fetch(ctx context.Context, p Pull) (map[string]Built, error)
+	Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error)
 }
 
-// Have is content that is here: by its name, the disk or file that holds it.
-type Have map[string]transfer.Disk
+// LocalContent is content that is here: by its name, the disk or file that holds it.
+type LocalContent map[string]transfer.Disk
 
-// Built is one file that a Source has brought.
-type Built struct {
+// BuiltFile is one file that a Source has brought.
+type BuiltFile struct {
 	Tip    string        // name of its content
 	Format string        // of what lies there now: "raw", "qcow2"; "" = as the configuration says
 	Form   transfer.Form // "" means transfer.FormFlat
 	Below  string        // of an overlay: name of the content in Pull.Have that it lies on
 }
 
-// Need is what a version takes of a disk.
-type Need struct {
+// SpaceNeed is what a version takes of a disk.
+type SpaceNeed struct {
 	Bytes int64    // that it may take beside what it is made from
 	Tips  []string // names of the content here that it is made from
 }
@@ -80,7 +80,7 @@ type Need struct {
 type Pull struct {
 	Ref      Ref
 	Dir      string
-	Have     Have          // to be linked, cloned or lain upon
+	Have     LocalContent  // to be linked, cloned or lain upon
 	Progress func(float64) // is called with 0..1, from one goroutine at a time
 }
 
@@ -104,7 +104,7 @@ type Cache struct {
 	mu       sync.Mutex // guards the fields below
 	entries  map[string]*entry
 	pins     map[string]map[string]struct{} // content id -> holders
-	flights  map[string]*flight             // content id -> the pull that goes on
+	flights  map[string]*pullFlight         // content id -> the pull that goes on
 	changes  int                            // of entries, counted from 1
 	measured int                            // value of changes that taken is of
 	taken    int64                          // bytes that all versions take
@@ -137,7 +137,7 @@ func Open(o Options) (*Cache, error) {
 	}
 	c := &Cache{
 		opts: o, entries: map[string]*entry{},
-		pins: map[string]map[string]struct{}{}, flights: map[string]*flight{}, changes: 1,
+		pins: map[string]map[string]struct{}{}, flights: map[string]*pullFlight{}, changes: 1,
 	}
 	err := os.MkdirAll(o.Dir, 0o700)
 	if err == nil {
@@ -222,9 +222,9 @@ func (c *Cache) read(id string) (*entry, error) {
 	return &e, nil
 }
 
-// Look gives the versions in a cache's directory without changing anything, for a
+// Inspect gives the versions in a cache's directory without changing anything, for a
 // reader beside a running agent. A missing directory is an empty cache.
-func Look(dir string) ([]api.NodeTemplate, error) {
+func Inspect(dir string) ([]api.NodeTemplate, error) {
 	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

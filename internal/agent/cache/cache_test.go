@@ -39,11 +39,11 @@ func sizeOf(id string) int64 {
 	return units * unit
 }
 
-func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.Have) (cache.Need, error) {
-	return cache.Need{Bytes: sizeOf(ref.ContentID)}, s.fail
+func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.LocalContent) (cache.SpaceNeed, error) {
+	return cache.SpaceNeed{Bytes: sizeOf(ref.ContentID)}, s.fail
 }
 
-func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Built, error) {
+func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	s.fetched.Add(1)
 	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`), 0o600); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.Buil
 		}
 	}
 	p.Progress(1)
-	return map[string]cache.Built{"disk": {Tip: "root of " + p.Ref.ContentID}}, nil
+	return map[string]cache.BuiltFile{"disk": {Tip: "root of " + p.Ref.ContentID}}, nil
 }
 
 func ref(id string) cache.Ref {
@@ -101,7 +101,7 @@ func TestFetchThenRestart(t *testing.T) {
 	if got := again.Used(); got < unit || got > unit+32<<10 {
 		t.Errorf("%d bytes used, want about %d", got, unit)
 	}
-	if looked, err := cache.Look(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
+	if looked, err := cache.Inspect(o.Dir); err != nil || !slices.Equal(looked, again.List()) {
 		t.Errorf("looked at %v, %v", looked, err)
 	}
 	config, cached, err := again.Config("v1-1")
@@ -194,14 +194,14 @@ func TestKilledBetweenSteps(t *testing.T) {
 	if len(left) != 2 {
 		t.Errorf("left are %v, want v1-1 and the interrupted pull", left)
 	}
-	if err := c.Sweep(); err != nil {
+	if err := c.RemoveStalePulls(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, "v3-1.partial")); err != nil {
 		t.Errorf("a fresh interrupted pull was swept: %v", err)
 	}
 	o.Now = func() time.Time { return time.Now().Add(25 * time.Hour) }
-	if err := open(t, o).Sweep(); err != nil {
+	if err := open(t, o).RemoveStalePulls(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, "v3-1.partial")); err == nil {
@@ -332,7 +332,7 @@ func TestMakeRoom(t *testing.T) {
 		{3 * unit, []string{"v1-3", "v3-3"}},
 		{9 * unit, []string{"v1-3"}},
 	} {
-		err := c.MakeRoom(t.Context(), tt.bytes)
+		err := c.FreeSpace(t.Context(), tt.bytes)
 		var left []string
 		for _, v := range c.List() {
 			left = append(left, v.ContentID)

@@ -152,9 +152,9 @@ func TestAdoptedChain(t *testing.T) {
 	s.fetch(first)
 	deltas := []string{overlay(t, disk, 1, 20)}
 	second, tip := s.pushDisk("v2", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
-	err = s.cache.Adopt(t.Context(), cache.Adoption{
+	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: second, Config: []byte("{}"), Paths: map[string]string{"disk.img": deltas[0]},
-		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.Below{ContentID: first.ContentID, File: "disk.img"}}},
+		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: first.ContentID, File: "disk.img"}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -93,9 +93,9 @@ func TestClonedVersions(t *testing.T) {
 	}
 
 	third, tip := push("v3", tip, 41)
-	err = s.cache.Adopt(t.Context(), cache.Adoption{
+	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: third, Config: []byte("{}"), Paths: map[string]string{"disk.img": at.Overlays[1]},
-		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.Below{ContentID: second.ContentID, File: "disk.img"}}},
+		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: second.ContentID, File: "disk.img"}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,13 +13,13 @@ import (
 
 // File is what is known of a file of a version.
 type File struct {
-	Tip    string `json:"tip,omitempty"`    // name of its content; "" = not known
-	Format string `json:"format,omitempty"` // of the lowest file, unless that says another: "raw", "qcow2"; "" = not known
-	Below  *Below `json:"below,omitempty"`  // nil: the file is all of it; else it is an overlay on this
+	Tip    string    `json:"tip,omitempty"`    // name of its content; "" = not known
+	Format string    `json:"format,omitempty"` // of the lowest file, unless that says another: "raw", "qcow2"; "" = not known
+	Below  *BaseFile `json:"below,omitempty"`  // nil: the file is all of it; else it is an overlay on this
 }
 
-// Below is a file of a cached version.
-type Below struct {
+// BaseFile is a file of a cached version.
+type BaseFile struct {
 	ContentID string `json:"content_id"`
 	File      string `json:"file"`
 }
@@ -74,8 +74,8 @@ func (c *Cache) heldLocked(contentID string) bool {
 
 // contentLocked gives every content that is here, by its name: of files that hold the
 // same, the one that lies on fewest others, and of those always the same one.
-func (c *Cache) contentLocked() map[string]Below {
-	all := map[string]Below{}
+func (c *Cache) contentLocked() map[string]BaseFile {
+	all := map[string]BaseFile{}
 	depth := map[string]int{}
 	for id, e := range c.entries {
 		for name, f := range e.Files {
@@ -86,7 +86,7 @@ func (c *Cache) contentLocked() map[string]Below {
 			old, known := all[f.Tip]
 			n := len(d.Overlays)
 			if !known || n < depth[f.Tip] || n == depth[f.Tip] && (id < old.ContentID || id == old.ContentID && name < old.File) {
-				all[f.Tip], depth[f.Tip] = Below{ContentID: id, File: name}, n
+				all[f.Tip], depth[f.Tip] = BaseFile{ContentID: id, File: name}, n
 			}
 		}
 	}
@@ -94,10 +94,10 @@ func (c *Cache) contentLocked() map[string]Below {
 }
 
 // have gives every content that is here, with the files that it is read from.
-func (c *Cache) have() Have {
+func (c *Cache) have() LocalContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	have := Have{}
+	have := LocalContent{}
 	for tip, b := range c.contentLocked() {
 		have[tip], _ = c.diskLocked(b.ContentID, b.File)
 	}

@@ -22,16 +22,16 @@ type chained struct {
 	links map[string]string // content id -> the one that holds the same
 }
 
-func (s *chained) Need(_ context.Context, ref cache.Ref, have cache.Have) (cache.Need, error) {
+func (s *chained) Need(_ context.Context, ref cache.Ref, have cache.LocalContent) (cache.SpaceNeed, error) {
 	for _, id := range []string{s.links[ref.ContentID], s.below[ref.ContentID]} {
 		if _, here := have["tip "+id]; here {
-			return cache.Need{Bytes: mib, Tips: []string{"tip " + id}}, nil
+			return cache.SpaceNeed{Bytes: mib, Tips: []string{"tip " + id}}, nil
 		}
 	}
-	return cache.Need{Bytes: mib}, nil
+	return cache.SpaceNeed{Bytes: mib}, nil
 }
 
-func (s *chained) Fetch(_ context.Context, p cache.Pull) (map[string]cache.Built, error) {
+func (s *chained) Fetch(_ context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	id := p.Ref.ContentID
 	write := func(name, text string) error { return os.WriteFile(filepath.Join(p.Dir, name), []byte(text), 0o600) }
 	if err := write("config.json", "{}"); err != nil {
@@ -39,14 +39,14 @@ func (s *chained) Fetch(_ context.Context, p cache.Pull) (map[string]cache.Built
 	}
 	if from, here := p.Have["tip "+s.links[id]]; here {
 		files := append([]string{from.Path}, from.Overlays...)
-		built := map[string]cache.Built{"disk": {Tip: "tip " + s.links[id], Form: transfer.FormLinked}}
+		built := map[string]cache.BuiltFile{"disk": {Tip: "tip " + s.links[id], Form: transfer.FormLinked}}
 		return built, os.Link(files[len(files)-1], filepath.Join(p.Dir, "disk"))
 	}
-	b := cache.Built{Tip: "tip " + id, Format: "raw"}
+	b := cache.BuiltFile{Tip: "tip " + id, Format: "raw"}
 	if _, here := p.Have["tip "+s.below[id]]; here {
 		b.Form, b.Below = transfer.FormOverlay, "tip "+s.below[id]
 	}
-	return map[string]cache.Built{"disk": b}, write("disk", id)
+	return map[string]cache.BuiltFile{"disk": b}, write("disk", id)
 }
 
 // contents reads the files of a version's disk, the lowest first.
@@ -115,7 +115,7 @@ func TestVersionsOnEachOther(t *testing.T) {
 	c.Pin("v4", "vm")
 	free = 0
 	gone := func() string {
-		_ = c.MakeRoom(t.Context(), 1)
+		_ = c.FreeSpace(t.Context(), 1)
 		return ids(c)
 	}
 	if got := gone(); got != "v1 v4" { // v3 before v2, which lies on v1, which v4 lies on
@@ -140,7 +140,7 @@ func TestLeafGoesFirst(t *testing.T) {
 	c = open(t, cache.Options{Dir: o.Dir, Source: s})
 	fetchAll(t, c, "v1", "v2")
 	c = open(t, o)
-	if err := c.MakeRoom(t.Context(), 9); err != nil || ids(c) != "v1" {
+	if err := c.FreeSpace(t.Context(), 9); err != nil || ids(c) != "v1" {
 		t.Errorf("left are %s, %v", ids(c), err)
 	}
 }
@@ -182,9 +182,9 @@ func TestAdoptOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	adopt := func(id, on string) error {
-		return c.Adopt(t.Context(), cache.Adoption{
+		return c.AddLocal(t.Context(), cache.LocalVersion{
 			Ref: ref(id), Config: []byte("{}"), Paths: map[string]string{"disk": delta},
-			Files: map[string]cache.File{"disk": {Tip: "tip " + id, Format: "raw", Below: &cache.Below{ContentID: on, File: "disk"}}},
+			Files: map[string]cache.File{"disk": {Tip: "tip " + id, Format: "raw", Below: &cache.BaseFile{ContentID: on, File: "disk"}}},
 		})
 	}
 	for _, on := range []string{"none", "../v0"} {

@@ -108,17 +108,17 @@ func wanted(ref Ref) transfer.Ref {
 }
 
 // Need asks the registry what the version consists of.
-func (r *Registry) Need(ctx context.Context, ref Ref, have Have) (Need, error) {
+func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error) {
 	c, err := r.client(ref.Registry)
 	if err != nil {
-		return Need{}, err
+		return SpaceNeed{}, err
 	}
 	m, err := c.Manifest(pass.For(ctx, api.TokenPurpose{Pull: ref.TemplateID}), wanted(ref))
 	if err != nil {
-		return Need{}, err
+		return SpaceNeed{}, err
 	}
 	if m.ContentID != ref.ContentID {
-		return Need{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more", ref.ContentID, ref.Name)
+		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more", ref.ContentID, ref.Name)
 	}
 	return needOf(m, have), nil
 }
@@ -129,8 +129,8 @@ const unpacked = 3
 
 // needOf estimates from above. The size of a file alone would be far off for a raw
 // disk, which is mostly holes.
-func needOf(m api.PullManifest, have Have) Need {
-	var need Need
+func needOf(m api.PullManifest, have LocalContent) SpaceNeed {
+	var need SpaceNeed
 	for _, f := range m.Files {
 		held := heldLayers(f, have)
 		if held > 0 {
@@ -147,7 +147,7 @@ func needOf(m api.PullManifest, have Have) Need {
 
 // heldLayers is the number of a file's layers whose content is here, in a form that a
 // pull builds upon.
-func heldLayers(f api.PullFile, have Have) int {
+func heldLayers(f api.PullFile, have LocalContent) int {
 	for n := len(f.Layers); n > 0; n-- {
 		d, ok := have[tipOf(f.Layers[n-1])]
 		if ok && (n == len(f.Layers) || len(d.Overlays) < transfer.MaxOverlays) {
@@ -161,7 +161,7 @@ func heldLayers(f api.PullFile, have Have) int {
 func tipOf(l api.PullLayer) string { return cmp.Or(l.Tip, l.Root) }
 
 // Fetch pulls the version into its directory.
-func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) {
+func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error) {
 	c, err := r.client(p.Ref.Registry)
 	if err != nil {
 		return nil, err
@@ -181,9 +181,9 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]Built, error) 
 	for _, f := range result.Manifest.Files {
 		formats[f.Name] = f.Format
 	}
-	built := map[string]Built{}
+	built := map[string]BuiltFile{}
 	for _, f := range result.Files {
-		built[f.Name] = Built{Tip: f.Tip, Format: formats[f.Name], Form: f.Form, Below: f.Below}
+		built[f.Name] = BuiltFile{Tip: f.Tip, Format: formats[f.Name], Form: f.Form, Below: f.Below}
 	}
 	return built, nil
 }
@@ -197,8 +197,8 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	return c.Push(pass.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
-// Look says what the version that a save has made in the registry at an address consists of. It is no pull.
-func (r *Registry) Look(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
+// Inspect says what the version that a save has made in the registry at an address consists of. It is no pull.
+func (r *Registry) Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {
 		return api.PullManifest{}, err

@@ -112,16 +112,16 @@ func (t *templates) Version(string) (cache.Version, error) {
 	return cache.Version{}, farm.Refused("A simulated node whose pulls are simulated too has no files to save")
 }
 
-// Adopt notes the name.
-func (t *templates) Adopt(_ context.Context, a cache.Adoption) error {
+// AddLocal notes the name.
+func (t *templates) AddLocal(_ context.Context, a cache.LocalVersion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.here[a.Ref.ContentID] = a.Ref
 	return nil
 }
 
-// MakeRoom has nothing to do: a simulated disk is never full.
-func (t *templates) MakeRoom(context.Context, int64) error { return nil }
+// FreeSpace has nothing to do: a simulated disk is never full.
+func (t *templates) FreeSpace(context.Context, int64) error { return nil }
 
 // List gives the names.
 func (t *templates) List() []api.NodeTemplate {

@@ -271,7 +271,7 @@ func (n *Node) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
-		if err := n.templates.Sweep(); err != nil {
+		if err := n.templates.RemoveStalePulls(); err != nil {
 			n.log.WarnContext(ctx, "interrupted pulls cannot be cleared away", "error", err)
 		}
 		select {

@@ -105,7 +105,7 @@ func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
 		return s, err
 	}
 	s.DiskFree, s.Reserve = free, id.Reserve.Of(total)
-	if s.Templates, err = cache.Look(at.Templates()); err != nil {
+	if s.Templates, err = cache.Inspect(at.Templates()); err != nil {
 		return s, err
 	}
 	s.Instances, err = heldInstances(at)

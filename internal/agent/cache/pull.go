@@ -9,11 +9,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// flight is one pull of one version, shared by everybody who waits for it. It ends
+// pullFlight is one pull of one version, shared by everybody who waits for it. It ends
 // early when the last of them has left.
-type flight struct {
+type pullFlight struct {
 	ref    Ref
-	bring  func(context.Context, *flight) error // makes the version present
+	bring  func(context.Context, *pullFlight) error // makes the version present
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end; err is set before
 	err    error
@@ -51,7 +51,7 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 	}
 }
 
-func (c *Cache) wasLeft(f *flight) bool {
+func (c *Cache) wasLeft(f *pullFlight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return f.left
@@ -59,7 +59,7 @@ func (c *Cache) wasLeft(f *flight) bool {
 
 // join gives the flight to wait for, or nil when the version is here. When there is
 // no flight, bring is a new one's work.
-func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *flight) error) *flight {
+func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error) *pullFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[ref.ContentID] != nil {
@@ -74,16 +74,16 @@ func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), brin
 	}
 	// The pull belongs to all its waiters, so one of them must not end it by its context.
 	pull, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &flight{
+	f := &pullFlight{
 		ref: ref, bring: bring, cancel: cancel, done: make(chan struct{}),
 		waiters: map[*func(float64)]struct{}{progress: {}},
 	}
 	c.flights[ref.ContentID] = f
-	c.running.Go(func() { c.fly(pull, f) })
+	c.running.Go(func() { c.runPull(pull, f) })
 	return f
 }
 
-func (c *Cache) leave(f *flight, progress *func(float64)) {
+func (c *Cache) leave(f *pullFlight, progress *func(float64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(f.waiters, progress)
@@ -93,7 +93,7 @@ func (c *Cache) leave(f *flight, progress *func(float64)) {
 	}
 }
 
-func (c *Cache) fly(ctx context.Context, f *flight) {
+func (c *Cache) runPull(ctx context.Context, f *pullFlight) {
 	err := f.bring(ctx, f)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Cache) fly(ctx context.Context, f *flight) {
 	close(f.done)
 }
 
-func (c *Cache) pull(ctx context.Context, f *flight) (err error) {
+func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	defer func() {
 		if !c.wasLeft(f) {
 			c.meters.pulls.Note(err)
@@ -119,7 +119,7 @@ func (c *Cache) pull(ctx context.Context, f *flight) (err error) {
 	from, release := c.share(f.ref, need.Tips)
 	defer release()
 	part := c.path(f.ref.ContentID) + partSuffix
-	if err := c.makeRoom(ctx, f, need.Bytes, part); err != nil {
+	if err := c.evictFor(ctx, f, need.Bytes, part); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(part, 0o700); err != nil {
@@ -144,7 +144,7 @@ func (c *Cache) pull(ctx context.Context, f *flight) (err error) {
 
 // progress tells everybody who waits. It holds mu meanwhile, so that no waiter is
 // called after it has left: waiters only note the number.
-func (c *Cache) progress(f *flight, at float64) {
+func (c *Cache) progress(f *pullFlight, at float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.at = min(1, max(at, f.at))

@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// makeRoom removes what was not used longest until a version of whole bytes fits
+// evictFor removes what was not used longest until a version of whole bytes fits
 // beside the reserve and the other pulls, and books it for the flight. What an
 // interrupted pull already brought to the directory part needs no room any more.
-func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part string) error {
+func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part string) error {
 	c.room.Lock()
 	defer c.room.Unlock()
 	need := max(whole-c.brought(part), 0)
@@ -46,10 +46,10 @@ func (c *Cache) makeRoom(ctx context.Context, f *flight, whole int64, part strin
 	return nil
 }
 
-// MakeRoom removes what was not used longest until so many bytes are free beside what
+// FreeSpace removes what was not used longest until so many bytes are free beside what
 // pulls may still write, or nothing is left that may be removed. What is reserved from
 // templates counts as free: it is other things that the room is for.
-func (c *Cache) MakeRoom(ctx context.Context, bytes int64) error {
+func (c *Cache) FreeSpace(ctx context.Context, bytes int64) error {
 	c.room.Lock()
 	defer c.room.Unlock()
 	for {
@@ -144,8 +144,8 @@ func (c *Cache) oldestPartial(keep string) string {
 	return ""
 }
 
-// Sweep removes interrupted pulls that nobody has gone on with for a day.
-func (c *Cache) Sweep() error {
+// RemoveStalePulls removes interrupted pulls that nobody has gone on with for a day.
+func (c *Cache) RemoveStalePulls() error {
 	c.room.Lock()
 	defer c.room.Unlock()
 	list, err := os.ReadDir(c.opts.Dir)

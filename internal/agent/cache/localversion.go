@@ -11,18 +11,18 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// sources is what a pull is made from, with the versions that it belongs to.
-type sources struct {
-	have  Have
+// pullSources is what a pull is made from, with the versions that it belongs to.
+type pullSources struct {
+	have  LocalContent
 	files map[string]File // by the name of the content
-	at    map[string]Below
+	at    map[string]BaseFile
 }
 
 // share holds the versions that a pull is made from, since room must not be made with
 // them: without them more would have to be moved than was asked for, and what lies on
 // them would be lost.
-func (c *Cache) share(ref Ref, tips []string) (s sources, release func()) {
-	s = sources{have: Have{}, files: map[string]File{}, at: map[string]Below{}}
+func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
+	s = pullSources{have: LocalContent{}, files: map[string]File{}, at: map[string]BaseFile{}}
 	holder := "pull:" + ref.ContentID
 	c.mu.Lock()
 	all := c.contentLocked()
@@ -44,7 +44,7 @@ func (c *Cache) share(ref Ref, tips []string) (s sources, release func()) {
 }
 
 // list says how what was built lies here.
-func (s sources) list(built map[string]Built) (map[string]File, error) {
+func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 	files := make(map[string]File, len(built))
 	for name, b := range built {
 		f := File{Tip: b.Tip, Format: b.Format}
@@ -67,8 +67,8 @@ func (s sources) list(built map[string]Built) (map[string]File, error) {
 	return files, nil
 }
 
-// Adoption is a version that was made on this host and published.
-type Adoption struct {
+// LocalVersion is a version that was made on this host and published.
+type LocalVersion struct {
 	Ref    Ref
 	Paths  map[string]string // file name -> where it lies on the cache's file system; linked, never moved
 	Files  map[string]File   // what they are, by the same names
@@ -76,14 +76,14 @@ type Adoption struct {
 	NVRAM  []byte // nil: none
 }
 
-// Adopt lists a version that was made on this host, so that nothing of it has to be
+// AddLocal lists a version that was made on this host, so that nothing of it has to be
 // pulled. A version that is here or on its way is left as it is.
-func (c *Cache) Adopt(ctx context.Context, a Adoption) error {
+func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	if !idForm.MatchString(a.Ref.ContentID) {
 		return farm.Invalid("content_id", "%q is no content id", a.Ref.ContentID)
 	}
 	var nobody func(float64)
-	f := c.join(ctx, a.Ref, &nobody, func(_ context.Context, f *flight) error { return c.adopt(f, a) })
+	f := c.join(ctx, a.Ref, &nobody, func(_ context.Context, f *pullFlight) error { return c.adopt(f, a) })
 	if f == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (c *Cache) Adopt(ctx context.Context, a Adoption) error {
 	}
 }
 
-func (c *Cache) adopt(f *flight, a Adoption) (err error) {
+func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	part := c.path(a.Ref.ContentID) + partSuffix
 	defer func() {
 		if err == nil {
@@ -139,7 +139,7 @@ func (c *Cache) adopt(f *flight, a Adoption) (err error) {
 }
 
 // holdBelow keeps what an adopted version lies on until it is listed.
-func (c *Cache) holdBelow(a Adoption) (release func(), err error) {
+func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
 	var below []string
 	holder := "adopt:" + a.Ref.ContentID
 	release = func() {

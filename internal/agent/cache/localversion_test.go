@@ -196,23 +196,23 @@ func TestAdopt(t *testing.T) {
 	first := s.push("v1", roots, base)
 	second := s.push("v2", roots, base, delta)
 	s.fetch(first)
-	a := cache.Adoption{
+	a := cache.LocalVersion{
 		Ref: second, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
 		Files: map[string]cache.File{"disk.img": {Tip: roots["disk.img"]}, "disk.1.qcow2": {Tip: roots["disk.1.qcow2"]}},
 		Paths: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
 	}
 	bad := a
 	bad.Paths = map[string]string{"disk.img": "/nonexistent"}
-	if err := s.cache.Adopt(t.Context(), bad); err == nil || s.cache.Has(second.ContentID) {
+	if err := s.cache.AddLocal(t.Context(), bad); err == nil || s.cache.Has(second.ContentID) {
 		t.Fatalf("a file that is not there: %v", err)
 	}
 	bad.Paths = map[string]string{"../x": delta}
-	if err := s.cache.Adopt(t.Context(), bad); farm.CodeOf(err) != farm.CodeInvalid {
+	if err := s.cache.AddLocal(t.Context(), bad); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Fatalf("a name that is a path: %v", err)
 	}
 	s.server.Close()
 	for range 2 {
-		if err := s.cache.Adopt(t.Context(), a); err != nil {
+		if err := s.cache.AddLocal(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestPullBesideAFailingAdoption(t *testing.T) {
 		v := ref(fmt.Sprintf("v%d-0", i))
 		var adopting sync.WaitGroup
 		adopting.Go(func() {
-			_ = c.Adopt(t.Context(), cache.Adoption{Ref: v, Config: []byte("{}"), Paths: map[string]string{"disk": "/nonexistent"}})
+			_ = c.AddLocal(t.Context(), cache.LocalVersion{Ref: v, Config: []byte("{}"), Paths: map[string]string{"disk": "/nonexistent"}})
 		})
 		if err := c.Fetch(t.Context(), v, nil); err != nil {
 			t.Fatalf("round %d: %v", i, err)
