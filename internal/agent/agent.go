@@ -11,7 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/errand"
+	"github.com/buildyard/buildyard/internal/agent/cachejob"
 	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
@@ -134,7 +134,7 @@ type Agent struct {
 	boot    string  // new at every start
 	host    hv.Host // as the driver describes it
 	out     outbox
-	errands *errand.Runner
+	errands *cachejob.Runner
 	faults  chan fault // on their way to the registry
 	workers sync.WaitGroup
 	meters  meters
@@ -169,7 +169,7 @@ func New(o Options) *Agent {
 		delicate: map[string]string{}, shown: map[string]bool{},
 		registry: o.Identity.Registry,
 	}
-	a.errands = errand.New(errand.Options{
+	a.errands = cachejob.New(cachejob.Options{
 		Node: o.Identity.NodeID, Templates: o.Templates, File: o.Errands,
 		Registry: a.registryAt, Changed: a.out.ring, Logger: o.Logger,
 	})

@@ -121,7 +121,7 @@ func (a *Agent) retell() {
 		in.retell()
 		a.out.mark(id)
 	}
-	a.errands.Retell()
+	a.errands.ResendStatuses()
 }
 
 // wait is how long the poll may hang; it varies, so that the polls of many nodes

@@ -1,4 +1,4 @@
-package errand
+package cachejob
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // remove removes the versions of a template that nothing uses; what is still on its way is
 // not here yet.
-func (r *Runner) remove(ctx context.Context, e *entry) {
+func (r *Runner) remove(ctx context.Context, e *job) {
 	removed, kept := 0, 0
 	var why error
 	for more := true; more && ctx.Err() == nil; { // a version may lie on another one's disk
@@ -34,7 +34,7 @@ func (r *Runner) remove(ctx context.Context, e *entry) {
 		return
 	}
 	r.o.Logger.Info("template removed from this node", "errand", e.order.ID, "template", e.order.TemplateID, "removed", removed, "kept", kept)
-	r.end(e, func(e *entry) {
+	r.end(e, func(e *job) {
 		e.stage, e.removed, e.kept = api.ErrandDone, removed, kept
 		if kept > 0 {
 			e.stage, e.message = api.ErrandFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)

@@ -1,4 +1,4 @@
-package errand
+package cachejob
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 )
 
 // deliver brings a version.
-func (r *Runner) deliver(ctx context.Context, e *entry) {
-	p := &pulling{r: r, e: e, moved: time.Now()}
+func (r *Runner) deliver(ctx context.Context, e *job) {
+	p := &prefetch{r: r, e: e, moved: time.Now()}
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := p.once(ctx)
 		switch {
@@ -32,7 +32,7 @@ func (r *Runner) deliver(ctx context.Context, e *entry) {
 			return
 		case err == nil:
 			r.o.Logger.Info("distribution done", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag)
-			r.end(e, func(e *entry) { e.stage, e.done, e.message = api.ErrandDone, 1, "" })
+			r.end(e, func(e *job) { e.stage, e.done, e.message = api.ErrandDone, 1, "" })
 			return
 		case err == errYield: //nolint:errorlint // the sentinel itself, given by once
 			wait = retryFirst
@@ -51,16 +51,16 @@ func (r *Runner) deliver(ctx context.Context, e *entry) {
 	}
 }
 
-// pulling is the pull of one version, over all its tries.
-type pulling struct {
+// prefetch is the pull of one version, over all its tries.
+type prefetch struct {
 	r     *Runner
-	e     *entry
+	e     *job
 	moved time.Time // when it last got further; put off by the time in which it had no turn
 }
 
 // once tries the pull when it is its turn. It gives errYield when an instance needed
 // the way.
-func (p *pulling) once(ctx context.Context) error {
+func (p *prefetch) once(ctx context.Context) error {
 	asked := time.Now()
 	hurry, err := p.r.turn(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *Runner) turn(ctx context.Context) (hurry <-chan struct{}, err error) {
 }
 
 // progress notes how far the pull is. The cache calls it under its own lock.
-func (p *pulling) progress(at float64) {
+func (p *prefetch) progress(at float64) {
 	r, e, now := p.r, p.e, time.Now()
 	r.mu.Lock()
 	if at > e.done {
@@ -138,14 +138,14 @@ func (p *pulling) progress(at float64) {
 }
 
 // stuck gives how long the pull has got no further.
-func (p *pulling) stuck() time.Duration {
+func (p *prefetch) stuck() time.Duration {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
 	return time.Since(p.moved)
 }
 
 // wait notes why the pull is tried again.
-func (p *pulling) wait(why error) {
+func (p *prefetch) wait(why error) {
 	p.r.mu.Lock()
 	p.e.stage, p.e.message = api.ErrandAccepted, why.Error()
 	p.r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package errand carries out what a controller asks of a node's cached templates for
+// Package cachejob carries out what a controller asks of a node's cached templates for
 // no instance: to have a version ahead of need, and to remove a template.
 //
 // It is not the cache and pulls nothing by itself, and it knows neither instances nor
@@ -6,7 +6,7 @@
 //
 // Invariant: a version is kept for an errand while it is on its way, and no longer: what was
 // brought is the cache's like any other.
-package errand
+package cachejob
 
 import (
 	"context"
@@ -58,7 +58,7 @@ type Runner struct {
 	saving  sync.Mutex     // one writes the file at a time; taken before mu
 
 	mu      sync.Mutex          // guards the fields below; never held while Templates is called
-	entries map[string]*entry   // by the errand's id
+	entries map[string]*job     // by the errand's id
 	dropped map[string]struct{} // ids of those that are gone, as is to be told
 	untold  map[string]struct{} // ids of entries and dropped ones to be told
 	starts  int                 // instances that pull
@@ -66,8 +66,8 @@ type Runner struct {
 	hurry   chan struct{}       // closed while there is one
 }
 
-// entry is one errand. mu of its Runner guards all but order.
-type entry struct {
+// job is one errand. mu of its Runner guards all but order.
+type job struct {
 	order   api.Errand
 	stop    context.CancelFunc // ends its worker
 	stage   api.ErrandStage
@@ -83,7 +83,7 @@ type entry struct {
 func New(o Options) *Runner {
 	r := &Runner{
 		o: o, turns: make(chan struct{}, atOnce),
-		entries: map[string]*entry{}, dropped: map[string]struct{}{}, untold: map[string]struct{}{},
+		entries: map[string]*job{}, dropped: map[string]struct{}{}, untold: map[string]struct{}{},
 		calm: make(chan struct{}), hurry: make(chan struct{}),
 	}
 	close(r.calm)
@@ -139,8 +139,8 @@ func (r *Runner) take(ctx context.Context, order api.Errand) {
 func holder(id string) string { return "errand:" + id }
 
 // employ gives an errand a worker.
-func (r *Runner) employ(ctx context.Context, order api.Errand, work func(context.Context, *entry)) {
-	e := &entry{order: order, stage: api.ErrandAccepted}
+func (r *Runner) employ(ctx context.Context, order api.Errand, work func(context.Context, *job)) {
+	e := &job{order: order, stage: api.ErrandAccepted}
 	r.mu.Lock()
 	ctx, cancel := context.WithCancel(ctx)
 	e.stop = cancel
@@ -189,9 +189,9 @@ func (r *Runner) DropAll() {
 	r.save()
 }
 
-// Yield makes the pulls for errands wait until the returned function is called: an
+// PauseForInstance makes the pulls for errands wait until the returned function is called: an
 // instance pulls, and it comes first.
-func (r *Runner) Yield() (goOn func()) {
+func (r *Runner) PauseForInstance() (goOn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.starts++; r.starts == 1 {
@@ -216,8 +216,8 @@ func (r *Runner) tell(id string) {
 	r.o.Changed()
 }
 
-// Retell has everything told again.
-func (r *Runner) Retell() {
+// ResendStatuses has everything told again.
+func (r *Runner) ResendStatuses() {
 	r.mu.Lock()
 	for id := range r.entries {
 		r.untold[id] = struct{}{}
@@ -250,7 +250,7 @@ func (r *Runner) Statuses() []api.ErrandStatus {
 	return list
 }
 
-func (e *entry) status() api.ErrandStatus {
+func (e *job) status() api.ErrandStatus {
 	return api.ErrandStatus{ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed, Kept: e.kept}
 }
 
@@ -287,10 +287,10 @@ func (r *Runner) Answered(sent []api.ErrandStatus) {
 }
 
 // over says whether nothing more is done for an errand.
-func (e *entry) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
+func (e *job) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
 
 // end makes an errand be over, however it was.
-func (r *Runner) end(e *entry, edit func(*entry)) {
+func (r *Runner) end(e *job, edit func(*job)) {
 	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
 	r.mu.Lock()
 	edit(e)
@@ -304,9 +304,9 @@ func (r *Runner) end(e *entry, edit func(*entry)) {
 }
 
 // fail ends an errand that cannot be carried out.
-func (r *Runner) fail(e *entry, cause error) {
+func (r *Runner) fail(e *job, cause error) {
 	r.o.Logger.Warn("distribution failed", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
-	r.end(e, func(e *entry) { e.stage, e.message = api.ErrandFailed, cause.Error() })
+	r.end(e, func(e *job) { e.stage, e.message = api.ErrandFailed, cause.Error() })
 }
 
 var errYield = errors.New("an instance pulls")

@@ -1,4 +1,4 @@
-package errand_test
+package cachejob_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/errand"
+	"github.com/buildyard/buildyard/internal/agent/cachejob"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -125,7 +125,7 @@ func (s *shelf) holders(id string) string {
 
 // node is a runner with what its agent does for it.
 type node struct {
-	*errand.Runner
+	*cachejob.Runner
 	t       *testing.T
 	shelf   *shelf
 	file    string
@@ -139,7 +139,7 @@ type node struct {
 // boot starts a runner; the controller hears everything it has to tell.
 func boot(t *testing.T, s *shelf, file string) *node {
 	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.ErrandStatus{}}
-	n.Runner = errand.New(errand.Options{
+	n.Runner = cachejob.New(cachejob.Options{
 		Node: "node", Templates: s, File: file, Logger: slog.New(slog.DiscardHandler),
 		Registry: func(address string) string { return address },
 		Changed: func() {
@@ -263,7 +263,7 @@ func TestStartsComeFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("a"))
 		n.after(10 * time.Second)
-		first, second := n.Yield(), n.Yield()
+		first, second := n.PauseForInstance(), n.PauseForInstance()
 		n.order(pull("b"))
 		n.after(20 * time.Minute)
 		if n.shelf.pulls != 0 || len(n.shelf.begun) != 1 {
@@ -472,14 +472,14 @@ func TestLostReports(t *testing.T) {
 		n.want("x", api.ErrandDropped, 0)
 		n.order(pull("b"))
 		clear(n.told)
-		n.Retell()
+		n.ResendStatuses()
 		n.want("b", api.ErrandWorking, 0)
 		n.DropAll()
 		n.listen()
 		if len(n.told) != 1 || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
 			t.Errorf("after leaving: told %v, held by %q and %q", n.told, n.shelf.holders("c-a"), n.shelf.holders("c-b"))
 		}
-		n.Retell()
+		n.ResendStatuses()
 		if left := n.Statuses(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}

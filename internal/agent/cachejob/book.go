@@ -1,4 +1,4 @@
-package errand
+package cachejob
 
 import (
 	"encoding/json"
@@ -12,9 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/home"
 )
 
-// book is the content of the file: the errands that are not over. A node without it is told
+// jobFile is the content of the file: the errands that are not over. A node without it is told
 // everything again; it is kept so that pulls go on also while the controller is away.
-type book struct {
+type jobFile struct {
 	Node    string       `json:"node"`
 	Errands []api.Errand `json:"errands"`
 }
@@ -25,7 +25,7 @@ func (r *Runner) load() []api.Errand {
 		return nil
 	}
 	raw, err := os.ReadFile(r.o.File)
-	var b book
+	var b jobFile
 	if err == nil {
 		err = json.Unmarshal(raw, &b)
 	}
@@ -49,7 +49,7 @@ func (r *Runner) save() {
 	}
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	b := book{Node: r.o.Node, Errands: []api.Errand{}}
+	b := jobFile{Node: r.o.Node, Errands: []api.Errand{}}
 	r.mu.Lock()
 	for _, e := range r.entries {
 		if !e.over() {
