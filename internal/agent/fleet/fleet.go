@@ -193,9 +193,9 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	options.Seed += uint64(i)
 	parts := agent.Options{
 		Identity: identity, Link: controller, Journal: &journal.Memory{}, Machine: machine{},
-		Templates: newTemplates(o.PullTime, luck{share: o.PullFailure, seed: options.Seed}),
+		Templates: newTemplates(o.PullTime, seededRand{share: o.PullFailure, seed: options.Seed}),
 		Logger:    o.Logger.With("node", n.name), Version: o.Version, WatchEvery: o.watchEvery(),
-		Consoles: controller, Updater: newUpdater(o.UpdateTime, luck{share: o.UpdateFailure, seed: options.Seed}),
+		Consoles: controller, Updater: newUpdater(o.UpdateTime, seededRand{share: o.UpdateFailure, seed: options.Seed}),
 	}
 	if len(o.USB) > 0 {
 		parts.Devices = devices(o.USB)

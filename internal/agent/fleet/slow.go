@@ -42,14 +42,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// luck draws what depends on a seed and a name, not on the order of the calls.
-type luck struct {
+// seededRand draws what depends on a seed and a name, not on the order of the calls.
+type seededRand struct {
 	share float64 // of what fails
 	seed  uint64
 }
 
 // draw gives the place of a name in its range, and whether it fails.
-func (l luck) draw(name string) (at float64, fails bool) {
+func (l seededRand) draw(name string) (at float64, fails bool) {
 	f := fnv.New64a()
 	_, _ = f.Write([]byte(name))
 	rng := rand.New(rand.NewPCG(l.seed, f.Sum64())) //nolint:gosec // simulated luck, not a secret

@@ -23,7 +23,7 @@ import (
 func TestPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fates := func() (failed []int) {
-			p := newTemplates(sim.Range{Min: time.Second, Max: 3 * time.Second}, luck{share: 0.3, seed: 7})
+			p := newTemplates(sim.Range{Min: time.Second, Max: 3 * time.Second}, seededRand{share: 0.3, seed: 7})
 			for i := range 100 {
 				began, last := time.Now(), 0.0
 				err := p.Fetch(t.Context(), cache.Ref{ContentID: string(rune('a' + i))}, func(f float64) { last = f })
@@ -49,7 +49,7 @@ func TestPull(t *testing.T) {
 
 // TestPullBrokenOff: a pull ends with its context.
 func TestPullBrokenOff(t *testing.T) {
-	p := newTemplates(sim.Range{Min: time.Hour}, luck{})
+	p := newTemplates(sim.Range{Min: time.Hour}, seededRand{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)

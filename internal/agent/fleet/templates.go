@@ -18,7 +18,7 @@ import (
 // no bytes. It is never full.
 type templates struct {
 	takes sim.Range
-	luck  luck
+	luck  seededRand
 
 	mu    sync.Mutex // guards the fields below
 	here  map[string]cache.Ref
@@ -28,7 +28,7 @@ type templates struct {
 
 var _ agent.Templates = (*templates)(nil)
 
-func newTemplates(takes sim.Range, luck luck) *templates {
+func newTemplates(takes sim.Range, luck seededRand) *templates {
 	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, held: map[string]map[string]struct{}{}}
 }
 

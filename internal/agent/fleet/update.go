@@ -13,7 +13,7 @@ import (
 // is loaded or installed.
 type updater struct {
 	takes sim.Range
-	luck  luck
+	luck  seededRand
 	ready chan struct{}
 
 	mu     sync.Mutex // guards the fields below
@@ -24,7 +24,7 @@ type updater struct {
 
 var _ agent.Updater = (*updater)(nil)
 
-func newUpdater(takes sim.Range, luck luck) *updater {
+func newUpdater(takes sim.Range, luck seededRand) *updater {
 	return &updater{takes: takes, luck: luck, ready: make(chan struct{}, 1)}
 }
 
