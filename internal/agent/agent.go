@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/cachejob"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
@@ -99,7 +99,7 @@ var (
 // Options are what an Agent is made of. All but the durations, and what a node that
 // saves no VMs does not have, are needed.
 type Options struct {
-	Identity  home.Identity
+	Identity  datadir.Identity
 	Link      Link
 	Driver    hv.Driver
 	Templates Templates

@@ -15,7 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/guesttest"
@@ -39,7 +39,7 @@ type realNode struct {
 // boot starts the agent of a node whose files are in dir.
 func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 	t.Helper()
-	at, err := home.At(dir)
+	at, err := datadir.At(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 		t.Fatal(err)
 	}
 	a := New(Options{
-		Identity: home.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL}, Link: gatedLink{n.control, newGate(-1)},
+		Identity: datadir.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL}, Link: gatedLink{n.control, newGate(-1)},
 		Driver: n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.Templates(), at.VMs()),
 		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, Saves: at.Saves(),
 	})

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -117,8 +117,8 @@ const (
 // writeOutput keeps what a script said, for an agent that is started later.
 func writeOutput(dir string, s *api.ScriptStatus) error {
 	return errors.Join(
-		home.WriteFile(filepath.Join(dir, stdoutFile), []byte(s.Stdout)),
-		home.WriteFile(filepath.Join(dir, stderrFile), []byte(s.Stderr)),
+		datadir.WriteFile(filepath.Join(dir, stdoutFile), []byte(s.Stdout)),
+		datadir.WriteFile(filepath.Join(dir, stderrFile), []byte(s.Stderr)),
 	)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -105,7 +105,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 		driver = bare{driver}
 	}
 	a := New(Options{
-		Identity: home.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
+		Identity: datadir.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
 		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices, Updater: w.updater,

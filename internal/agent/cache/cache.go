@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -348,13 +348,13 @@ func (c *Cache) finish(ref Ref, files map[string]File) error {
 	if err != nil {
 		return err
 	}
-	if err := home.WriteFile(filepath.Join(part, factFile), raw); err != nil {
+	if err := datadir.WriteFile(filepath.Join(part, factFile), raw); err != nil {
 		return err
 	}
 	if err := os.Rename(part, c.path(ref.ContentID)); err != nil {
 		return err
 	}
-	if err := home.SyncDir(c.opts.Dir); err != nil {
+	if err := datadir.SyncDir(c.opts.Dir); err != nil {
 		return err
 	}
 	e.inodes = host.Files(c.path(ref.ContentID))

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -131,7 +131,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 		if data == nil {
 			continue
 		}
-		if err := home.WriteFile(filepath.Join(part, name), data); err != nil {
+		if err := datadir.WriteFile(filepath.Join(part, name), data); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
 // jobFile is the content of the file: the errands that are not over. A node without it is told
@@ -60,7 +60,7 @@ func (r *Runner) save() {
 	slices.SortFunc(b.Errands, func(x, y api.Errand) int { return strings.Compare(x.ID, y.ID) })
 	raw, err := json.Marshal(b)
 	if err == nil {
-		err = home.WriteFile(r.o.File, raw)
+		err = datadir.WriteFile(r.o.File, raw)
 	}
 	if err != nil {
 		r.o.Logger.Warn("what is to be done with templates is not on disk", "error", err)

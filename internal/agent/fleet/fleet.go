@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
@@ -135,7 +135,7 @@ type node struct {
 	parts agent.Options // of the agent
 	pass  *pass.Holder  // for registries
 	kept  []interface{ Close() error }
-	lock  *home.Lock
+	lock  *datadir.Lock
 }
 
 // run runs the node's agent, and the ones that it becomes.
@@ -168,10 +168,10 @@ func (n *node) close(log *slog.Logger) {
 // node joins the i-th node and makes its agent.
 func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) (*node, error) {
 	n := &node{name: fmt.Sprintf("%s-%04d", o.Name, i+1)}
-	var at home.Home
+	var at datadir.Dir
 	var err error
 	if o.DataDir != "" {
-		if at, err = home.At(filepath.Join(o.DataDir, n.name)); err == nil {
+		if at, err = datadir.At(filepath.Join(o.DataDir, n.name)); err == nil {
 			n.lock, err = at.Lock()
 		}
 	}
@@ -228,7 +228,7 @@ func (d devices) Offered() []api.USBDevice { return d }
 var reserve = size.Reserve{Bytes: 1 << 30}
 
 // keep puts journal and, for real pulls, the cache on disk.
-func (n *node) keep(o *Options, at home.Home, parts *agent.Options) error {
+func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {
 	records, err := journal.Open(at.Instances(), journal.Options{Logger: parts.Logger})
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -77,8 +77,8 @@ func (o *Options) patiently(ctx context.Context, join func() error) error {
 }
 
 // join gives the identity of a node, the one it had when it keeps files.
-func (o *Options) join(ctx context.Context, name string, at home.Home, transport http.RoundTripper) (home.Identity, error) {
-	id := home.Identity{}
+func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transport http.RoundTripper) (datadir.Identity, error) {
+	id := datadir.Identity{}
 	if o.DataDir != "" {
 		known, err := at.Identity()
 		if err != nil && farm.CodeOf(err) != farm.CodeNotFound {
@@ -105,7 +105,7 @@ func (o *Options) join(ctx context.Context, name string, at home.Home, transport
 	if err != nil {
 		return id, err
 	}
-	id = home.Identity{
+	id = datadir.Identity{
 		NodeID: answer.NodeID, Credential: answer.Credential, Registry: answer.Registry,
 		Controller: o.Controller, Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity,
 	}
@@ -117,7 +117,7 @@ func (o *Options) join(ctx context.Context, name string, at home.Home, transport
 
 // kept names what a node that keeps files joined with before, and joins with again: its
 // restart must not undo what an operator has configured.
-func (o *Options) kept(id home.Identity) []string {
+func (o *Options) kept(id datadir.Identity) []string {
 	if id.NodeID == "" {
 		return nil
 	}

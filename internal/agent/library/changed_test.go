@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -260,7 +260,7 @@ func TestOldPulls(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(path, "parts"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		lock, err := home.LockFile(path+".lock", errors.New("busy"))
+		lock, err := datadir.LockFile(path+".lock", errors.New("busy"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -104,7 +104,7 @@ func (x Exchange) Export(ctx context.Context, o ExportOptions) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("export: %w", bare(err))
 	}
-	lock, err := home.LockFile(dir+lockSuffix, farm.Refused("This version is being exported by another command"))
+	lock, err := datadir.LockFile(dir+lockSuffix, farm.Refused("This version is being exported by another command"))
 	if err != nil {
 		return err
 	}
@@ -162,5 +162,5 @@ func (x Exchange) export(ctx context.Context, from, to hv.Disk, progress Progres
 	if err := os.Link(from.Path, to.Path); err != nil {
 		return err
 	}
-	return home.SyncDir(filepath.Dir(to.Path))
+	return datadir.SyncDir(filepath.Dir(to.Path))
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -202,7 +202,7 @@ func lockOf(name string) string {
 // clear removes a leftover unless the command that makes it still runs.
 func (l *Library) clear(name string) error {
 	busy := errors.New("busy")
-	lock, err := home.LockFile(filepath.Join(l.dir, lockOf(name)), busy)
+	lock, err := datadir.LockFile(filepath.Join(l.dir, lockOf(name)), busy)
 	if errors.Is(err, busy) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -291,7 +291,7 @@ func (l *Library) write(dir string, r record) error {
 	if err != nil {
 		return err
 	}
-	return home.WriteFile(filepath.Join(l.dir, dir, recordFile), append(raw, '\n'))
+	return datadir.WriteFile(filepath.Join(l.dir, dir, recordFile), append(raw, '\n'))
 }
 
 func (l *Library) show(id string) (VM, error) {
@@ -318,8 +318,8 @@ func (l *Library) show(id string) (VM, error) {
 }
 
 // hold takes the right to change or read through a template's files.
-func (l *Library) hold(id string) (*home.Lock, error) {
-	return home.LockFile(filepath.Join(l.dir, id, lockFile),
+func (l *Library) hold(id string) (*datadir.Lock, error) {
+	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
 		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
 }
 
@@ -353,7 +353,7 @@ func (l *Library) Modify(id string, s Settings) (VM, error) {
 	if err := l.write(id, r); err != nil {
 		return VM{}, fmt.Errorf("modify template: %w", bare(err))
 	}
-	if err := home.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
+	if err := datadir.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
 		return VM{}, fmt.Errorf("modify template: %w", bare(err))
 	}
 	return l.show(id)

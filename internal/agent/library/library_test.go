@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/library"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -208,7 +208,7 @@ func TestFindAndDelete(t *testing.T) {
 	if vm, err := l.Find(strings.ToUpper(ids[0])); err != nil || vm.ID != ids[0] {
 		t.Errorf("by id: %+v, %v", vm, err)
 	}
-	lock, err := home.LockFile(filepath.Join(dir, ids[0], "lock"), errors.New("busy"))
+	lock, err := datadir.LockFile(filepath.Join(dir, ids[0], "lock"), errors.New("busy"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestLeftoversAndDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	busy, err := home.LockFile(filepath.Join(dir, ".new-x", "lock"), errors.New("busy"))
+	busy, err := datadir.LockFile(filepath.Join(dir, ".new-x", "lock"), errors.New("busy"))
 	if err != nil {
 		t.Fatal(err)
 	}

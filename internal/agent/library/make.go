@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -112,14 +112,14 @@ func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return VM{}, fmt.Errorf("make template: %w", bare(err))
 	}
-	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
+	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
 		return VM{}, err
 	}
 	defer lock.Release()
 	err = fill(dir)
 	if err == nil {
-		err = home.WriteFile(filepath.Join(dir, configFile), raw)
+		err = datadir.WriteFile(filepath.Join(dir, configFile), raw)
 	}
 	if err == nil {
 		err = l.place(temp, r)
@@ -138,7 +138,7 @@ func (l *Library) place(temp string, r record) error {
 	if err := os.Rename(filepath.Join(l.dir, temp), filepath.Join(l.dir, r.ID)); err != nil {
 		return err
 	}
-	return home.SyncDir(l.dir)
+	return datadir.SyncDir(l.dir)
 }
 
 // fresh is a new template with its defaults under the settings.

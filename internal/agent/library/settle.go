@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -58,7 +58,7 @@ func (p *pulling) fetch(ctx context.Context, s settling) ([]transfer.BuiltFile, 
 	if raw, err = json.Marshal(result.Files); err != nil {
 		return nil, err
 	}
-	return result.Files, home.WriteFile(record, raw)
+	return result.Files, datadir.WriteFile(record, raw)
 }
 
 func remove(path string) error {
@@ -121,7 +121,7 @@ func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[s
 	}
 	v := version{Files: files}
 	v.remember(ctx, whole, s.progress)
-	return files, errors.Join(context.Cause(ctx), home.SyncDir(whole))
+	return files, errors.Join(context.Cause(ctx), datadir.SyncDir(whole))
 }
 
 // make gives one file its place.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -67,7 +67,7 @@ type pulling struct {
 // bring pulls the version into the temporary directory.
 func (p *pulling) bring(ctx context.Context) error {
 	dir := filepath.Join(p.l.dir, p.temp)
-	lock, err := home.LockFile(dir+lockSuffix, farm.Refused("This version is being pulled by another command"))
+	lock, err := datadir.LockFile(dir+lockSuffix, farm.Refused("This version is being pulled by another command"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (p *pulling) bring(ctx context.Context) error {
 // files which are then elsewhere.
 func (p *pulling) move(to string) error {
 	dir := filepath.Join(p.l.dir, p.temp)
-	if err := errors.Join(remove(filepath.Join(dir, builtFile)), home.SyncDir(dir)); err != nil {
+	if err := errors.Join(remove(filepath.Join(dir, builtFile)), datadir.SyncDir(dir)); err != nil {
 		return err
 	}
 	if err := os.Rename(filepath.Join(dir, wholeDir), to); err != nil {
@@ -127,7 +127,7 @@ func (p *pulling) intoNew(ctx context.Context) (VM, error) {
 	if err := os.Mkdir(filepath.Join(l.dir, temp), 0o700); err != nil {
 		return VM{}, fmt.Errorf("pull: %w", bare(err))
 	}
-	lock, err := home.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
+	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
 		return VM{}, err
 	}

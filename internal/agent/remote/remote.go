@@ -19,15 +19,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Registry is one named registry.
 type Registry struct {
-	Name string   `json:"name"`
-	URL  string   `json:"url"`
-	TLS  home.TLS `json:"tls,omitzero"`
+	Name string      `json:"name"`
+	URL  string      `json:"url"`
+	TLS  datadir.TLS `json:"tls,omitzero"`
 
 	// Who asks: the names of files, which hold the secrets.
 	KeyID     string `json:"key_id,omitempty"` // of a user key
@@ -66,7 +66,7 @@ func (l *List) save() error {
 	if err != nil {
 		return err
 	}
-	return home.WriteFile(l.file, append(raw, '\n'))
+	return datadir.WriteFile(l.file, append(raw, '\n'))
 }
 
 func (l *List) index(name string) int {

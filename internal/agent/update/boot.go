@@ -7,19 +7,19 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
 // programName is the file of the program in a package and in the directory of a version.
 const programName = "buildnode"
 
 // programAt gives the program of a version.
-func programAt(at home.Home, version string) string {
+func programAt(at datadir.Dir, version string) string {
 	return filepath.Join(at.Versions(), version, programName)
 }
 
 // installed says whether a program is one of those that updates have brought.
-func installed(at home.Home, file string) bool {
+func installed(at datadir.Dir, file string) bool {
 	dir, err := filepath.EvalSymlinks(at.Versions())
 	if err != nil {
 		return false
@@ -30,7 +30,7 @@ func installed(at home.Home, file string) bool {
 
 // BootOptions say which program begins.
 type BootOptions struct {
-	Home    home.Home
+	Home    datadir.Dir
 	Version string                  // of this program
 	Path    string                  // its file
 	Become  func(path string) error // does not return when it can be done
@@ -81,7 +81,7 @@ func bootOnce(o BootOptions) (version string, err error) {
 }
 
 // giveUp takes a version out of the state that cannot be begun.
-func giveUp(at home.Home, version string, cause error) error {
+func giveUp(at datadir.Dir, version string, cause error) error {
 	s, err := load(at)
 	if err != nil {
 		return err

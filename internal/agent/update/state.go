@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
 // state is which program runs as the agent. It is replaced whole.
@@ -90,7 +90,7 @@ func (s state) failed(message string) state {
 
 // load reads the state; a zero one when there is none. One that cannot be read is none as
 // well: the base then runs, and begins anew.
-func load(at home.Home) (state, error) {
+func load(at datadir.Dir) (state, error) {
 	var s state
 	raw, err := os.ReadFile(at.Update())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,10 +105,10 @@ func load(at home.Home) (state, error) {
 	return s, nil
 }
 
-func (s state) save(at home.Home) error {
+func (s state) save(at datadir.Dir) error {
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	return home.WriteFile(at.Update(), append(raw, '\n'))
+	return datadir.WriteFile(at.Update(), append(raw, '\n'))
 }

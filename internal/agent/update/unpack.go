@@ -9,7 +9,7 @@ import (
 	"os"
 	"path"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
 // Limits of what is in a package.
@@ -48,7 +48,7 @@ func unpack(archive io.Reader, dir string) (err error) {
 		if err := write(root, files); err != nil {
 			return err
 		}
-		return home.SyncDir(dir)
+		return datadir.SyncDir(dir)
 	}
 	return fmt.Errorf("there is no program %s among its first %d files", programName, maxEntries)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
@@ -26,8 +26,8 @@ const proveTime = 2 * time.Minute
 
 // Options are what an Updater is made of.
 type Options struct {
-	Home      home.Home
-	Identity  home.Identity
+	Home      datadir.Dir
+	Identity  datadir.Identity
 	Transport http.RoundTripper // to the controller
 	Version   string            // of this program
 	Path      string            // its file
@@ -372,7 +372,7 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 	if err := os.Rename(dir, to); err != nil {
 		return err
 	}
-	return home.SyncDir(u.o.Home.Versions())
+	return datadir.SyncDir(u.o.Home.Versions())
 }
 
 // Swap makes this process the version that is ready. It returns only when that cannot be

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/release"
 )
 
@@ -37,7 +37,7 @@ const (
 // node is a node with its home, and a controller that has a package for it.
 type node struct {
 	t      *testing.T
-	home   home.Home
+	home   datadir.Dir
 	secret ed25519.PrivateKey
 
 	archive []byte // as the controller answers it
@@ -87,7 +87,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := home.At(filepath.Join(t.TempDir(), "node"))
+	at, err := datadir.At(filepath.Join(t.TempDir(), "node"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ const basePath = "/base/buildnode"
 // run begins a program as the agent.
 func (n *node) run(version, path string) *Updater {
 	u := New(Options{
-		Home: n.home, Identity: home.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"}, Transport: n,
+		Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"}, Transport: n,
 		Version: version, Path: path, Logger: slog.New(slog.DiscardHandler), Ask: ask, Become: n.become,
 	})
 	n.t.Cleanup(func() { _ = u.Close() })
@@ -497,13 +497,13 @@ func TestProgramThatCannotBegin(t *testing.T) {
 }
 
 // copyHome copies the home as a kill would leave it now.
-func (n *node) copyHome() home.Home {
+func (n *node) copyHome() datadir.Dir {
 	n.t.Helper()
 	dir := n.t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(n.home.Dir())); err != nil {
 		n.t.Fatal(err)
 	}
-	at, err := home.At(dir)
+	at, err := datadir.At(dir)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -514,9 +514,9 @@ func (n *node) copyHome() home.Home {
 // or the new one, whole, and the next try succeeds.
 func TestKilledAnywhere(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
-		left := map[string]home.Home{"before": n.copyHome()}
+		left := map[string]datadir.Dir{"before": n.copyHome()}
 		u := New(Options{
-			Home: n.home, Identity: home.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller"}, Transport: n,
+			Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller"}, Transport: n,
 			Version: oldVersion, Path: basePath, Logger: slog.New(slog.DiscardHandler),
 			Ask: func(ctx context.Context, path string) (string, error) {
 				left["unpacked"] = n.copyHome()

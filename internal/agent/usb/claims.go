@@ -20,7 +20,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -166,7 +166,7 @@ func (c Claims) Remove(what string) (gone []Claim, err error) {
 
 // change replaces the file, one writer at a time.
 func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
-	lock, err := home.LockFile(c.file+".lock", farm.Errorf(farm.CodeConflict, "Another command changes the claims of USB devices; try again"))
+	lock, err := datadir.LockFile(c.file+".lock", farm.Errorf(farm.CodeConflict, "Another command changes the claims of USB devices; try again"))
 	if err != nil {
 		return err
 	}
@@ -185,5 +185,5 @@ func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
 	if err != nil {
 		return fmt.Errorf("USB claims: %w", err)
 	}
-	return home.WriteFile(c.file, append(raw, '\n'))
+	return datadir.WriteFile(c.file, append(raw, '\n'))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
@@ -15,7 +15,7 @@ import (
 )
 
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
-func newPass(id home.Identity, controller *link.Client, log *slog.Logger) *pass.Holder {
+func newPass(id datadir.Identity, controller *link.Client, log *slog.Logger) *pass.Holder {
 	return pass.New(pass.Options{
 		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
 			return controller.Pass(ctx, id.NodeID, purpose)
@@ -27,7 +27,7 @@ func newPass(id home.Identity, controller *link.Client, log *slog.Logger) *pass.
 
 // openProxy makes the socket by which the owner of a node reaches the registry of its cloud: with the user key
 // that they have joined it with. There is none without such a key, since node tokens are for what was ordered.
-func (n *Node) openProxy(ctx context.Context, at home.Home, id home.Identity) error {
+func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identity) error {
 	own := ownKeyOf(id)
 	if own == nil {
 		return nil
@@ -57,7 +57,7 @@ func (n *Node) serveProxy(ctx context.Context) {
 // aboutTime is how long is waited for the proxy of the agent.
 const aboutTime = 2 * time.Second
 
-func askProxy(ctx context.Context, at home.Home) (proxy.About, error) {
+func askProxy(ctx context.Context, at datadir.Dir) (proxy.About, error) {
 	ctx, cancel := context.WithTimeout(ctx, aboutTime)
 	defer cancel()
 	return proxy.Ask(ctx, at.Sockets())
@@ -65,7 +65,7 @@ func askProxy(ctx context.Context, at home.Home) (proxy.About, error) {
 
 // proxied says whether the agent of a home takes requests for the registry at an address, with
 // the user key that the node has joined with.
-func proxied(ctx context.Context, at home.Home, address string) bool {
+func proxied(ctx context.Context, at datadir.Dir, address string) bool {
 	about, err := askProxy(ctx, at)
 	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)
 }

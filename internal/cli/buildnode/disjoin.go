@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -78,7 +78,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 }
 
 // awaitLock waits for a running agent to end.
-func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
+func awaitLock(ctx context.Context, at datadir.Dir) (*datadir.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
@@ -95,8 +95,8 @@ func awaitLock(ctx context.Context, at home.Home) (*home.Lock, error) {
 }
 
 // removeVMs removes every VM of this node and forgets their instances and saves.
-func (o *DisjoinOptions) removeVMs(ctx context.Context, at home.Home) error {
-	driver, err := openDriver(ctx, o.NodeOptions, home.Identity{})
+func (o *DisjoinOptions) removeVMs(ctx context.Context, at datadir.Dir) error {
+	driver, err := openDriver(ctx, o.NodeOptions, datadir.Identity{})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/size"
@@ -23,7 +23,7 @@ import (
 
 // JoinOptions are the options of a join.
 type JoinOptions struct {
-	Home       home.Home
+	Home       datadir.Dir
 	Controller string // URL
 	Token      string // "": who asks is somebody by the key or by a certificate, or may be nobody
 	Name       string
@@ -31,7 +31,7 @@ type JoinOptions struct {
 	Groups     []string
 	Capacity   int
 	Reserve    string
-	TLS        home.TLS
+	TLS        datadir.TLS
 	UpdateKeys string // file of the keys that agent packages are signed with; "": what the controller says, once
 	vlans      vlanFlags
 	key        *userKey // instead of the token; nil: none
@@ -87,8 +87,8 @@ Start the agent afterwards with "buildnode run".`,
 }
 
 // Join registers a node and keeps its identity.
-func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
-	var none home.Identity
+func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
+	var none datadir.Identity
 	lock, err := o.Home.Lock()
 	if err != nil {
 		return none, fmt.Errorf("%w; end it before joining", err)
@@ -112,11 +112,11 @@ func Join(ctx context.Context, o JoinOptions) (home.Identity, error) {
 	if err := trustKeys(o.Home, keys, given); err != nil {
 		return none, err
 	}
-	return identity, errors.Join(o.Home.SetIdentity(identity), o.Home.SetTrouble(""))
+	return identity, errors.Join(o.Home.SetIdentity(identity), o.Home.SetLastError(""))
 }
 
 // identity is what the node was, with what the options say on top.
-func (o *JoinOptions) identity() (home.Identity, error) {
+func (o *JoinOptions) identity() (datadir.Identity, error) {
 	id, err := o.Home.Identity()
 	switch {
 	case err != nil && farm.CodeOf(err) != farm.CodeNotFound:
@@ -151,7 +151,7 @@ func (o *JoinOptions) identity() (home.Identity, error) {
 }
 
 // kept names what a node that has joined before is not given anew.
-func (o *JoinOptions) kept(identity home.Identity) []string {
+func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	if identity.NodeID == "" {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (o *JoinOptions) kept(identity home.Identity) []string {
 
 // hostOf gives the address under which the node's VMs are reached. One that was not
 // chosen is looked up anew each time, since a machine's address changes.
-func hostOf(identity home.Identity) string {
+func hostOf(identity datadir.Identity) string {
 	if identity.Host != "" {
 		return identity.Host
 	}
@@ -178,7 +178,7 @@ func hostOf(identity home.Identity) string {
 
 // register asks the controller, and takes over what it answers. It gives the keys that the
 // controller's agent packages are signed with.
-func (o *JoinOptions) register(ctx context.Context, identity *home.Identity) (updateKeys string, err error) {
+func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) (updateKeys string, err error) {
 	client, err := controllerClient(*identity)
 	if err != nil {
 		return "", err
@@ -202,7 +202,7 @@ func (o *JoinOptions) register(ctx context.Context, identity *home.Identity) (up
 	return answer.UpdateKeys, nil
 }
 
-func controllerClient(identity home.Identity) (*link.Client, error) {
+func controllerClient(identity datadir.Identity) (*link.Client, error) {
 	config, err := transfer.TLSConfig(transfer.TLSOptions{
 		Insecure: identity.TLS.Insecure, Cert: identity.TLS.Cert, Key: identity.TLS.Key, CA: identity.TLS.CA,
 	})

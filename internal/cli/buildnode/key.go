@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/client"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
@@ -80,10 +80,10 @@ func readWho(token tokenOptions, key keyOptions, in io.Reader) (text string, own
 
 // keep remembers the key in an identity: the name of its file, which is one of the home when
 // the text was given by itself. A key that the node had before goes.
-func (k *userKey) keep(at home.Home, id *home.Identity) error {
+func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	id.Key = nil
 	if k != nil {
-		id.Key = &home.Key{ID: k.creds.ID(), File: k.file}
+		id.Key = &datadir.Key{ID: k.creds.ID(), File: k.file}
 	}
 	if k == nil || k.file != "" {
 		if err := os.Remove(at.UserKey()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -95,11 +95,11 @@ func (k *userKey) keep(at home.Home, id *home.Identity) error {
 	if err := at.Make(); err != nil {
 		return err
 	}
-	return home.WriteFile(at.UserKey(), []byte(k.text+"\n"))
+	return datadir.WriteFile(at.UserKey(), []byte(k.text+"\n"))
 }
 
 // authorizer shows a user key to the controller that a node joins.
-func (k *userKey) authorizer(id home.Identity) (func(*http.Request) error, error) {
+func (k *userKey) authorizer(id datadir.Identity) (func(*http.Request) error, error) {
 	controller, err := client.NewController(id.Controller, clientOptions(k.creds, id.TLS))
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (k *userKey) authorizer(id home.Identity) (func(*http.Request) error, error
 }
 
 // clientOptions are those of a client of this program.
-func clientOptions(creds client.Credentials, tls home.TLS) client.Options {
+func clientOptions(creds client.Credentials, tls datadir.TLS) client.Options {
 	return client.Options{
 		Credentials: creds, UserAgent: "buildnode",
 		TLS: client.TLS{CAFile: tls.CA, CertFile: tls.Cert, KeyFile: tls.Key, SkipVerify: tls.Insecure},
@@ -129,8 +129,8 @@ func handshake(service string, err error) error {
 
 // ownKey shows the user key of a node to registries. Its file is read when it is needed first.
 type ownKey struct {
-	key home.Key
-	tls home.TLS
+	key datadir.Key
+	tls datadir.TLS
 
 	mu         sync.Mutex // guards the fields below
 	creds      *client.UserKey
@@ -140,7 +140,7 @@ type ownKey struct {
 var _ pass.Credentials = (*ownKey)(nil)
 
 // ownKeyOf gives the key that a node has joined with; nil for none.
-func ownKeyOf(id home.Identity) pass.Credentials {
+func ownKeyOf(id datadir.Identity) pass.Credentials {
 	if id.Key == nil {
 		return nil
 	}

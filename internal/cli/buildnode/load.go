@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/client"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/load"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -26,7 +26,7 @@ type LoadOptions struct {
 	Controller string // URL
 	Profile    string
 	Output     cli.Format
-	TLS        home.TLS
+	TLS        datadir.TLS
 	Login      loginOptions
 }
 

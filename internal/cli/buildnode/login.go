@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/client"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/remote"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
@@ -121,7 +121,7 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 }
 
 // authorize lets the client of a registry show credentials.
-func authorize(o *transfer.Options, creds client.Credentials, tls home.TLS) error {
+func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) error {
 	if creds == nil {
 		return nil
 	}

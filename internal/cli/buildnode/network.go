@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -24,7 +24,7 @@ func (f *vlanFlags) add(fs *pflag.FlagSet) {
 }
 
 // apply puts what was given over what the node has; "" as the only id is none.
-func (f *vlanFlags) apply(to *home.Identity) error {
+func (f *vlanFlags) apply(to *datadir.Identity) error {
 	if f.ids != nil {
 		to.VLANs = slices.DeleteFunc(f.ids, func(id string) bool { return id == "" })
 	}
@@ -44,7 +44,7 @@ const (
 )
 
 // vlansOf reads what a node offers.
-func vlansOf(id home.Identity, rule uplinkRule) (map[int]string, error) {
+func vlansOf(id datadir.Identity, rule uplinkRule) (map[int]string, error) {
 	vlans, err := hv.ParseVLANs(id.VLANs)
 	if err != nil {
 		return nil, cli.Usage(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/pass"
@@ -55,13 +55,13 @@ type Node struct {
 
 // NodeOptions say which node to open.
 type NodeOptions struct {
-	Home           home.Home // joined: it has an identity
-	Driver         string    // DriverQEMU or DriverSim
-	VNCListen      string    // address that screens of VMs are served on; "": loopback
-	Bridge         string    // of this host, for guests in that network mode; "": the mode is refused
-	RunAs          string    // user of QEMU when this program is root; "": the driver's choice
-	Metrics        string    // address for metrics, host:port; "": none are served
-	UnsafeVM       bool      // VMs ignore flushes of their guests; for measurements only
+	Home           datadir.Dir // joined: it has an identity
+	Driver         string      // DriverQEMU or DriverSim
+	VNCListen      string      // address that screens of VMs are served on; "": loopback
+	Bridge         string      // of this host, for guests in that network mode; "": the mode is refused
+	RunAs          string      // user of QEMU when this program is root; "": the driver's choice
+	Metrics        string      // address for metrics, host:port; "": none are served
+	UnsafeVM       bool        // VMs ignore flushes of their guests; for measurements only
 	vlans          vlanFlags
 	Logger         *slog.Logger
 	Licence        LicenceOptions
@@ -165,7 +165,7 @@ func (n *Node) MetricsURL() string {
 }
 
 // parts opens what the agent is made of.
-func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, error) {
+func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
 	var none agent.Options
 	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
 	if err != nil {
@@ -201,7 +201,7 @@ func (n *Node) parts(o NodeOptions, identity home.Identity) (agent.Options, erro
 	}, nil
 }
 
-func openDriver(ctx context.Context, o NodeOptions, identity home.Identity) (hv.Driver, error) {
+func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (hv.Driver, error) {
 	switch o.Driver {
 	case DriverQEMU:
 		if ip := net.ParseIP(o.VNCListen); o.VNCListen != "" && ip.To4() == nil {

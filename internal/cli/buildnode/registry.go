@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/remote"
 	"github.com/buildyard/buildyard/internal/cli"
@@ -21,7 +21,7 @@ import (
 type registryOptions struct {
 	*globals
 	Remote string // name or address; "": the current one
-	TLS    home.TLS
+	TLS    datadir.TLS
 	Login  loginOptions
 
 	as string // who asks; "": nobody, or whoever has the certificate
@@ -110,7 +110,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 // nodesKey is who asks by way of the agent.
 const nodesKey = "the user key of this node"
 
-func merge(kept, given home.TLS) home.TLS {
+func merge(kept, given datadir.TLS) datadir.TLS {
 	kept.Insecure = kept.Insecure || given.Insecure
 	if given.Cert != "" || given.Key != "" {
 		kept.Cert, kept.Key = given.Cert, given.Key

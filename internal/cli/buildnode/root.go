@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/obs"
 )
@@ -21,7 +21,7 @@ type globals struct {
 	logLevel string
 }
 
-func (g *globals) home() (home.Home, error) { return home.At(g.dataDir) }
+func (g *globals) home() (datadir.Dir, error) { return datadir.At(g.dataDir) }
 
 // Main runs the program and gives its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
@@ -57,7 +57,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.StringVar(&g.dataDir, "data-dir", home.Default(), "directory of everything that the node keeps")
+	fs.StringVar(&g.dataDir, "data-dir", datadir.Default(), "directory of everything that the node keeps")
 	fs.StringVar(&g.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
@@ -67,7 +67,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 }
 
 // addTLS puts the options of a TLS client on a command; whose names the server.
-func addTLS(fs *pflag.FlagSet, o *home.TLS, whose string) {
+func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
 	fs.BoolVar(&o.Insecure, "insecure", false, "do not check the "+whose+"'s certificate")
 	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")
 	fs.StringVar(&o.Key, "key", "", "PEM file of its key")

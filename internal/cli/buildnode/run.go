@@ -68,12 +68,12 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
-	if err := o.Home.SetTrouble(""); err != nil {
+	if err := o.Home.SetLastError(""); err != nil {
 		return err
 	}
 	err = node.Run(ctx)
 	if farm.CodeOf(err) == farm.CodeUnauthenticated { // which nobody sees of an agent that a service manager runs
-		err = errors.Join(err, o.Home.SetTrouble(err.Error()))
+		err = errors.Join(err, o.Home.SetLastError(err.Error()))
 	}
 	return err
 }

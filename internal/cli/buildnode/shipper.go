@@ -7,13 +7,13 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // newShipper makes what sends this node's log once its controller says so.
-func newShipper(at home.Home) (*logs.Shipper, error) {
+func newShipper(at datadir.Dir) (*logs.Shipper, error) {
 	identity, err := at.Identity()
 	if err != nil {
 		return nil, err

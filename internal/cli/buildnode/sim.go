@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/fleet"
-	"github.com/buildyard/buildyard/internal/agent/home"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
@@ -30,7 +30,7 @@ type SimOptions struct {
 	Dir   string   // "": nothing is kept
 	VLANs []string // see hv.ParseVLANs
 	USB   []string // name=number
-	Certs home.TLS
+	Certs datadir.TLS
 }
 
 func simCommand(g *globals) *cobra.Command {
@@ -161,7 +161,7 @@ func (o *SimOptions) run(ctx context.Context, key *userKey) error {
 		return err
 	}
 	if key != nil {
-		if f.Authorize, err = key.authorizer(home.Identity{Controller: o.Controller, TLS: o.Certs}); err != nil {
+		if f.Authorize, err = key.authorizer(datadir.Identity{Controller: o.Controller, TLS: o.Certs}); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/size"
@@ -80,7 +80,7 @@ func (o *StatusOptions) run(ctx context.Context) error {
 	return o.Output.Write(o.Out, s, s.table)
 }
 
-func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
+func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []heldInstance{}}
 	id, err := at.Identity()
 	if farm.CodeOf(err) == farm.CodeNotFound {
@@ -91,7 +91,7 @@ func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
 	}
 	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
 	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, agentRuns(at)
-	if s.Trouble = at.Trouble(); s.AgentRuns {
+	if s.Trouble = at.LastError(); s.AgentRuns {
 		s.Trouble = ""
 	}
 	if id.Key != nil {
@@ -113,7 +113,7 @@ func readStatus(ctx context.Context, at home.Home) (nodeStatus, error) {
 }
 
 // agentRuns says whether somebody holds the node's lock.
-func agentRuns(at home.Home) bool {
+func agentRuns(at datadir.Dir) bool {
 	lock, err := at.Lock()
 	if err != nil {
 		return farm.CodeOf(err) == farm.CodeConflict
@@ -122,7 +122,7 @@ func agentRuns(at home.Home) bool {
 	return false
 }
 
-func heldInstances(at home.Home) ([]heldInstance, error) {
+func heldInstances(at datadir.Dir) ([]heldInstance, error) {
 	entries, err := journal.Reader(at.Instances())
 	if err != nil {
 		return nil, err

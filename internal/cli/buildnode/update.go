@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/buildyard/buildyard/internal/agent"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/link"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -87,7 +87,7 @@ func updateKeys(path string) (string, error) {
 // trustKeys keeps the keys that agent packages must be signed with: those that the owner of
 // the node has given, or, when it has none, those that its controller gives. Later ones of
 // a controller change nothing.
-func trustKeys(at home.Home, own, given string) error {
+func trustKeys(at datadir.Dir, own, given string) error {
 	keys := own
 	if keys == "" {
 		if _, err := os.Stat(at.UpdateKeys()); given == "" || !errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +101,7 @@ func trustKeys(at home.Home, own, given string) error {
 	if err := at.Make(); err != nil {
 		return err
 	}
-	return home.WriteFile(at.UpdateKeys(), []byte(keys+"\n"))
+	return datadir.WriteFile(at.UpdateKeys(), []byte(keys+"\n"))
 }
 
 // adopt takes note of the end of VMs that this very process has started as an earlier

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/obs"
 )
@@ -22,7 +22,7 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := home.At(filepath.Join(d.Dir, "node"))
+	dir, err := datadir.At(filepath.Join(d.Dir, "node"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
@@ -51,7 +51,7 @@ func TestLogsComeTogether(t *testing.T) {
 	dir := t.TempDir()
 	own, central := filepath.Join(dir, "logs"), filepath.Join(dir, "r", "files", "central-logs")
 	s, stop := startController(t, dir, true, map[string]string{"log-level": "info", "log-dir": own, "enable-central-logging": "true"})
-	at, err := home.At(filepath.Join(dir, "node"))
+	at, err := datadir.At(filepath.Join(dir, "node"))
 	if err != nil {
 		t.Fatal(err)
 	}

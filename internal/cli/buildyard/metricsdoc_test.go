@@ -16,7 +16,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
@@ -48,7 +48,7 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 func runNode(t *testing.T, s *ControllerService, dir string, o buildnode.NodeOptions) *buildnode.Node {
 	t.Helper()
 	var err error
-	if o.Home, err = home.At(dir); err != nil {
+	if o.Home, err = datadir.At(dir); err != nil {
 		t.Fatal(err)
 	}
 	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{

@@ -1,4 +1,4 @@
-package home_test
+package datadir_test
 
 import (
 	"errors"
@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/buildyard/buildyard/internal/agent/home"
+	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func at(t *testing.T) home.Home {
+func at(t *testing.T) datadir.Dir {
 	t.Helper()
-	h, err := home.At(filepath.Join(t.TempDir(), "node"))
+	h, err := datadir.At(filepath.Join(t.TempDir(), "node"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +32,9 @@ func TestIdentityIsKept(t *testing.T) {
 	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "buildnode join") {
 		t.Errorf("before joining: %v, want what to do", err)
 	}
-	want := home.Identity{
+	want := datadir.Identity{
 		NodeID: "n", Credential: "secret", Controller: "http://c", Name: "mac", Host: "h",
-		Groups: []string{"a", "b"}, Reserve: size.Reserve{Bytes: 20 << 30}, TLS: home.TLS{CA: "/ca.pem"},
+		Groups: []string{"a", "b"}, Reserve: size.Reserve{Bytes: 20 << 30}, TLS: datadir.TLS{CA: "/ca.pem"},
 	}
 	if err := h.SetIdentity(want); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestDiscardedLocksExclude(t *testing.T) {
 	for range 8 {
 		group.Go(func() error {
 			for range 4000 {
-				lock, err := home.LockFile(name, busy)
+				lock, err := datadir.LockFile(name, busy)
 				if errors.Is(err, busy) {
 					continue
 				}

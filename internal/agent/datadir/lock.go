@@ -1,4 +1,4 @@
-package home
+package datadir
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 type Lock struct{ file *os.File }
 
 // Lock takes the home. A CodeConflict means that an agent runs on it.
-func (h Home) Lock() (*Lock, error) {
+func (h Dir) Lock() (*Lock, error) {
 	if err := h.Make(); err != nil {
 		return nil, err
 	}

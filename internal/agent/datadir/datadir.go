@@ -1,11 +1,11 @@
-// Package home is the data directory of a node: where its files lie, which
+// Package datadir is the data directory of a node: where its files lie, which
 // identity it joined with, and the lock that keeps a second agent out.
 //
 // It is not the journal or the cache; it only says where they are.
 //
 // Invariant: node.json is replaced whole and readable by its owner only, so that a
 // credential is never half written and never shown to another user.
-package home
+package datadir
 
 import (
 	"encoding/json"
@@ -20,16 +20,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Home is a data directory. The zero value is unusable; see At.
-type Home struct{ dir string }
+// Dir is a data directory. The zero value is unusable; see At.
+type Dir struct{ dir string }
 
 // At gives the home below dir, made absolute. Nothing is created.
-func At(dir string) (Home, error) {
+func At(dir string) (Dir, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return Home{}, fmt.Errorf("data directory: %w", err)
+		return Dir{}, fmt.Errorf("data directory: %w", err)
 	}
-	return Home{dir}, nil
+	return Dir{dir}, nil
 }
 
 // Default is the data directory when none is named: below the user's data folder
@@ -49,52 +49,52 @@ func Default() string {
 }
 
 // Dir is the data directory itself.
-func (h Home) Dir() string { return h.dir }
+func (h Dir) Dir() string { return h.dir }
 
 // Instances holds the journal.
-func (h Home) Instances() string { return filepath.Join(h.dir, "instances") }
+func (h Dir) Instances() string { return filepath.Join(h.dir, "instances") }
 
 // Templates holds the cached versions.
-func (h Home) Templates() string { return filepath.Join(h.dir, "templates") }
+func (h Dir) Templates() string { return filepath.Join(h.dir, "templates") }
 
 // VMs belongs to the hypervisor driver.
-func (h Home) VMs() string { return filepath.Join(h.dir, "vms") }
+func (h Dir) VMs() string { return filepath.Join(h.dir, "vms") }
 
 // Saves holds what the saves that go on have made, on the file system of Templates.
-func (h Home) Saves() string { return filepath.Join(h.dir, "saves") }
+func (h Dir) Saves() string { return filepath.Join(h.dir, "saves") }
 
 // Errands is the file of what is to be done with cached versions.
-func (h Home) Errands() string { return filepath.Join(h.dir, "errands.json") }
+func (h Dir) Errands() string { return filepath.Join(h.dir, "errands.json") }
 
 // Library holds the local templates.
-func (h Home) Library() string { return filepath.Join(h.dir, "library") }
+func (h Dir) Library() string { return filepath.Join(h.dir, "library") }
 
 // Registries is the file of named registries.
-func (h Home) Registries() string { return filepath.Join(h.dir, "registries.json") }
+func (h Dir) Registries() string { return filepath.Join(h.dir, "registries.json") }
 
 // USB is the file of the claims of USB devices.
-func (h Home) USB() string { return filepath.Join(h.dir, "usb.json") }
+func (h Dir) USB() string { return filepath.Join(h.dir, "usb.json") }
 
 // Versions holds the versions of the agent that updates have brought.
-func (h Home) Versions() string { return filepath.Join(h.dir, "versions") }
+func (h Dir) Versions() string { return filepath.Join(h.dir, "versions") }
 
 // Update is the file that says which of them runs.
-func (h Home) Update() string { return filepath.Join(h.dir, "update.json") }
+func (h Dir) Update() string { return filepath.Join(h.dir, "update.json") }
 
 // UpdateKeys is the file of the public keys that agent packages must be signed with.
-func (h Home) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
+func (h Dir) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
 
 // UserKey is the file of the private key of the user key that the node has joined with, when
 // it was not in a file of its owner's.
-func (h Home) UserKey() string { return filepath.Join(h.dir, "user.key") }
+func (h Dir) UserKey() string { return filepath.Join(h.dir, "user.key") }
 
 // Sockets holds the sockets of the agent that runs; it is its owner's alone.
-func (h Home) Sockets() string { return filepath.Join(h.dir, "run") }
+func (h Dir) Sockets() string { return filepath.Join(h.dir, "run") }
 
-func (h Home) identity() string { return filepath.Join(h.dir, "node.json") }
+func (h Dir) identity() string { return filepath.Join(h.dir, "node.json") }
 
 // Make creates the data directory.
-func (h Home) Make() error {
+func (h Dir) Make() error {
 	if err := os.MkdirAll(h.dir, 0o755); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -149,7 +149,7 @@ func (t TLS) Absolute() (TLS, error) {
 
 // Identity reads who this node is. A node that has not joined gives a CodeNotFound
 // whose sentence says what to do.
-func (h Home) Identity() (Identity, error) {
+func (h Dir) Identity() (Identity, error) {
 	raw, err := os.ReadFile(h.identity())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, farm.Errorf(farm.CodeNotFound,
@@ -166,7 +166,7 @@ func (h Home) Identity() (Identity, error) {
 }
 
 // SetIdentity keeps who this node is, durably.
-func (h Home) SetIdentity(id Identity) error {
+func (h Dir) SetIdentity(id Identity) error {
 	if err := h.Make(); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (h Home) SetIdentity(id Identity) error {
 }
 
 // ClearIdentity forgets who this node was; it is no error when nobody knew.
-func (h Home) ClearIdentity() error {
+func (h Dir) ClearIdentity() error {
 	for _, file := range []string{h.UserKey(), h.trouble(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("forget identity: %w", err)
@@ -187,10 +187,10 @@ func (h Home) ClearIdentity() error {
 	return nil
 }
 
-func (h Home) trouble() string { return filepath.Join(h.dir, "trouble") }
+func (h Dir) trouble() string { return filepath.Join(h.dir, "trouble") }
 
-// SetTrouble keeps why the agent has ended, for those who ask how the node is; "" when it runs.
-func (h Home) SetTrouble(text string) error {
+// SetLastError keeps why the agent has ended, for those who ask how the node is; "" when it runs.
+func (h Dir) SetLastError(text string) error {
 	if text != "" {
 		return WriteFile(h.trouble(), []byte(text+"\n"))
 	}
@@ -200,8 +200,8 @@ func (h Home) SetTrouble(text string) error {
 	return nil
 }
 
-// Trouble gives why the agent has ended; "" when it has not, or as it should.
-func (h Home) Trouble() string {
+// LastError gives why the agent has ended; "" when it has not, or as it should.
+func (h Dir) LastError() string {
 	raw, err := os.ReadFile(h.trouble())
 	if err != nil {
 		return ""
