@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -25,7 +25,7 @@ func (f *imageFlags) add(cmd *cobra.Command) {
 }
 
 // read gives the image of that path and the settings.
-func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, library.Settings, error) {
+func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, localtemplate.Settings, error) {
 	s, err := f.settings.settings(cmd.Flags())
 	if err != nil {
 		return hv.Disk{}, s, cli.Usage(err)
@@ -57,8 +57,8 @@ func (f *tagFlags) check() error {
 }
 
 // options asks the registry which template is meant; its name is "" when that is a new one.
-func (f *tagFlags) options(ctx context.Context, client *transfer.Client) (o library.PushOptions, name string, err error) {
-	o = library.PushOptions{Tag: f.Tag, Description: f.Description}
+func (f *tagFlags) options(ctx context.Context, client *transfer.Client) (o localtemplate.PushOptions, name string, err error) {
+	o = localtemplate.PushOptions{Tag: f.Tag, Description: f.Description}
 	if f.Existing == "" {
 		return o, "", nil
 	}

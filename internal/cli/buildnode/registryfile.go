@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -52,7 +52,7 @@ func formatFlag(cmd *cobra.Command, format *string) {
 }
 
 func (o *ExportOptions) run(ctx context.Context) error {
-	format, err := library.Format(o.File, o.Format)
+	format, err := localtemplate.Format(o.File, o.Format)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -66,7 +66,7 @@ func (o *ExportOptions) run(ctx context.Context) error {
 		return err
 	}
 	shown := &stages{w: o.Err}
-	err = library.Exchange{Images: images{}, Registry: client}.Export(ctx, library.ExportOptions{
+	err = localtemplate.ImageTransfer{Images: images{}, Registry: client}.Export(ctx, localtemplate.ExportOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Disk: o.Disk, To: hv.Disk{Path: o.File, Format: format},
 		Pulled: shown.bytes("pull " + cli.Plain(t.Name)), Converted: shown.stage("convert " + cli.Plain(t.Name)),
 	})
@@ -83,7 +83,7 @@ type RegistryImportOptions struct {
 	*registryOptions
 	tagFlags
 	Image    hv.Disk
-	Settings library.Settings
+	Settings localtemplate.Settings
 }
 
 func registryImport(r *registryOptions) *cobra.Command {
@@ -134,7 +134,7 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	}
 	shown := &stages{w: o.Err}
 	push.Progress = shown.bytes("push " + cli.Plain(o.Settings.Name))
-	result, err := library.Exchange{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image, o.Settings, push)
+	result, err := localtemplate.ImageTransfer{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image, o.Settings, push)
 	shown.end()
 	if err != nil {
 		return resumable(ctx, err)

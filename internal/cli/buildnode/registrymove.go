@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -120,7 +120,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 		return err
 	}
 	shown := &stages{w: o.Err}
-	vm, err := l.Pull(ctx, client, library.PullOptions{
+	vm, err := l.Pull(ctx, client, localtemplate.PullOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
 		Progress: shown.bytes("pull " + cli.Plain(t.Name)), Built: shown.bytes("build " + cli.Plain(t.Name)),
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -34,7 +34,7 @@ func vmCommand(g *globals) *cobra.Command {
 // help is what a command does that only holds others.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-func (g *globals) library() (*library.Library, error) {
+func (g *globals) library() (*localtemplate.Store, error) {
 	at, err := g.home()
 	if err != nil {
 		return nil, err
@@ -42,13 +42,13 @@ func (g *globals) library() (*library.Library, error) {
 	if err := at.Make(); err != nil {
 		return nil, err
 	}
-	return library.Open(at.Library(), images{})
+	return localtemplate.Open(at.Library(), images{})
 }
 
 // images works on disk images with QEMU's tool.
 type images struct{}
 
-var _ library.Images = images{}
+var _ localtemplate.Images = images{}
 
 // Check looks into an image.
 func (images) Check(ctx context.Context, d hv.Disk) (int64, error) {
@@ -78,19 +78,19 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 	fs.StringVar(&f.arch, "arch", "", "architecture: amd64 or arm64")
 	fs.IntVar(&f.cpu, "cpu", 0, "virtual CPUs")
 	fs.StringVar(&f.ram, "ram", "", "memory: MB, or with a unit such as 4G")
-	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(library.Networks, ", "))
+	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(localtemplate.Networks, ", "))
 	fs.StringVar(&f.firmware, "firmware", "", "firmware: bios or uefi")
 	fs.StringArrayVar(&f.ports, "port", nil, `port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" is no rule`)
 	for flag, choice := range map[string][]string{
-		"arch": library.Archs, "network": library.Networks, "firmware": library.Firmwares,
+		"arch": localtemplate.Archs, "network": localtemplate.Networks, "firmware": localtemplate.Firmwares,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choice, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
 // settings reads the flags; what was not given stays as it is.
-func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
-	s := library.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
+func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, error) {
+	s := localtemplate.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
 	if f.ram != "" {
 		ram, err := size.Parse("ram", f.ram, size.MB)
 		if err != nil {
@@ -104,7 +104,7 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
 		return s, farm.Invalid("cpu", "%d virtual CPUs", f.cpu)
 	}
 	if fs.Changed("port") {
-		ports, err := library.ParsePorts(f.ports)
+		ports, err := localtemplate.ParsePorts(f.ports)
 		if err != nil {
 			return s, err
 		}
@@ -115,7 +115,7 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (library.Settings, error) {
 
 // foretell warns of settings that a template may have and that no driver of this
 // version starts.
-func (g *globals) foretell(s library.Settings) {
+func (g *globals) foretell(s localtemplate.Settings) {
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
 		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with firmware %s\n", s.Firmware)
 	}
@@ -125,7 +125,7 @@ func (g *globals) foretell(s library.Settings) {
 type ImportOptions struct {
 	*globals
 	Image    hv.Disk
-	Settings library.Settings
+	Settings localtemplate.Settings
 	Output   cli.Format
 }
 
@@ -157,7 +157,7 @@ func imageFile(path, format string) (hv.Disk, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", path)
 	}
-	format, err := library.Format(path, format)
+	format, err := localtemplate.Format(path, format)
 	if err != nil {
 		return hv.Disk{}, cli.Usage(err)
 	}
@@ -212,7 +212,7 @@ func vmCreate(g *globals) *cobra.Command {
 	return cmd
 }
 
-func (o *CreateOptions) run(ctx context.Context, s library.Settings) error {
+func (o *CreateOptions) run(ctx context.Context, s localtemplate.Settings) error {
 	bytes, err := size.Parse("disk-size", o.DiskSize, size.GB)
 	if err != nil {
 		return cli.Usage(err)
@@ -337,16 +337,16 @@ instances that run on this host keep running: they do not use local templates.`,
 	return cmd
 }
 
-func (g *globals) find(name string) (*library.Library, library.VM, error) {
+func (g *globals) find(name string) (*localtemplate.Store, localtemplate.Template, error) {
 	l, err := g.library()
 	if err != nil {
-		return nil, library.VM{}, err
+		return nil, localtemplate.Template{}, err
 	}
 	vm, err := l.Find(name)
 	return l, vm, err
 }
 
-func showVM(g *cli.Grid, vm library.VM) {
+func showVM(g *cli.Grid, vm localtemplate.Template) {
 	g.Row("ID", vm.ID)
 	g.Row("Name", vm.Name)
 	g.Row("Architecture", vm.Arch)
@@ -356,7 +356,7 @@ func showVM(g *cli.Grid, vm library.VM) {
 	g.Row("Network", vm.Network)
 	rules := make([]string, len(vm.Ports))
 	for i, p := range vm.Ports {
-		rules[i] = library.FormatPort(p)
+		rules[i] = localtemplate.FormatPort(p)
 	}
 	g.Row("Ports", strings.Join(rules, ", "))
 	for _, d := range vm.Disks {

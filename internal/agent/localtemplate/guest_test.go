@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -21,19 +21,19 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 	here, dir := open(t)
 	disk := bytes.Repeat([]byte("what the guest sees "), 1<<16)[:1<<20]
 	path := qcow2test.Image(t, nil, disk)
-	vm, err := here.Import(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, library.Settings{Name: "debian"}, nil)
+	vm, err := here.Import(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "debian"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	byTemplate, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1"})
+	byTemplate, err := here.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if after, err := here.Find("debian"); err != nil || after.Disks[0].Format != "qcow2" || len(versions(t, dir, vm.ID)) != 1 {
 		t.Errorf("after the push: %+v, %v", after, err)
 	}
-	x := library.Exchange{Registry: reg, Images: plain{}}
-	byFile, err := x.Publish(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, library.Settings{Name: "other"}, library.PushOptions{Tag: "v1"})
+	x := localtemplate.ImageTransfer{Registry: reg, Images: plain{}}
+	byFile, err := x.Publish(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "other"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

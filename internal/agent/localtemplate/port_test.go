@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -18,7 +18,7 @@ func TestParsePort(t *testing.T) {
 		"dns:53:5353/udp": {RuleName: "dns", Protocol: "udp", GuestPort: 53, HostPort: 5353},
 		"x:65535:0":       {RuleName: "x", Protocol: "tcp", GuestPort: 65535},
 	} {
-		got, err := library.ParsePort(text)
+		got, err := localtemplate.ParsePort(text)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", text, err, diff)
 		}
@@ -26,20 +26,20 @@ func TestParsePort(t *testing.T) {
 	for _, text := range []string{
 		"", "web", "web:", ":80", "web:0", "web:65536", "web:-1", "web:80:65536", "web:80:1:2", "web:80/sctp", "a b:80", "web:80:", "../x:80",
 	} {
-		if got, err := library.ParsePort(text); farm.CodeOf(err) != farm.CodeInvalid {
+		if got, err := localtemplate.ParsePort(text); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%q gives %+v, %v", text, got, err)
 		}
 	}
 }
 
 func TestParsePorts(t *testing.T) {
-	if got, err := library.ParsePorts([]string{"none"}); err != nil || got == nil || len(got) != 0 {
+	if got, err := localtemplate.ParsePorts([]string{"none"}); err != nil || got == nil || len(got) != 0 {
 		t.Errorf("none: %v, %v", got, err)
 	}
-	if got, err := library.ParsePorts([]string{"ssh", "web:80"}); err != nil || len(got) != 2 {
+	if got, err := localtemplate.ParsePorts([]string{"ssh", "web:80"}); err != nil || len(got) != 2 {
 		t.Errorf("two rules: %v, %v", got, err)
 	}
-	if _, err := library.ParsePorts([]string{"web:80", "web:81"}); farm.CodeOf(err) != farm.CodeInvalid {
+	if _, err := localtemplate.ParsePorts([]string{"web:80", "web:81"}); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("one name twice: %v", err)
 	}
 }
@@ -49,16 +49,16 @@ func FuzzPort(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rule, err := library.ParsePort(text)
+		rule, err := localtemplate.ParsePort(text)
 		if err != nil {
 			return
 		}
 		if rule.GuestPort < 1 || rule.GuestPort > 65535 || rule.HostPort < 0 || rule.HostPort > 65535 || rule.RuleName == "" {
 			t.Fatalf("%q gives %+v", text, rule)
 		}
-		again, err := library.ParsePort(library.FormatPort(rule))
+		again, err := localtemplate.ParsePort(localtemplate.FormatPort(rule))
 		if err != nil || again != rule {
-			t.Fatalf("%q gives %+v, written %q, read %+v, %v", text, rule, library.FormatPort(rule), again, err)
+			t.Fatalf("%q gives %+v, written %q, read %+v, %v", text, rule, localtemplate.FormatPort(rule), again, err)
 		}
 	})
 }

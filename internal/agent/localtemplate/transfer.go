@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -39,24 +39,24 @@ type PullOptions struct {
 
 // Pull makes a version of the registry the current one of its local template, which
 // is made when it is missing. A pull that was cut is gone on with by the next one.
-func (l *Library) Pull(ctx context.Context, reg Registry, o PullOptions) (VM, error) {
+func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template, error) {
 	m, err := reg.Look(ctx, o.Ref) // no pull: it may be here already
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	if !uuidForm.MatchString(m.ID) || !contentForm.MatchString(m.ContentID) {
-		return VM{}, fmt.Errorf("pull: the registry names template %q and version %q", m.ID, m.ContentID)
+		return Template{}, fmt.Errorf("pull: the registry names template %q and version %q", m.ID, m.ContentID)
 	}
-	p := &pulling{l: l, reg: reg, o: o, m: m, temp: pullPrefix + m.ContentID}
+	p := &templatePull{l: l, reg: reg, o: o, m: m, temp: pullPrefix + m.ContentID}
 	if _, err := os.Stat(filepath.Join(l.dir, m.ID, recordFile)); err == nil {
 		return p.intoOld(ctx)
 	}
 	return p.intoNew(ctx)
 }
 
-// pulling is one pull.
-type pulling struct {
-	l    *Library
+// templatePull is one pull.
+type templatePull struct {
+	l    *Store
 	reg  Registry
 	o    PullOptions
 	m    api.PullManifest
@@ -65,7 +65,7 @@ type pulling struct {
 }
 
 // bring pulls the version into the temporary directory.
-func (p *pulling) bring(ctx context.Context) error {
+func (p *templatePull) bring(ctx context.Context) error {
 	dir := filepath.Join(p.l.dir, p.temp)
 	lock, err := datadir.LockFile(dir+lockSuffix, farm.Refused("This version is being pulled by another command"))
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *pulling) bring(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chtimes(dir, now, now)); err != nil {
 		return fmt.Errorf("pull: %w", bare(err))
 	}
-	s := settling{dir: dir, have: p.l.have(), manifest: map[string]api.PullFile{}, progress: p.o.Built}
+	s := pullCommit{dir: dir, have: p.l.have(), manifest: map[string]api.PullFile{}, progress: p.o.Built}
 	for _, f := range p.m.Files {
 		s.manifest[f.Name] = f
 	}
@@ -100,7 +100,7 @@ func (p *pulling) bring(ctx context.Context) error {
 
 // move gives what was made its place. Without its record first, since that speaks of
 // files which are then elsewhere.
-func (p *pulling) move(to string) error {
+func (p *templatePull) move(to string) error {
 	dir := filepath.Join(p.l.dir, p.temp)
 	if err := errors.Join(remove(filepath.Join(dir, builtFile)), datadir.SyncDir(dir)); err != nil {
 		return err
@@ -112,24 +112,24 @@ func (p *pulling) move(to string) error {
 }
 
 // version is what the record will say of it.
-func (p *pulling) version() version {
+func (p *templatePull) version() version {
 	v := p.m.Version
 	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID, Files: p.disk}
 }
 
 // intoNew makes the template.
-func (p *pulling) intoNew(ctx context.Context) (VM, error) {
+func (p *templatePull) intoNew(ctx context.Context) (Template, error) {
 	if err := p.bring(ctx); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	l := p.l
 	temp := newPrefix + rand.Text()
 	if err := os.Mkdir(filepath.Join(l.dir, temp), 0o700); err != nil {
-		return VM{}, fmt.Errorf("pull: %w", bare(err))
+		return Template{}, fmt.Errorf("pull: %w", bare(err))
 	}
 	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	defer lock.Release()
 	v := p.version()
@@ -142,25 +142,25 @@ func (p *pulling) intoNew(ctx context.Context) (VM, error) {
 		err = l.place(temp, r)
 	}
 	if err != nil {
-		return VM{}, fmt.Errorf("pull: %w", bare(err))
+		return Template{}, fmt.Errorf("pull: %w", bare(err))
 	}
 	return l.show(r.ID)
 }
 
 // intoOld changes the current version of a template that is here.
-func (p *pulling) intoOld(ctx context.Context) (VM, error) {
+func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
 	l, id := p.l, p.m.ID
 	lock, err := l.hold(id)
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	defer lock.Release()
 	r, _, err := l.read(id)
 	if err != nil {
-		return VM{}, fmt.Errorf("pull: local template %s: %w", id, bare(err))
+		return Template{}, fmt.Errorf("pull: local template %s: %w", id, bare(err))
 	}
 	if err := l.spare(&r); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	v := p.version()
 	here := func(have version) bool { return have.ContentID == v.ContentID && have.whole(l.dirOf(id, have)) }
@@ -169,17 +169,17 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 		r.Versions[i] = v
 	} else {
 		if err := p.bring(ctx); err != nil {
-			return VM{}, err
+			return Template{}, err
 		}
 		// That may have taken long, and the owner may have written to a disk meanwhile.
 		if err := l.spare(&r); err != nil {
-			return VM{}, err
+			return Template{}, err
 		}
 		if err := l.sweep(id, r); err != nil {
-			return VM{}, err
+			return Template{}, err
 		}
 		if err := p.move(filepath.Join(l.dir, id, v.Dir)); err != nil {
-			return VM{}, fmt.Errorf("pull: %w", bare(err))
+			return Template{}, fmt.Errorf("pull: %w", bare(err))
 		}
 		v.Files = p.disk
 		r.Versions = append(r.Versions, v)
@@ -190,17 +190,17 @@ func (p *pulling) intoOld(ctx context.Context) (VM, error) {
 		return have.Dir != v.Dir && !own && (!newer || p.o.Shrink)
 	})
 	if err := l.write(id, r); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	if err := l.sweep(id, r); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	return l.show(id)
 }
 
 // spare takes the names off versions whose disks their owner has changed, so that no
 // pull presents or removes them, and refuses one that would replace such a version.
-func (l *Library) spare(r *record) error {
+func (l *Store) spare(r *record) error {
 	for i := range r.Versions {
 		if v := &r.Versions[i]; v.changed(l.dirOf(r.ID, *v)) {
 			v.ContentID = ""
@@ -213,7 +213,7 @@ func (l *Library) spare(r *record) error {
 }
 
 // sweep removes the directories of a template that its record does not name.
-func (l *Library) sweep(id string, r record) error {
+func (l *Store) sweep(id string, r record) error {
 	list, err := os.ReadDir(filepath.Join(l.dir, id))
 	if err != nil {
 		return fmt.Errorf("clear template: %w", bare(err))

@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -53,10 +53,10 @@ func (plain) Convert(_ context.Context, from, to hv.Disk) error {
 	return errors.Join(err, out.Close())
 }
 
-func open(t *testing.T) (*library.Library, string) {
+func open(t *testing.T) (*localtemplate.Store, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "library")
-	l, err := library.Open(dir, plain{})
+	l, err := localtemplate.Open(dir, plain{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func image(t *testing.T, name string) (hv.Disk, []byte) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	format, err := library.Format(path, "")
+	format, err := localtemplate.Format(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestImport(t *testing.T) {
 			l, dir := open(t)
 			from, data := image(t, name)
 			var last, total int64
-			vm, err := l.Import(t.Context(), from, library.Settings{Name: "debian"}, func(d, all int64) { last, total = d, all })
+			vm, err := l.Import(t.Context(), from, localtemplate.Settings{Name: "debian"}, func(d, all int64) { last, total = d, all })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestImport(t *testing.T) {
 				t.Errorf("progress ended at %d of %d", last, total)
 			}
 			if vm.CPUs != 2 || vm.MemoryMB != 4096 || vm.Network != "shared" || vm.Firmware != "bios" ||
-				len(vm.Ports) != 1 || vm.Ports[0] != library.SSH || len(vm.Disks) != 1 || vm.Disks[0].Format != "qcow2" || vm.Arch == "" {
+				len(vm.Ports) != 1 || vm.Ports[0] != localtemplate.SSH || len(vm.Disks) != 1 || vm.Disks[0].Format != "qcow2" || vm.Arch == "" {
 				t.Errorf("defaults: %+v", vm)
 			}
 			got, err := os.ReadFile(filepath.Join(dir, vm.ID, "local", vm.Disks[0].File))
@@ -110,41 +110,41 @@ func TestImport(t *testing.T) {
 
 func TestFormatGoesByName(t *testing.T) {
 	for path, want := range map[string]string{"a.qcow2": "qcow2", "A.QCOW2": "qcow2", "a.img": "raw", "b.raw": "raw"} {
-		if got, err := library.Format(path, ""); err != nil || got != want {
+		if got, err := localtemplate.Format(path, ""); err != nil || got != want {
 			t.Errorf("%s: %s, %v", path, got, err)
 		}
 	}
-	if got, err := library.Format("disk", "raw"); err != nil || got != "raw" {
+	if got, err := localtemplate.Format("disk", "raw"); err != nil || got != "raw" {
 		t.Errorf("named: %s, %v", got, err)
 	}
 	for _, path := range []string{"disk", "a.vmdk"} {
-		if _, err := library.Format(path, ""); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := localtemplate.Format(path, ""); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := library.Format("a.img", "vdi"); farm.CodeOf(err) != farm.CodeInvalid {
+	if _, err := localtemplate.Format("a.img", "vdi"); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("vdi: %v", err)
 	}
 }
 
 func TestFailedImportLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	l, err := library.Open(dir, plain{fail: hv.Refuse("it refers to another file")})
+	l, err := localtemplate.Open(dir, plain{fail: hv.Refuse("it refers to another file")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	from, _ := image(t, "disk.img")
-	if _, err := l.Import(t.Context(), from, library.Settings{Name: "x"}, nil); !errors.Is(err, hv.ErrRefused) {
+	if _, err := l.Import(t.Context(), from, localtemplate.Settings{Name: "x"}, nil); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("got %v", err)
 	}
-	ok, err := library.Open(dir, plain{})
+	ok, err := localtemplate.Open(dir, plain{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	from, _ = image(t, "disk.qcow2")
-	if _, err := ok.Import(cancelled, from, library.Settings{Name: "x"}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := ok.Import(cancelled, from, localtemplate.Settings{Name: "x"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -154,7 +154,7 @@ func TestFailedImportLeavesNothing(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	l, _ := open(t)
-	vm, err := l.Create(t.Context(), 8*mib, library.Settings{
+	vm, err := l.Create(t.Context(), 8*mib, localtemplate.Settings{
 		Name: "small", CPUs: 1, MemoryMB: 512, Arch: "arm64", Network: "nat", Firmware: "uefi", Ports: []api.ConfigPort{},
 	})
 	if err != nil {
@@ -163,23 +163,23 @@ func TestSettings(t *testing.T) {
 	if vm.CPUs != 1 || vm.MemoryMB != 512 || vm.Arch != "arm64" || vm.Network != "nat" || vm.Firmware != "uefi" || len(vm.Ports) != 0 {
 		t.Errorf("created %+v", vm)
 	}
-	web, err := library.ParsePorts([]string{"ssh", "web:80:8080"})
+	web, err := localtemplate.ParsePorts([]string{"ssh", "web:80:8080"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Modify(vm.ID, library.Settings{CPUs: 4, Ports: web}); err != nil {
+	if _, err := l.Modify(vm.ID, localtemplate.Settings{CPUs: 4, Ports: web}); err != nil {
 		t.Fatal(err)
 	}
 	if vm, err = l.Find("small"); err != nil || vm.CPUs != 4 || vm.MemoryMB != 512 || len(vm.Ports) != 2 {
 		t.Errorf("modified %+v, %v", vm, err)
 	}
-	if _, err := l.Modify(vm.ID, library.Settings{Name: "large"}); err != nil {
+	if _, err := l.Modify(vm.ID, localtemplate.Settings{Name: "large"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Find("small"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("the old name: %v", err)
 	}
-	for field, s := range map[string]library.Settings{
+	for field, s := range map[string]localtemplate.Settings{
 		"arch": {Arch: "mips"}, "cpu": {CPUs: -1}, "ram": {MemoryMB: 1}, "network": {Network: "x"}, "firmware": {Firmware: "x"},
 		"name": {Name: "a\nb"},
 	} {
@@ -187,7 +187,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := l.Create(t.Context(), mib, library.Settings{}); farm.CodeOf(err) != farm.CodeInvalid {
+	if _, err := l.Create(t.Context(), mib, localtemplate.Settings{}); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("without a name: %v", err)
 	}
 }
@@ -196,7 +196,7 @@ func TestFindAndDelete(t *testing.T) {
 	l, dir := open(t)
 	var ids []string
 	for range 2 {
-		vm, err := l.Create(t.Context(), mib, library.Settings{Name: "twin"})
+		vm, err := l.Create(t.Context(), mib, localtemplate.Settings{Name: "twin"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +226,7 @@ func TestFindAndDelete(t *testing.T) {
 
 func TestLeftoversAndDamage(t *testing.T) {
 	l, dir := open(t)
-	vm, err := l.Create(t.Context(), mib, library.Settings{Name: "good"})
+	vm, err := l.Create(t.Context(), mib, localtemplate.Settings{Name: "good"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestLeftoversAndDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := library.Open(dir, plain{})
+	again, err := localtemplate.Open(dir, plain{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -29,8 +29,8 @@ func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 	if err := os.WriteFile(path, disks[0], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
-		library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 }
 
 func (l *lib) tryPull(ctx context.Context, tag string) error {
-	_, err := l.Library.Pull(ctx, l.reg, library.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}, Shrink: true})
+	_, err := l.Store.Pull(ctx, l.reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}, Shrink: true})
 	return err
 }
 
@@ -137,8 +137,8 @@ func (l *lib) twin(disk []byte) (dir string) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	twin, err := library.Exchange{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(), hv.Disk{Path: path, Format: "raw"},
-		library.Settings{Name: "twin"}, library.PushOptions{Tag: "v1"})
+	twin, err := localtemplate.ImageTransfer{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(), hv.Disk{Path: path, Format: "raw"},
+		localtemplate.Settings{Name: "twin"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestOldPulls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := library.Open(dir, plain{}); err != nil {
+	if _, err := localtemplate.Open(dir, plain{}); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -319,7 +319,7 @@ func TestPushOfADiskThatIsWritten(t *testing.T) {
 	here.pull("v2")
 	patch(t, here.here(), mib, []byte("more"))
 	reg.sending = func() { patch(t, here.here(), 0, []byte("own")) }
-	if _, err := here.Library.Push(t.Context(), reg, id, library.PushOptions{Tag: "v3"}); farm.CodeOf(err) != farm.CodeRefused {
+	if _, err := here.Store.Push(t.Context(), reg, id, localtemplate.PushOptions{Tag: "v3"}); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("pushed: %v", err)
 	}
 	reg.sending = nil

@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -63,14 +63,14 @@ func (k content) sums(dir string) string {
 	return path
 }
 
-// kept is a disk of the library that still has its content.
-type kept struct {
+// knownDisk is a disk of the library that still has its content.
+type knownDisk struct {
 	content
 	path string
 }
 
 // mustHold refuses to make a version from a disk that was changed since it was found.
-func (k kept) mustHold() error {
+func (k knownDisk) mustHold() error {
 	if k.held(k.path) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (k kept) mustHold() error {
 }
 
 // clone makes a disk of one's own of it. errors.ErrUnsupported: the file system cannot.
-func (k kept) clone(to string) error {
+func (k knownDisk) clone(to string) error {
 	temp := to + partSuffix
 	defer func() { _ = os.Remove(temp) }()
 	if err := transfer.Clone(k.path, temp); err != nil {
@@ -91,8 +91,8 @@ func (k kept) clone(to string) error {
 }
 
 // have gives every content that is here, by its name.
-func (l *Library) have() map[string]kept {
-	all := map[string]kept{}
+func (l *Store) have() map[string]knownDisk {
+	all := map[string]knownDisk{}
 	list, err := os.ReadDir(l.dir)
 	if err != nil {
 		return all // then all is pulled
@@ -107,7 +107,7 @@ func (l *Library) have() map[string]kept {
 			for name, k := range v.Files {
 				path := filepath.Join(l.dir, item.Name(), filepath.Base(v.Dir), filepath.Base(name))
 				if k.held(path) {
-					all[k.Tip] = kept{k, path}
+					all[k.Tip] = knownDisk{k, path}
 				}
 			}
 		}
@@ -121,9 +121,9 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 	wanted := map[string]bool{}
 	for name, k := range v.Files {
 		wanted[sumsPrefix+k.Tip] = true
-		disk := kept{k, filepath.Join(dir, name)}
+		disk := knownDisk{k, filepath.Join(dir, name)}
 		if k.sums(dir) == "" && k.held(disk.path) {
-			_ = copyDisk(ctx, copying{
+			_ = copyDisk(ctx, diskCopy{
 				from: transfer.Disk{Path: disk.path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip),
 				valid: disk.mustHold, progress: progress,
 			})
@@ -137,8 +137,8 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 	}
 }
 
-// copying is one reading of a disk.
-type copying struct {
+// diskCopy is one reading of a disk.
+type diskCopy struct {
 	from     transfer.Disk
 	to       string // raw copy; "": none
 	sums     string // "": none
@@ -148,7 +148,7 @@ type copying struct {
 }
 
 // copyDisk makes what a copying wants; files have their names when they are whole.
-func copyDisk(ctx context.Context, c copying) (err error) {
+func copyDisk(ctx context.Context, c diskCopy) (err error) {
 	disk, err := c.from.Open()
 	if err != nil {
 		return err

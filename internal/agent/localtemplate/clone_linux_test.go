@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"testing"

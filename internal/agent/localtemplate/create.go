@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -51,18 +51,18 @@ func Format(path, named string) (string, error) {
 
 // Import makes a template from a disk image, which stays as it is. The template's
 // disk is a qcow2 image: a copy, or converted.
-func (l *Library) Import(ctx context.Context, from hv.Disk, s Settings, progress Progress) (VM, error) {
+func (l *Store) Import(ctx context.Context, from hv.Disk, s Settings, progress Progress) (Template, error) {
 	info, err := os.Stat(from.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return VM{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", from.Path)
+		return Template{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", from.Path)
 	case err != nil:
-		return VM{}, fmt.Errorf("import: %w", err)
+		return Template{}, fmt.Errorf("import: %w", err)
 	case info.IsDir():
-		return VM{}, farm.Refused("%s is a directory, not a disk image", from.Path)
+		return Template{}, farm.Refused("%s is a directory, not a disk image", from.Path)
 	}
 	if _, err := l.images.Check(ctx, from); err != nil {
-		return VM{}, fmt.Errorf("import %s: %w", from.Path, err)
+		return Template{}, fmt.Errorf("import %s: %w", from.Path, err)
 	}
 	return l.make(s, func(dir string) error {
 		to := hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}
@@ -88,33 +88,33 @@ func syncFile(path string) error {
 }
 
 // Create makes a template with an empty disk of bytes.
-func (l *Library) Create(ctx context.Context, bytes int64, s Settings) (VM, error) {
+func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, error) {
 	return l.make(s, func(dir string) error {
 		return l.images.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
 	})
 }
 
 // make builds a template beside its place and renames it there when it is whole.
-func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
+func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) {
 	if s.Name == "" {
-		return VM{}, farm.Invalid("name", "is missing")
+		return Template{}, farm.Invalid("name", "is missing")
 	}
 	if err := s.check(); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	r, c := fresh(s)
 	raw, err := c.bytes()
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	temp := newPrefix + rand.Text()
 	dir := filepath.Join(l.dir, temp, localDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return VM{}, fmt.Errorf("make template: %w", bare(err))
+		return Template{}, fmt.Errorf("make template: %w", bare(err))
 	}
 	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	defer lock.Release()
 	err = fill(dir)
@@ -125,13 +125,13 @@ func (l *Library) make(s Settings, fill func(dir string) error) (VM, error) {
 		err = l.place(temp, r)
 	}
 	if err != nil {
-		return VM{}, errors.Join(fmt.Errorf("make template: %w", bare(err)), os.RemoveAll(filepath.Join(l.dir, temp)))
+		return Template{}, errors.Join(fmt.Errorf("make template: %w", bare(err)), os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
 	return l.show(r.ID)
 }
 
 // place writes the record and gives the directory its name.
-func (l *Library) place(temp string, r record) error {
+func (l *Store) place(temp string, r record) error {
 	if err := l.write(temp, r); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -57,21 +57,21 @@ func TestPushAndPull(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
 	from, data := image(t, "disk.qcow2")
-	vm, err := here.Import(t.Context(), from, library.Settings{Name: "debian", CPUs: 3}, nil)
+	vm, err := here.Import(t.Context(), from, localtemplate.Settings{Name: "debian", CPUs: 3}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1", Description: "first"})
+	first, err := here.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: "v1", Description: "first"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.ID != vm.ID || first.Number != 0 {
 		t.Errorf("pushed %+v", first)
 	}
-	if _, err := here.Modify(vm.ID, library.Settings{CPUs: 5}); err != nil {
+	if _, err := here.Modify(vm.ID, localtemplate.Settings{CPUs: 5}); err != nil {
 		t.Fatal(err)
 	}
-	second, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v2"})
+	second, err := here.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: "v2"})
 	if err != nil || second.Number != 1 || second.ContentID == first.ContentID {
 		t.Fatalf("pushed %+v, %v", second, err)
 	}
@@ -80,9 +80,9 @@ func TestPushAndPull(t *testing.T) {
 	}
 
 	there, dir := open(t)
-	pull := func(tag string, shrink bool) library.VM {
+	pull := func(tag string, shrink bool) localtemplate.Template {
 		t.Helper()
-		got, err := there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: tag}, Shrink: shrink})
+		got, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: tag}, Shrink: shrink})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,10 +105,10 @@ func TestPushAndPull(t *testing.T) {
 	if got := pull("v2", false); got.Tag != "v2" || len(versions(t, dir, vm.ID)) != 1 {
 		t.Errorf("a newer tag replaces the older one: %+v, %v", got, versions(t, dir, vm.ID))
 	}
-	if _, err := there.Modify(vm.ID, library.Settings{CPUs: 7}); err != nil {
+	if _, err := there.Modify(vm.ID, localtemplate.Settings{CPUs: 7}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: vm.ID}})
+	_, err = there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID}})
 	if farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a pull over changes that were never pushed: %v", err)
 	}
@@ -119,28 +119,28 @@ func TestPushAndPull(t *testing.T) {
 func TestChangedPullsMakeRoom(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
-	vm, err := here.Create(t.Context(), mib, library.Settings{Name: "debian", CPUs: 1})
+	vm, err := here.Create(t.Context(), mib, localtemplate.Settings{Name: "debian", CPUs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1"})
+	first, err := here.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	there, dir := open(t)
 	pull := func(shrink bool) {
 		t.Helper()
-		got, err := there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
+		got, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
 		if err != nil || got.CPUs != 1 || got.ContentID != first.ContentID {
 			t.Fatalf("pulled %+v, %v", got, err)
 		}
 	}
 	pull(false)
 	for i, tag := range []string{"v2", "v3"} {
-		if _, err := there.Modify(vm.ID, library.Settings{CPUs: 2 + i}); err != nil {
+		if _, err := there.Modify(vm.ID, localtemplate.Settings{CPUs: 2 + i}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := there.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: tag}); err != nil {
+		if _, err := there.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: tag}); err != nil {
 			t.Fatal(err)
 		}
 		pull(i == 1)
@@ -153,28 +153,28 @@ func TestChangedPullsMakeRoom(t *testing.T) {
 func TestPushOntoAnExistingTemplate(t *testing.T) {
 	reg := serve(t)
 	l, _ := open(t)
-	base, err := l.Create(t.Context(), mib, library.Settings{Name: "base"})
+	base, err := l.Create(t.Context(), mib, localtemplate.Settings{Name: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := l.Create(t.Context(), 2*mib, library.Settings{Name: "other"})
+	other, err := l.Create(t.Context(), 2*mib, localtemplate.Settings{Name: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Push(t.Context(), reg, other.ID, library.PushOptions{Tag: "v2", Existing: base.ID}); err == nil {
+	if _, err := l.Push(t.Context(), reg, other.ID, localtemplate.PushOptions{Tag: "v2", Existing: base.ID}); err == nil {
 		t.Error("a template that does not exist was pushed onto")
 	}
-	if _, err := l.Push(t.Context(), reg, base.ID, library.PushOptions{Tag: "v1"}); err != nil {
+	if _, err := l.Push(t.Context(), reg, base.ID, localtemplate.PushOptions{Tag: "v1"}); err != nil {
 		t.Fatal(err)
 	}
-	result, err := l.Push(t.Context(), reg, other.ID, library.PushOptions{Tag: "v2", Existing: base.ID})
+	result, err := l.Push(t.Context(), reg, other.ID, localtemplate.PushOptions{Tag: "v2", Existing: base.ID})
 	if err != nil || result.ID != base.ID || result.Number != 1 || result.Name != "base" {
 		t.Errorf("pushed %+v, %v", result, err)
 	}
 	if vm, _ := l.Find("other"); vm.ContentID != "" {
 		t.Errorf("an independent template became a version of another: %+v", vm)
 	}
-	if _, err := l.Push(t.Context(), reg, base.ID, library.PushOptions{Tag: "v1"}); err == nil {
+	if _, err := l.Push(t.Context(), reg, base.ID, localtemplate.PushOptions{Tag: "v1"}); err == nil {
 		t.Error("a tag was pushed twice")
 	}
 }
@@ -183,7 +183,7 @@ func TestPushOntoAnExistingTemplate(t *testing.T) {
 // one does not know.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	l, dir := open(t)
-	vm, err := l.Create(t.Context(), mib, library.Settings{Name: "x"})
+	vm, err := l.Create(t.Context(), mib, localtemplate.Settings{Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	if err := os.WriteFile(file, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Modify(vm.ID, library.Settings{CPUs: 9}); err != nil {
+	if _, err := l.Modify(vm.ID, localtemplate.Settings{CPUs: 9}); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any
@@ -212,11 +212,11 @@ func TestOnlyPullsArePulls(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
 	from, _ := image(t, "disk.qcow2")
-	vm, err := here.Import(t.Context(), from, library.Settings{Name: "debian"}, nil)
+	vm, err := here.Import(t.Context(), from, localtemplate.Settings{Name: "debian"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := here.Push(t.Context(), reg, vm.ID, library.PushOptions{Tag: "v1"})
+	pushed, err := here.Push(t.Context(), reg, vm.ID, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,14 +228,14 @@ func TestOnlyPullsArePulls(t *testing.T) {
 		}
 		return detail.LastPull
 	}
-	if _, err := here.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+	if _, err := here.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if at := pulled(); at != 0 {
 		t.Errorf("a pull of what is here counts, at %d", at)
 	}
 	there, _ := open(t)
-	if _, err := there.Pull(t.Context(), reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
+	if _, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if pulled() == 0 {

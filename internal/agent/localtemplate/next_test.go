@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/qcow2/qcow2test"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -18,7 +18,7 @@ import (
 
 // counting counts what pulls move, and ends one after its first step when it is told to.
 type counting struct {
-	library.Registry
+	localtemplate.Registry
 	t      *testing.T
 	pulled int64
 	pulls  int
@@ -92,7 +92,7 @@ func patch(t *testing.T, dir string, off int64, data []byte) {
 
 // lib is a library with one template that was pulled, or that goes to be.
 type lib struct {
-	*library.Library
+	*localtemplate.Store
 	t   *testing.T
 	dir string
 	id  string
@@ -101,19 +101,19 @@ type lib struct {
 
 func newLib(t *testing.T, reg *counting, id string) *lib {
 	l, dir := open(t)
-	return &lib{Library: l, t: t, dir: dir, id: id, reg: reg}
+	return &lib{Store: l, t: t, dir: dir, id: id, reg: reg}
 }
 
 func (l *lib) pull(tag string) {
 	l.t.Helper()
-	if _, err := l.Library.Pull(l.t.Context(), l.reg, library.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
+	if _, err := l.Store.Pull(l.t.Context(), l.reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
 func (l *lib) push(tag string) {
 	l.t.Helper()
-	if _, err := l.Library.Push(l.t.Context(), l.reg, l.id, library.PushOptions{Tag: tag}); err != nil {
+	if _, err := l.Store.Push(l.t.Context(), l.reg, l.id, localtemplate.PushOptions{Tag: tag}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -147,8 +147,8 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
-		library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	first, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +208,8 @@ func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
-		library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	here.push("v2")
 	ctx, cancel := context.WithCancel(t.Context())
 	reg.cancel, reg.pulls = cancel, 0
-	if _, err := there.Library.Pull(ctx, reg, library.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
+	if _, err := there.Store.Pull(ctx, reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a pull that was cut: %v", err)
 	}
 	there.pull("")
@@ -242,17 +242,17 @@ func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 	disk := noise(1, 4*mib)
 	ids := map[string]string{}
 	for _, name := range []string{"old", "new"} {
-		vm, err := l.Import(t.Context(), hv.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, library.Settings{Name: name}, nil)
+		vm, err := l.Import(t.Context(), hv.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, localtemplate.Settings{Name: name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids[name] = vm.ID
 		copy(disk[2*mib:], "another")
 	}
-	if _, err := l.Push(t.Context(), reg, ids["old"], library.PushOptions{Tag: "v1"}); err != nil {
+	if _, err := l.Push(t.Context(), reg, ids["old"], localtemplate.PushOptions{Tag: "v1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Push(t.Context(), reg, ids["new"], library.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
+	if _, err := l.Push(t.Context(), reg, ids["new"], localtemplate.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
 		t.Fatal(err)
 	}
 	if reg.sent > 100<<10 {

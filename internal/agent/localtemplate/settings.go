@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -50,8 +50,8 @@ type Images interface {
 	Convert(ctx context.Context, from, to hv.Disk) error
 }
 
-// VM is a local template as it is shown.
-type VM struct {
+// Template is a local template as it is shown.
+type Template struct {
 	ID        string           `json:"id"`
 	Name      string           `json:"name"`
 	Arch      string           `json:"arch"`
@@ -67,7 +67,7 @@ type VM struct {
 	Created   time.Time        `json:"created"`
 }
 
-// Disk is one disk of a VM.
+// Disk is one disk of a Template.
 type Disk struct {
 	File   string `json:"file"`
 	Format string `json:"format"`
@@ -118,7 +118,7 @@ func (v version) whole(dir string) bool {
 }
 
 // dirOf is where a version of a template lies.
-func (l *Library) dirOf(id string, v version) string {
+func (l *Store) dirOf(id string, v version) string {
 	return filepath.Join(l.dir, id, filepath.Base(v.Dir))
 }
 
@@ -148,18 +148,18 @@ func (r *record) version(dir string) *version {
 	return nil
 }
 
-// Library is the directory of local templates. Several processes may use it.
-type Library struct {
+// Store is the directory of local templates. Several processes may use it.
+type Store struct {
 	dir    string
 	images Images
 }
 
 // Open opens or makes the library and clears away what killed commands left.
-func Open(dir string, images Images) (*Library, error) {
+func Open(dir string, images Images) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open library: %w", err)
 	}
-	l := &Library{dir: dir, images: images}
+	l := &Store{dir: dir, images: images}
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open library: %w", err)
@@ -200,7 +200,7 @@ func lockOf(name string) string {
 }
 
 // clear removes a leftover unless the command that makes it still runs.
-func (l *Library) clear(name string) error {
+func (l *Store) clear(name string) error {
 	busy := errors.New("busy")
 	lock, err := datadir.LockFile(filepath.Join(l.dir, lockOf(name)), busy)
 	if errors.Is(err, busy) || errors.Is(err, fs.ErrNotExist) {
@@ -218,12 +218,12 @@ func (l *Library) clear(name string) error {
 
 // List gives every template, ordered by name. One that cannot be read is left out;
 // the error names it beside the list of the others.
-func (l *Library) List() ([]VM, error) {
+func (l *Store) List() ([]Template, error) {
 	list, err := os.ReadDir(l.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list library: %w", err)
 	}
-	vms := []VM{}
+	vms := []Template{}
 	var bad []error
 	for _, item := range list {
 		if !uuidForm.MatchString(item.Name()) {
@@ -236,36 +236,36 @@ func (l *Library) List() ([]VM, error) {
 		}
 		vms = append(vms, vm)
 	}
-	slices.SortFunc(vms, func(a, b VM) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	slices.SortFunc(vms, func(a, b Template) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
 	return vms, errors.Join(bad...)
 }
 
 // Find gives the template of that id or, when only one has it, of that name.
-func (l *Library) Find(name string) (VM, error) {
+func (l *Store) Find(name string) (Template, error) {
 	if id := strings.ToLower(name); uuidForm.MatchString(id) {
 		if _, err := os.Stat(filepath.Join(l.dir, id, recordFile)); err == nil {
 			return l.show(id)
 		}
 	}
 	vms, err := l.List()
-	found := slices.DeleteFunc(vms, func(vm VM) bool { return vm.Name != name })
+	found := slices.DeleteFunc(vms, func(vm Template) bool { return vm.Name != name })
 	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
 		if err != nil {
-			return VM{}, err
+			return Template{}, err
 		}
-		return VM{}, farm.Errorf(farm.CodeNotFound, "There is no local template %q; see: buildnode vm list", name)
+		return Template{}, farm.Errorf(farm.CodeNotFound, "There is no local template %q; see: buildnode vm list", name)
 	}
 	ids := make([]string, len(found))
 	for i, vm := range found {
 		ids[i] = vm.ID
 	}
-	return VM{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
+	return Template{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
 }
 
-func (l *Library) read(id string) (record, config, error) {
+func (l *Store) read(id string) (record, config, error) {
 	var r record
 	raw, err := os.ReadFile(filepath.Join(l.dir, id, recordFile))
 	if err == nil {
@@ -286,7 +286,7 @@ func (l *Library) read(id string) (record, config, error) {
 }
 
 // write keeps the record in the directory of that name.
-func (l *Library) write(dir string, r record) error {
+func (l *Store) write(dir string, r record) error {
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -294,13 +294,13 @@ func (l *Library) write(dir string, r record) error {
 	return datadir.WriteFile(filepath.Join(l.dir, dir, recordFile), append(raw, '\n'))
 }
 
-func (l *Library) show(id string) (VM, error) {
+func (l *Store) show(id string) (Template, error) {
 	r, c, err := l.read(id)
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	v := r.version(r.Current)
-	vm := VM{
+	vm := Template{
 		ID: r.ID, Name: r.Name, Arch: r.Arch, Created: r.Created, CPUs: c.cpus(), MemoryMB: c.memoryMB(),
 		Firmware: c.firmware(), Size: host.Allocated(filepath.Join(l.dir, id)),
 		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
@@ -318,24 +318,24 @@ func (l *Library) show(id string) (VM, error) {
 }
 
 // hold takes the right to change or read through a template's files.
-func (l *Library) hold(id string) (*datadir.Lock, error) {
+func (l *Store) hold(id string) (*datadir.Lock, error) {
 	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
 		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
 }
 
 // Modify changes a template's settings.
-func (l *Library) Modify(id string, s Settings) (VM, error) {
+func (l *Store) Modify(id string, s Settings) (Template, error) {
 	if err := s.check(); err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	lock, err := l.hold(id)
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	defer lock.Release()
 	r, c, err := l.read(id)
 	if err != nil {
-		return VM{}, fmt.Errorf("template %s: %w", id, bare(err))
+		return Template{}, fmt.Errorf("template %s: %w", id, bare(err))
 	}
 	c.apply(s)
 	if s.Name != "" {
@@ -346,21 +346,21 @@ func (l *Library) Modify(id string, s Settings) (VM, error) {
 	}
 	raw, err := c.bytes()
 	if err != nil {
-		return VM{}, err
+		return Template{}, err
 	}
 	// First the record: a version that is said to be changed and is not does no harm.
 	r.version(r.Current).ContentID = ""
 	if err := l.write(id, r); err != nil {
-		return VM{}, fmt.Errorf("modify template: %w", bare(err))
+		return Template{}, fmt.Errorf("modify template: %w", bare(err))
 	}
 	if err := datadir.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
-		return VM{}, fmt.Errorf("modify template: %w", bare(err))
+		return Template{}, fmt.Errorf("modify template: %w", bare(err))
 	}
 	return l.show(id)
 }
 
 // Delete removes a template with everything that was kept of it.
-func (l *Library) Delete(id string) error {
+func (l *Store) Delete(id string) error {
 	lock, err := l.hold(id)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package library_test
+package localtemplate_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/library"
+	"github.com/buildyard/buildyard/internal/agent/localtemplate"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -22,7 +22,7 @@ var errCut = errors.New("cut")
 
 // cutRegistry notes what is pushed, and cuts pulls while it is told to.
 type cutRegistry struct {
-	library.Registry
+	localtemplate.Registry
 	pushes []transfer.PushOptions
 	cut    bool
 }
@@ -45,7 +45,7 @@ func TestPublishAgain(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
 	reg := &cutRegistry{}
 	for range 2 {
-		_, err := library.Exchange{Images: plain{}, Registry: reg}.Publish(t.Context(), from, library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+		_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), from, localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 		if !errors.Is(err, errCut) {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestPublishAgain(t *testing.T) {
 
 func TestPublishRefuses(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
-	_, err := library.Exchange{Images: plain{}, Registry: &cutRegistry{}}.Publish(t.Context(), from, library.Settings{}, library.PushOptions{Tag: "v1"})
+	_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: &cutRegistry{}}.Publish(t.Context(), from, localtemplate.Settings{}, localtemplate.PushOptions{Tag: "v1"})
 	if farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("without a name: %v", err)
 	}
@@ -69,12 +69,12 @@ func TestExport(t *testing.T) {
 	client := serve(t)
 	reg := &cutRegistry{Registry: client, cut: true}
 	from, data := image(t, "disk.qcow2")
-	pushed, err := library.Exchange{Images: plain{}, Registry: client}.Publish(t.Context(), from, library.Settings{Name: "debian"}, library.PushOptions{Tag: "v1"})
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: client}.Publish(t.Context(), from, localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, exchange := t.TempDir(), library.Exchange{Images: plain{}, Registry: reg}
-	o := library.ExportOptions{Ref: transfer.Ref{ID: pushed.ID}, To: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"}}
+	dir, exchange := t.TempDir(), localtemplate.ImageTransfer{Images: plain{}, Registry: reg}
+	o := localtemplate.ExportOptions{Ref: transfer.Ref{ID: pushed.ID}, To: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"}}
 	if err := exchange.Export(t.Context(), o); !errors.Is(err, errCut) {
 		t.Fatal(err)
 	}

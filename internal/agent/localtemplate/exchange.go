@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -24,18 +24,18 @@ const exportPrefix = ".export-"
 // convertedDir is in that directory and holds the image in its other format.
 const convertedDir = ".converted"
 
-// Exchange moves disk images between files and a registry, without a local template.
-type Exchange struct {
+// ImageTransfer moves disk images between files and a registry, without a local template.
+type ImageTransfer struct {
 	Images   Images
 	Registry Registry
 	// Local, when not nil, may hold a template that a pushed image differs little from.
-	Local *Library
+	Local *Store
 }
 
 // Publish pushes a disk image as a version of a registry's template; nothing is
 // copied. The image must not be changed meanwhile. Without
 // o.Existing it becomes a new template of the name and the other settings.
-func (x Exchange) Publish(ctx context.Context, image hv.Disk, s Settings, o PushOptions) (api.PushResult, error) {
+func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
 	if s.Name == "" {
 		return none, farm.Invalid("name", "is missing")
@@ -85,7 +85,7 @@ type ExportOptions struct {
 
 // Export pulls a version and leaves one of its disks as an image of its own. What was
 // pulled lies beside it until then, so that an export that was cut goes on.
-func (x Exchange) Export(ctx context.Context, o ExportOptions) error {
+func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
 	}
@@ -140,7 +140,7 @@ func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 }
 
 // export makes one image of another and makes it durable.
-func (x Exchange) export(ctx context.Context, from, to hv.Disk, progress Progress) error {
+func (x ImageTransfer) export(ctx context.Context, from, to hv.Disk, progress Progress) error {
 	if from.Format != to.Format {
 		dir := filepath.Join(filepath.Dir(from.Path), convertedDir)
 		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {

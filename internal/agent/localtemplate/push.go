@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type PushOptions struct {
 }
 
 // Push publishes the current version of a template.
-func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
+func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
 	lock, err := l.hold(id)
 	if err != nil {
@@ -64,7 +64,7 @@ func (l *Library) Push(ctx context.Context, reg Registry, id string, o PushOptio
 
 // describe puts what the current version of a template consists of into a push, and
 // notes its files as they are.
-func (l *Library) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
+func (l *Store) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
 	var err error
 	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func (l *Library) describe(push *transfer.PushOptions, r record, c config, exist
 }
 
 // pushed records what is known of the disks of a version that was pushed.
-func (l *Library) pushed(ctx context.Context, r record, files map[string]content, progress func(transfer.Progress)) error {
+func (l *Store) pushed(ctx context.Context, r record, files map[string]content, progress func(transfer.Progress)) error {
 	v := r.version(r.Current)
 	v.Files = files
 	if err := l.write(r.ID, r); err != nil {
@@ -138,33 +138,33 @@ func named(push transfer.PushOptions, before []content) map[string]content {
 	return files
 }
 
-// past is what a disk is, or was made from.
-type past struct {
+// diskOrigin is what a disk is, or was made from.
+type diskOrigin struct {
 	content
 	dir string // where its file of sums is
 }
 
 // known says what is known of drive i of a template: of its file, or else of the same
 // drive of the template that is to get the version, when that is here too.
-func (l *Library) known(r record, existing string, i int, file string) past {
+func (l *Store) known(r record, existing string, i int, file string) diskOrigin {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
 	if k := r.version(r.Current).Files[file]; k.Tip != "" {
-		return past{k, dir}
+		return diskOrigin{k, dir}
 	}
 	return l.remembered(existing, i)
 }
 
 // remembered says what is known of drive i of the template of that id; nothing, when it is
 // not here.
-func (l *Library) remembered(id string, i int) past {
+func (l *Store) remembered(id string, i int) diskOrigin {
 	if !uuidForm.MatchString(id) {
-		return past{}
+		return diskOrigin{}
 	}
 	r, c, err := l.read(id)
 	if err != nil || i >= len(c.view.HardDrives) {
-		return past{}
+		return diskOrigin{}
 	}
-	return past{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
+	return diskOrigin{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
 }
 
 // same says whether two notes are of one file that was not written to between them.
@@ -172,7 +172,7 @@ func (k content) same(other content) bool { return k.Size == other.Size && k.Tim
 
 // rest has a disk pushed as what it is, or as what differs from what it was made from.
 // now is what was noted of it.
-func rest(f *transfer.PushFile, p past, now content) {
+func rest(f *transfer.PushFile, p diskOrigin, now content) {
 	if f.Disk == nil || p.Tip == "" {
 		return
 	}

@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func TestCopyOfWhatMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved := errors.New("moved")
-	err := copyDisk(t.Context(), copying{
+	err := copyDisk(t.Context(), diskCopy{
 		from: transfer.Disk{Path: from}, to: filepath.Join(dir, "copy.img"), sums: filepath.Join(dir, sumsPrefix+"tip"),
 		valid: func() error { return moved },
 	})
@@ -49,8 +49,8 @@ func TestRememberAsksTheDisk(t *testing.T) {
 
 // TestMoveForgetsFirst: where the record of a pull is, its result was not moved away.
 func TestMoveForgetsFirst(t *testing.T) {
-	l := &Library{dir: t.TempDir()}
-	p := &pulling{l: l, temp: pullPrefix + "00"}
+	l := &Store{dir: t.TempDir()}
+	p := &templatePull{l: l, temp: pullPrefix + "00"}
 	to, dir := filepath.Join(l.dir, "to"), filepath.Join(l.dir, p.temp)
 	err := errors.Join(os.MkdirAll(filepath.Join(to, "full"), 0o700), os.MkdirAll(filepath.Join(dir, wholeDir), 0o700),
 		os.WriteFile(filepath.Join(dir, builtFile), []byte("[]"), 0o600))

@@ -1,4 +1,4 @@
-package library
+package localtemplate
 
 import (
 	"context"
@@ -24,16 +24,16 @@ const (
 	builtFile = "built.json"
 )
 
-// settling is the second step of one pull.
-type settling struct {
+// pullCommit is the second step of one pull.
+type pullCommit struct {
 	dir      string // of the pull
-	have     map[string]kept
+	have     map[string]knownDisk
 	manifest map[string]api.PullFile
 	progress func(transfer.Progress)
 }
 
 // fetch does the first step, unless an earlier pull did, and says what it gave.
-func (p *pulling) fetch(ctx context.Context, s settling) ([]transfer.BuiltFile, error) {
+func (p *templatePull) fetch(ctx context.Context, s pullCommit) ([]transfer.BuiltFile, error) {
 	var built []transfer.BuiltFile
 	record := filepath.Join(s.dir, builtFile)
 	raw, err := os.ReadFile(record)
@@ -70,7 +70,7 @@ func remove(path string) error {
 }
 
 // usable says whether everything is still here that files lie on.
-func usable(built []transfer.BuiltFile, have map[string]kept) bool {
+func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	for _, f := range built {
 		if below, lies := lower(f); lies && have[below].path == "" {
 			return false
@@ -93,7 +93,7 @@ func lower(f transfer.BuiltFile) (tip string, lies bool) {
 
 // settle does the second step and says what is known of the disks. fs.ErrNotExist:
 // something is missing of what the first step gave.
-func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
+func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
 	parts, whole := filepath.Join(s.dir, partsDir), filepath.Join(s.dir, wholeDir)
 	if err := os.MkdirAll(whole, 0o700); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s settling) settle(ctx context.Context, built []transfer.BuiltFile) (map[s
 }
 
 // make gives one file its place.
-func (s settling) make(ctx context.Context, f transfer.BuiltFile, to string) error {
+func (s pullCommit) make(ctx context.Context, f transfer.BuiltFile, to string) error {
 	part := filepath.Join(s.dir, partsDir, f.Name)
 	below, lies := lower(f)
 	if !lies {
@@ -142,7 +142,7 @@ func (s settling) make(ctx context.Context, f transfer.BuiltFile, to string) err
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
-		err = copyDisk(ctx, copying{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
+		err = copyDisk(ctx, diskCopy{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
 	}
 	if farm.CodeOf(err) == farm.CodeRefused {
 		return errors.Join(err, os.RemoveAll(s.dir))
