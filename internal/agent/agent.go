@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/license"
@@ -85,7 +85,7 @@ type Machine interface {
 }
 
 var (
-	_ Link       = (*link.Client)(nil)
+	_ Link       = (*nodeapi.Client)(nil)
 	_ Journal    = (*journal.Dir)(nil)
 	_ Journal    = (*journal.Memory)(nil)
 	_ Templates  = (*cache.Cache)(nil)

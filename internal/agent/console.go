@@ -7,17 +7,17 @@ import (
 	"net"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
 // Consoles is the controller as it takes screens.
 type Consoles interface {
-	Console(ctx context.Context, nodeID, session string) (*link.Line, error)
+	Console(ctx context.Context, nodeID, session string) (*nodeapi.ConsoleConn, error)
 }
 
-var _ Consoles = (*link.Client)(nil)
+var _ Consoles = (*nodeapi.Client)(nil)
 
 // maxConsoles is how many screens are shown at a time. A controller asks for no more.
 const maxConsoles = 64

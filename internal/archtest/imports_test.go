@@ -114,7 +114,7 @@ var holders = []holder{
 	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
 	{[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."}, []string{"internal/auth/oidc"}, "tokens of identity providers are verified in one place"},
 	{[]string{"github.com/ory/..."}, nil, "an identity provider is for tests: it brings half a hundred modules along"},
-	{[]string{"github.com/coder/websocket/..."}, []string{"client", "internal/rest/controllerrest", "internal/agent/link"}, "WebSockets carry the screens of VMs and nothing else: both ends of that, and the client's"},
+	{[]string{"github.com/coder/websocket/..."}, []string{"client", "internal/rest/controllerrest", "internal/agent/nodeapi"}, "WebSockets carry the screens of VMs and nothing else: both ends of that, and the client's"},
 	{[]string{"gopkg.in/natefinch/lumberjack.v2"}, []string{"internal/cli/hostscan"}, "only a program that runs without a supervisor keeps files of its log"},
 	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
 }

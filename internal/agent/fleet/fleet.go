@@ -26,7 +26,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	transport := link.Transport(o.TLS, o.Nodes)
+	transport := nodeapi.Transport(o.TLS, o.Nodes)
 	defer transport.CloseIdleConnections()
 	nodes := make([]*node, o.Nodes)
 	defer func() {
@@ -182,12 +182,12 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, fmt.Errorf("join %s: %w", n.name, err)
 	}
-	controller, err := link.New(o.Controller, transport, identity.Credential)
+	controller, err := nodeapi.New(o.Controller, transport, identity.Credential)
 	if err != nil {
 		return n, err
 	}
 	n.pass = pass.New(pass.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
-		return controller.Pass(ctx, identity.NodeID, purpose)
+		return controller.RegistryToken(ctx, identity.NodeID, purpose)
 	}})
 	options := o.Sim
 	options.Seed += uint64(i)

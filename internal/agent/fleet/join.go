@@ -11,7 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -86,7 +86,7 @@ func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transpo
 		}
 		id = known
 	}
-	client, err := link.New(o.Controller, transport, "")
+	client, err := nodeapi.New(o.Controller, transport, "")
 	if err != nil {
 		return id, err
 	}

@@ -8,17 +8,17 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
-func newPass(id datadir.Identity, controller *link.Client, log *slog.Logger) *pass.Holder {
+func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *pass.Holder {
 	return pass.New(pass.Options{
 		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
-			return controller.Pass(ctx, id.NodeID, purpose)
+			return controller.RegistryToken(ctx, id.NodeID, purpose)
 		},
 		Own:    ownKeyOf(id),
 		Logger: log,

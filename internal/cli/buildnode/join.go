@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -202,12 +202,12 @@ func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) 
 	return answer.UpdateKeys, nil
 }
 
-func controllerClient(identity datadir.Identity) (*link.Client, error) {
+func controllerClient(identity datadir.Identity) (*nodeapi.Client, error) {
 	config, err := transfer.TLSConfig(transfer.TLSOptions{
 		Insecure: identity.TLS.Insecure, Cert: identity.TLS.Cert, Key: identity.TLS.Key, CA: identity.TLS.CA,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return link.New(identity.Controller, link.Transport(config, 1), identity.Credential)
+	return nodeapi.New(identity.Controller, nodeapi.Transport(config, 1), identity.Credential)
 }

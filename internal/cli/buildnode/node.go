@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
 	"github.com/buildyard/buildyard/internal/agent/update"
@@ -171,7 +171,7 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	if err != nil {
 		return none, err
 	}
-	client, err := link.New(identity.Controller, link.Transport(config, 1), identity.Credential)
+	client, err := nodeapi.New(identity.Controller, nodeapi.Transport(config, 1), identity.Credential)
 	if err != nil {
 		return none, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/host"
@@ -56,7 +56,7 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 		return nil, err
 	}
 	return update.New(update.Options{
-		Home: o.Home, Identity: identity, Transport: link.Transport(config, 1), Version: obs.FullVersion(), Path: self,
+		Home: o.Home, Identity: identity, Transport: nodeapi.Transport(config, 1), Version: obs.FullVersion(), Path: self,
 		Keys: o.UpdateKeys, Logger: o.Logger, Ask: host.Version, Become: host.Become, AllowDowngrade: o.AllowDowngrade,
 	}), nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -23,7 +23,7 @@ type handNode struct {
 	t          *testing.T
 	controller string
 	registry   string
-	link       *link.Client
+	link       *nodeapi.Client
 	is         api.JoinAnswer
 }
 
@@ -36,7 +36,7 @@ func joinByHand(t *testing.T, s *ControllerService, registry, name string) *hand
 		t.Fatalf("join: %d %s", code, body)
 	}
 	var err error
-	if n.link, err = link.New(n.controller, nil, n.is.Credential); err != nil {
+	if n.link, err = nodeapi.New(n.controller, nil, n.is.Credential); err != nil {
 		t.Fatal(err)
 	}
 	n.poll()

@@ -1,4 +1,4 @@
-package link_test
+package nodeapi_test
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/link"
+	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func serve(t *testing.T, h http.HandlerFunc) *link.Client {
+func serve(t *testing.T, h http.HandlerFunc) *nodeapi.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	c, err := link.New(server.URL+"/", link.Transport(nil, 1), "secret")
+	c, err := nodeapi.New(server.URL+"/", nodeapi.Transport(nil, 1), "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestJoinAsSomebody(t *testing.T) {
 		return nil
 	})
 	shy := c.As(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
-	for want, join := range map[string]*link.Client{"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c} {
+	for want, join := range map[string]*nodeapi.Client{"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c} {
 		if _, err := join.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnauthenticated || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -123,7 +123,7 @@ func TestPass(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"pass":"p","life":600}}`)
 	})
-	if got, err := c.Pass(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
+	if got, err := c.RegistryToken(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestAddressWithoutScheme(t *testing.T) {
 		"127.0.0.1:8090": "did you mean http://127.0.0.1:8090 ?", "controller:8090": "did you mean http://controller:8090 ?",
 		"ftp://x": "", "": "",
 	} {
-		_, err := link.New(address, nil, "")
+		_, err := nodeapi.New(address, nil, "")
 		if err == nil || !strings.Contains(err.Error(), want) || (want == "" && strings.Contains(err.Error(), "did you mean")) {
 			t.Errorf("New(%q): got %v, want %q", address, err, want)
 		}
@@ -143,7 +143,7 @@ func TestAddressWithoutScheme(t *testing.T) {
 
 func TestControllerAway(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	c, err := link.New(server.URL, link.Transport(nil, 1), "")
+	c, err := nodeapi.New(server.URL, nodeapi.Transport(nil, 1), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestCancelEndsAHangingPoll(t *testing.T) {
 
 func TestAddress(t *testing.T) {
 	for _, address := range []string{"", "controller:8090", "ftp://x", "http://", "http://a b"} {
-		if _, err := link.New(address, nil, ""); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := nodeapi.New(address, nil, ""); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("New(%q): got %v", address, err)
 		}
 	}

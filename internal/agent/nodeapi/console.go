@@ -1,4 +1,4 @@
-package link
+package nodeapi
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Line is a WebSocket to the controller as a stream of bytes. Whoever has it ends it.
-type Line struct {
+// ConsoleConn is a WebSocket to the controller as a stream of bytes. Whoever has it ends it.
+type ConsoleConn struct {
 	net.Conn
 	socket *websocket.Conn
 }
@@ -24,7 +24,7 @@ type Line struct {
 const maxReason = 123
 
 // End tells the controller why the line ends, and closes it.
-func (l *Line) End(why string) {
+func (l *ConsoleConn) End(why string) {
 	why = why[:min(len(why), maxReason)]
 	for !utf8.ValidString(why) {
 		why = why[:len(why)-1] // it was cut within a character
@@ -33,7 +33,7 @@ func (l *Line) End(why string) {
 }
 
 // Console opens the line on which the controller has asked to be shown a screen.
-func (c *Client) Console(ctx context.Context, nodeID, session string) (*Line, error) {
+func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleConn, error) {
 	dialling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	q := url.Values{"node_id": {nodeID}, "session": {session}}
@@ -41,7 +41,7 @@ func (c *Client) Console(ctx context.Context, nodeID, session string) (*Line, er
 		HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}}, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err == nil {
-		return &Line{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket, websocket.MessageBinary), socket: socket}, nil
+		return &ConsoleConn{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket, websocket.MessageBinary), socket: socket}, nil
 	}
 	if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		var e api.Envelope[json.RawMessage]

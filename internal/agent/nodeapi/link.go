@@ -1,4 +1,4 @@
-// Package link is the agent's side of the node link: the five calls of api/link.go
+// Package nodeapi is the agent's side of the node link: the five calls of api/link.go
 // over plain HTTP/1.1.
 //
 // It keeps no state between calls and repeats nothing: when to call again is the
@@ -8,7 +8,7 @@
 // node that its controller does not know (CodeUnauthenticated) and a second agent
 // (CodeConflict) from a controller that is away (CodeUnavailable), which is also what
 // somebody else's 401 says, such as that of a proxy.
-package link
+package nodeapi
 
 import (
 	"bytes"
@@ -125,8 +125,8 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 	return out, farm.Errorf(code, "%s", text)
 }
 
-// Pass asks for what the node shows to a registry for a purpose; the zero value is for all orders of the node.
-func (c *Client) Pass(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.PassAnswer, error) {
+// RegistryToken asks for what the node shows to a registry for a purpose; the zero value is for all orders of the node.
+func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.PassAnswer, error) {
 	in := api.PassRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
 	if purpose != (api.TokenPurpose{}) {
 		in.Purpose = &purpose
@@ -145,15 +145,15 @@ func (c *Client) Report(ctx context.Context, in api.Report) (api.ReportAnswer, e
 	return call[api.ReportAnswer](ctx, c, api.PathReport, callTimeout, in)
 }
 
-// leave is the body of a disjoin.
-type leave struct {
+// disjoinRequest is the body of a disjoin.
+type disjoinRequest struct {
 	Protocol int    `json:"protocol"`
 	NodeID   string `json:"node_id"`
 }
 
 // Disjoin removes the node from its cloud.
 func (c *Client) Disjoin(ctx context.Context, nodeID string) error {
-	_, err := call[json.RawMessage](ctx, c, api.PathDisjoin, callTimeout, leave{api.LinkProtocol, nodeID})
+	_, err := call[json.RawMessage](ctx, c, api.PathDisjoin, callTimeout, disjoinRequest{api.LinkProtocol, nodeID})
 	return err
 }
 
