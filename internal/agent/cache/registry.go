@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -90,7 +90,7 @@ func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (
 	if err != nil {
 		return api.LogTaken{}, err
 	}
-	return c.Log(pass.For(ctx, api.TokenPurpose{Rows: true}), rows)
+	return c.Log(registrytoken.For(ctx, api.TokenPurpose{Rows: true}), rows)
 }
 
 // Upload stores a failure log of an instance below the files of a registry.
@@ -100,7 +100,7 @@ func (r *Registry) Upload(ctx context.Context, address, name string, content []b
 		return err
 	}
 	instance := path.Base(path.Dir(name)) // logs/<instance id>/<file>
-	return c.Upload(pass.For(ctx, api.TokenPurpose{Logs: instance}), name, content)
+	return c.Upload(registrytoken.For(ctx, api.TokenPurpose{Logs: instance}), name, content)
 }
 
 func wanted(ref Ref) transfer.Ref {
@@ -113,7 +113,7 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceN
 	if err != nil {
 		return SpaceNeed{}, err
 	}
-	m, err := c.Manifest(pass.For(ctx, api.TokenPurpose{Pull: ref.TemplateID}), wanted(ref))
+	m, err := c.Manifest(registrytoken.For(ctx, api.TokenPurpose{Pull: ref.TemplateID}), wanted(ref))
 	if err != nil {
 		return SpaceNeed{}, err
 	}
@@ -166,7 +166,7 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.Pull(pass.For(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
+	result, err := c.Pull(registrytoken.For(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
 		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
@@ -194,7 +194,7 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	if err != nil {
 		return api.PushResult{}, err
 	}
-	return c.Push(pass.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
+	return c.Push(registrytoken.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
 // Inspect says what the version that a save has made in the registry at an address consists of. It is no pull.
@@ -203,5 +203,5 @@ func (r *Registry) Inspect(ctx context.Context, address, save string, ref transf
 	if err != nil {
 		return api.PullManifest{}, err
 	}
-	return c.Look(pass.For(ctx, api.TokenPurpose{Save: save}), ref)
+	return c.Look(registrytoken.For(ctx, api.TokenPurpose{Save: save}), ref)
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
-	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/agent/size"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/sim"
@@ -132,8 +132,8 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 type node struct {
 	name  string
 	agent *agent.Agent
-	parts agent.Options // of the agent
-	pass  *pass.Holder  // for registries
+	parts agent.Options         // of the agent
+	pass  *registrytoken.Source // for registries
 	kept  []interface{ Close() error }
 	lock  *datadir.Lock
 }
@@ -186,7 +186,7 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, err
 	}
-	n.pass = pass.New(pass.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
+	n.pass = registrytoken.New(registrytoken.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
 		return controller.RegistryToken(ctx, identity.NodeID, purpose)
 	}})
 	options := o.Sim

@@ -16,16 +16,16 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // Options say what a proxy is made of.
 type Options struct {
-	Dir         string           // of the socket; it is made
-	Registry    func() string    // address of the registry; "": there is none
-	Credentials pass.Credentials // what it is shown: of the node's owner, never a node token
-	TLS         *tls.Config      // of the registry
+	Dir         string                    // of the socket; it is made
+	Registry    func() string             // address of the registry; "": there is none
+	Credentials registrytoken.Credentials // what it is shown: of the node's owner, never a node token
+	TLS         *tls.Config               // of the registry
 	Logger      *slog.Logger
 }
 

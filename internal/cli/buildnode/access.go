@@ -9,14 +9,14 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
-	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
-func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *pass.Holder {
-	return pass.New(pass.Options{
+func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *registrytoken.Source {
+	return registrytoken.New(registrytoken.Options{
 		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
 			return controller.RegistryToken(ctx, id.NodeID, purpose)
 		},

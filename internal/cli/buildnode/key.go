@@ -12,7 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/pass"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -137,17 +137,17 @@ type ownKey struct {
 	registries map[string]*client.Registry // address -> client
 }
 
-var _ pass.Credentials = (*ownKey)(nil)
+var _ registrytoken.Credentials = (*ownKey)(nil)
 
 // ownKeyOf gives the key that a node has joined with; nil for none.
-func ownKeyOf(id datadir.Identity) pass.Credentials {
+func ownKeyOf(id datadir.Identity) registrytoken.Credentials {
 	if id.Key == nil {
 		return nil
 	}
 	return &ownKey{key: *id.Key, tls: id.TLS, registries: map[string]*client.Registry{}}
 }
 
-// Authorize implements pass.Credentials.
+// Authorize implements registrytoken.Credentials.
 func (k *ownKey) Authorize(r *http.Request, address string) error {
 	registry, err := k.registry(address)
 	if err != nil {
@@ -156,7 +156,7 @@ func (k *ownKey) Authorize(r *http.Request, address string) error {
 	return handshake("registry", registry.Authorize(r))
 }
 
-// Renew implements pass.Credentials.
+// Renew implements registrytoken.Credentials.
 func (k *ownKey) Renew(r *http.Request, address string) bool {
 	registry, err := k.registry(address)
 	return err == nil && registry.Renew(r)

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
-	"github.com/buildyard/buildyard/internal/agent/pass"
 	"github.com/buildyard/buildyard/internal/agent/proxy"
+	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/agent/usb"
 	"github.com/buildyard/buildyard/internal/cli"
@@ -43,8 +43,8 @@ type Node struct {
 	Host   hv.Host // as the driver describes it
 
 	agent     *agent.Agent
-	pass      *pass.Holder // for the registry
-	proxy     *proxy.Proxy // nil: this node has none
+	pass      *registrytoken.Source // for the registry
+	proxy     *proxy.Proxy          // nil: this node has none
 	source    *cache.Registry
 	metrics   *obs.MetricsServer // nil: not asked for
 	licence   *license.File      // nil: none of its own

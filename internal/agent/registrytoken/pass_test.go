@@ -1,4 +1,4 @@
-package pass
+package registrytoken
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ const at = "http://registry.example:8089"
 // scene is a node between a controller and a registry.
 type scene struct {
 	t     *testing.T
-	h     *Holder
+	h     *Source
 	log   bytes.Buffer
 	mu    sync.Mutex
 	asked int

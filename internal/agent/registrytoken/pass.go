@@ -1,4 +1,4 @@
-// Package pass shows a node to the registry of its cloud: by the node token that its controller
+// Package registrytoken shows a node to the registry of its cloud: by the node token that its controller
 // makes for one purpose, which it asks for and renews, else by the user key that the node has
 // joined with, else by nothing, as where nobody needs to show anything.
 //
@@ -6,7 +6,7 @@
 //
 // Invariant: a registry that needs nothing never waits for a controller that is away longer than
 // for one question, and what goes on there goes on.
-package pass
+package registrytoken
 
 import (
 	"context"
@@ -68,8 +68,8 @@ type Options struct {
 	Logger *slog.Logger                                                                // nil: nothing is said
 }
 
-// Holder has the tokens of a node, one for each purpose.
-type Holder struct {
+// Source has the tokens of a node, one for each purpose.
+type Source struct {
 	o    Options
 	turn chan struct{} // whoever asks the controller holds it
 
@@ -93,14 +93,14 @@ type token struct {
 	certain bool          // the controller was asked after such a refusal
 }
 
-var _ Credentials = (*Holder)(nil)
+var _ Credentials = (*Source)(nil)
 
 // New makes a holder. It asks for nothing yet.
-func New(o Options) *Holder {
+func New(o Options) *Source {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Holder{o: o, turn: make(chan struct{}, 1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
+	return &Source{o: o, turn: make(chan struct{}, 1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
 }
 
 const (
@@ -110,7 +110,7 @@ const (
 
 // Authorize implements Credentials. It fails only when a registry asks for what the controller
 // could not be asked for, or when the node was not told to do what the request is for.
-func (h *Holder) Authorize(r *http.Request, address string) error {
+func (h *Source) Authorize(r *http.Request, address string) error {
 	text, err := h.current(r.Context(), purposeOf(r.Context()))
 	switch {
 	case h.o.Own != nil && (text == "" && err == nil || h.prefersOwn(address)):
@@ -127,7 +127,7 @@ func (h *Holder) Authorize(r *http.Request, address string) error {
 
 // current gives the token to use now, or "" for none. It is an error only when a registry has
 // refused what there was, or the controller refuses one.
-func (h *Holder) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
+func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
 	if text, known, err := h.have(purpose, time.Now()); known {
 		return text, err
 	}
@@ -149,7 +149,7 @@ func (h *Holder) current(ctx context.Context, purpose api.TokenPurpose) (string,
 }
 
 // tokenLocked returns what is known for a purpose. It makes room where there are too many.
-func (h *Holder) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
+func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 	t := h.tokens[purpose]
 	if t != nil {
 		return t
@@ -168,7 +168,7 @@ func (h *Holder) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 }
 
 // have gives what is known without asking; known is false when it is time to ask.
-func (h *Holder) have(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
+func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
@@ -193,7 +193,7 @@ func within(at time.Time, d time.Duration, now time.Time) bool {
 }
 
 // take notes what the controller has answered.
-func (h *Holder) take(purpose api.TokenPurpose, answer api.PassAnswer, err error, now time.Time) {
+func (h *Source) take(purpose api.TokenPurpose, answer api.PassAnswer, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
@@ -220,7 +220,7 @@ func (h *Holder) take(purpose api.TokenPurpose, answer api.PassAnswer, err error
 }
 
 // Renew implements Credentials.
-func (h *Holder) Renew(r *http.Request, address string) bool {
+func (h *Source) Renew(r *http.Request, address string) bool {
 	shown, isBearer := strings.CutPrefix(r.Header.Get(header), scheme)
 	if again, mine := h.renew(purposeOf(r.Context()), shown, address, time.Now()); mine {
 		return again
@@ -236,7 +236,7 @@ func (h *Holder) Renew(r *http.Request, address string) bool {
 }
 
 // renew is Renew for requests that had a token or nothing; mine is false for others.
-func (h *Holder) renew(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
+func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
@@ -273,7 +273,7 @@ func (t *token) drop() {
 }
 
 // refuse notes that a registry takes no pass of this controller.
-func (h *Holder) refuse(address string, now time.Time) {
+func (h *Source) refuse(address string, now time.Time) {
 	if len(h.refused) >= maxRefused {
 		clear(h.refused)
 	}
@@ -281,7 +281,7 @@ func (h *Holder) refuse(address string, now time.Time) {
 }
 
 // prefersOwn says whether a registry is shown the node's own key.
-func (h *Holder) prefersOwn(address string) bool {
+func (h *Source) prefersOwn(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since, is := h.refused[address]
@@ -289,7 +289,7 @@ func (h *Holder) prefersOwn(address string) bool {
 }
 
 // tell says, not too often, that a registry refuses what this node has.
-func (h *Holder) tell(address string, shown bool, now time.Time) {
+func (h *Source) tell(address string, shown bool, now time.Time) {
 	if now.Sub(h.told) < tellEvery {
 		return
 	}
