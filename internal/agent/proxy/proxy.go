@@ -192,14 +192,14 @@ func refuse(w http.ResponseWriter, err error) {
 // pathAbout is where the proxy says whom it speaks to.
 const pathAbout = "/.buildnode/about"
 
-// About is what a proxy says of itself.
-type About struct {
+// Info is what a proxy says of itself.
+type Info struct {
 	Registry string `json:"registry"` // its address; "": none is known yet
 	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, and not in releases before
 }
 
 func (p *Proxy) about(w http.ResponseWriter) {
-	raw, err := json.Marshal(About{p.o.Registry(), true})
+	raw, err := json.Marshal(Info{p.o.Registry(), true})
 	if err != nil {
 		refuse(w, err)
 		return
@@ -212,9 +212,9 @@ func (p *Proxy) about(w http.ResponseWriter) {
 const maxAbout = 16 << 10
 
 // Ask asks the proxy whose socket is in a directory about itself.
-func Ask(ctx context.Context, dir string) (About, error) {
+func Ask(ctx context.Context, dir string) (Info, error) {
 	transport := &http.Transport{DialContext: Dial(dir), DisableKeepAlives: true}
-	var about About
+	var about Info
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, Base+pathAbout, nil)
 	if err != nil {
 		return about, err

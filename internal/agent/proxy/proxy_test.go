@@ -225,12 +225,12 @@ func TestAbout(t *testing.T) {
 		t.Error("a proxy that is not there answers")
 	}
 	open(t, dir, "https://registry.example", &creds{shown: "x"})
-	if got, err := Ask(t.Context(), dir); err != nil || got != (About{"https://registry.example", true}) {
+	if got, err := Ask(t.Context(), dir); err != nil || got != (Info{"https://registry.example", true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	none := filepath.Join(t.TempDir(), "run")
 	_, client := open(t, none, "", &creds{})
-	if got, err := Ask(t.Context(), none); err != nil || got != (About{Shows: true}) {
+	if got, err := Ask(t.Context(), none); err != nil || got != (Info{Shows: true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if code, _ := ask(t, client, "GET", "/x", nil); code != http.StatusServiceUnavailable {

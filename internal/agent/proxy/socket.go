@@ -18,29 +18,29 @@ const name = "registry.sock"
 // longest is the greatest length of the name of a socket that every system takes, in bytes.
 const longest = 100
 
-// place is the name under which a socket can be reached by this process, as long as it is open.
-type place struct {
+// socketPath is the name under which a socket can be reached by this process, as long as it is open.
+type socketPath struct {
 	path string
 	dir  *os.File // nil: the name is short enough by itself
 }
 
 // placeIn gives the place of the socket in a directory that exists.
-func placeIn(dir string) (place, error) {
+func placeIn(dir string) (socketPath, error) {
 	path := filepath.Join(dir, name)
 	switch {
 	case len(path) <= longest:
-		return place{path: path}, nil
+		return socketPath{path: path}, nil
 	case runtime.GOOS != "linux":
-		return place{}, fmt.Errorf("the name of the data directory is too long for a socket: %s", path)
+		return socketPath{}, fmt.Errorf("the name of the data directory is too long for a socket: %s", path)
 	}
 	f, err := os.Open(dir)
 	if err != nil {
-		return place{}, err
+		return socketPath{}, err
 	}
-	return place{fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f}, nil
+	return socketPath{fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f}, nil
 }
 
-func (p place) close() {
+func (p socketPath) close() {
 	if p.dir != nil {
 		_ = p.dir.Close()
 	}
@@ -78,7 +78,7 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 // socket is a listener that keeps its place.
 type socket struct {
 	net.Listener
-	at place
+	at socketPath
 }
 
 // Close implements net.Listener; the socket goes.

@@ -57,7 +57,7 @@ func (n *Node) serveProxy(ctx context.Context) {
 // aboutTime is how long is waited for the proxy of the agent.
 const aboutTime = 2 * time.Second
 
-func askProxy(ctx context.Context, at datadir.Dir) (proxy.About, error) {
+func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, aboutTime)
 	defer cancel()
 	return proxy.Ask(ctx, at.Sockets())
