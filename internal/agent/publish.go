@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/recipe"
+	"github.com/buildyard/buildyard/internal/agent/vmconfig"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -71,7 +71,7 @@ func (a *Agent) versionOf(in *instance, t *journal.Task) (made, error) {
 	if err != nil {
 		return v, err
 	}
-	disks, err := recipe.Disks(config.HardDrives, filesOf(base))
+	disks, err := vmconfig.Disks(config.HardDrives, filesOf(base))
 	if err != nil {
 		return v, err
 	}
@@ -100,7 +100,7 @@ func (a *Agent) versionOf(in *instance, t *journal.Task) (made, error) {
 		ID: order.TemplateID, Name: order.NewName, MustExist: order.NewName == "", Tag: order.Tag,
 		Description: order.Description, Arch: a.host.Arch, Revert: order.Revert, NVRAM: base.NVRAM, ResumeKey: t.ID(),
 	}
-	v.push.Request.Config, err = recipe.Derive(base.Config, changes)
+	v.push.Request.Config, err = vmconfig.Derive(base.Config, changes)
 	return v, err
 }
 
@@ -116,8 +116,8 @@ func parentOf(f cache.File, d hv.Disk) *transfer.PushParent {
 
 // changesOf says what the save makes of its base's configuration: the machine as it
 // ran, whatever the order had changed of it, but neither its port rules nor secrets.
-func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConfig) recipe.Changes {
-	c := recipe.Changes{Save: t.ID(), Names: recipe.NamesFor(config)}
+func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConfig) vmconfig.Changes {
+	c := vmconfig.Changes{Save: t.ID(), Names: vmconfig.NamesFor(config)}
 	if m := in.order.Start.Machine; m != nil {
 		c.Mode, c.Video = m.Network, m.Video
 	}
@@ -209,7 +209,7 @@ func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m 
 	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {
 		return nil
 	}
-	config, err := recipe.Named(m.push.Request.Config, v.ID, v.Name)
+	config, err := vmconfig.Named(m.push.Request.Config, v.ID, v.Name)
 	if err != nil {
 		return err
 	}

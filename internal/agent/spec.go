@@ -6,7 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/recipe"
+	"github.com/buildyard/buildyard/internal/agent/vmconfig"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -28,7 +28,7 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	if err != nil {
 		return hv.Spec{}, err
 	}
-	s, err := recipe.Spec(config, filesOf(v), o)
+	s, err := vmconfig.Spec(config, filesOf(v), o)
 	if err != nil {
 		return hv.Spec{}, err
 	}
@@ -43,8 +43,8 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 }
 
 // filesOf says how the files of a cached version lie.
-func filesOf(v cache.Version) recipe.Files {
-	at := recipe.Files{Dir: v.Dir, Disks: map[string]hv.Disk{}}
+func filesOf(v cache.Version) vmconfig.Files {
+	at := vmconfig.Files{Dir: v.Dir, Disks: map[string]hv.Disk{}}
 	for name, d := range v.Disks {
 		at.Disks[name] = hv.Disk{Path: d.Path, Format: d.Format, Deltas: d.Overlays}
 	}

@@ -1,4 +1,4 @@
-package recipe_test
+package vmconfig_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/recipe"
+	"github.com/buildyard/buildyard/internal/agent/vmconfig"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -93,10 +93,10 @@ func TestSpec(t *testing.T) {
 		if tt.want != nil {
 			tt.want(&want)
 		}
-		at := recipe.Files{Dir: "/v", Disks: map[string]hv.Disk{
+		at := vmconfig.Files{Dir: "/v", Disks: map[string]hv.Disk{
 			"b.bin": {Path: "/v/b.bin"}, "c.qcow2": {Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}},
 		}}
-		got, err := recipe.Spec(config, at, &tt.order)
+		got, err := vmconfig.Spec(config, at, &tt.order)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -114,7 +114,7 @@ func TestPinKeepsAll(t *testing.T) {
 			f.SetInt(int64(i + 1))
 		}
 	}
-	s, err := recipe.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, recipe.Files{Dir: "/v"}, &api.StartOrder{})
+	s, err := vmconfig.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"}, &api.StartOrder{})
 	if err != nil || api.StatePin(s.State.Pin) != p {
 		t.Errorf("got %+v, %v", s.State, err)
 	}
@@ -128,7 +128,7 @@ func TestHostileConfigurations(t *testing.T) {
 		"no pin":    {StateFile: "state.1"},
 		"directory": {HardDrives: []api.ConfigDrive{{File: "a/b"}}},
 	} {
-		if _, err := recipe.Spec(c, recipe.Files{Dir: "/v"}, &api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
+		if _, err := vmconfig.Spec(c, vmconfig.Files{Dir: "/v"}, &api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestNamesFor(t *testing.T) {
 		"taken":    {[]api.ConfigDrive{{File: "state.1"}}, "", []string{"state.1", "state.2"}},
 		"one file": {[]api.ConfigDrive{{File: "a"}, {File: "a"}, {File: "disk1.img"}, {File: "a"}}, "", []string{"a", "disk2.img", "disk1.img", "disk3.img", "state.1"}},
 	} {
-		got := recipe.NamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
+		got := vmconfig.NamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
 		if all := append(slices.Clone(got.Disks), got.State); !slices.Equal(all, tt.want) {
 			t.Errorf("%s: %v, want %v", name, all, tt.want)
 		}
@@ -163,13 +163,13 @@ const base = `{"own":{"x":[1,2.50,null]},"ram":"2G","cpu":{"cores":2,"own":1},` 
 func TestDerive(t *testing.T) {
 	for name, tt := range map[string]struct {
 		base    string
-		changes recipe.Changes
+		changes vmconfig.Changes
 		want    string
 	}{
 		"suspended": {
 			base,
-			recipe.Changes{
-				Save: "s1", Names: recipe.Names{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin, CPUs: 3, MemoryMB: 300,
+			vmconfig.Changes{
+				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin, CPUs: 3, MemoryMB: 300,
 				Mode: "host", MAC: "52:54:00:00:00:02", Video: "pg",
 			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"300M","cpu":{"cores":3,"own":1},` +
@@ -179,7 +179,7 @@ func TestDerive(t *testing.T) {
 		},
 		"shut down": {
 			base,
-			recipe.Changes{Save: "s1", Names: recipe.Names{Disks: []string{"disk.qcow2"}}, CPUs: 2, MemoryMB: 2048, MAC: "52:54:00:00:00:02"},
+			vmconfig.Changes{Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}}, CPUs: 2, MemoryMB: 2048, MAC: "52:54:00:00:00:02"},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"2048M","cpu":{"cores":2,"own":1},` +
 				`"hard_drives":[{"file":"disk.qcow2","own":true,"format":"raw"}],` +
 				`"network_cards":[{"mode":"shared","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}],` +
@@ -187,12 +187,12 @@ func TestDerive(t *testing.T) {
 		},
 		"own address stays": {
 			`{"network_cards":[{"mac_address":"52:54:00:00:00:01"}]}`,
-			recipe.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, MAC: "52:54:00:00:00:02"},
+			vmconfig.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, MAC: "52:54:00:00:00:02"},
 			`{"save":"s1","ram":"64M","cpu":{"cores":1},"network_cards":[{"mac_address":"52:54:00:00:00:01"}]}`,
 		},
 		"nothing there": {
 			`{}`,
-			recipe.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, Mode: "bridge", Names: recipe.Names{State: "state.1"}, Pin: &pin, MAC: "m"},
+			vmconfig.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, Mode: "bridge", Names: vmconfig.FileNames{State: "state.1"}, Pin: &pin, MAC: "m"},
 			`{"save":"s1","ram":"64M","cpu":{"cores":1},"state_file":"state.1","state_pin":PIN,"network_cards":[{"mode":"bridge","mac_address":"m"}]}`,
 		},
 	} {
@@ -201,7 +201,7 @@ func TestDerive(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := strings.ReplaceAll(tt.want, "PIN", string(raw))
-		got, err := recipe.Derive([]byte(tt.base), tt.changes)
+		got, err := vmconfig.Derive([]byte(tt.base), tt.changes)
 		if diff := cmp.Diff(values(t, []byte(want)), values(t, got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -225,18 +225,18 @@ func TestDeriveRefuses(t *testing.T) {
 		``, `[]`, `{"cpu":1}`, `{"hard_drives":{}}`, `{"hard_drives":[1]}`, `{"hard_drives":[{}],"network_cards":7}`,
 		`{"network_cards":1}`, `{"display":[]}`, `{"hard_drives":[{},{}]}`,
 	} {
-		c := recipe.Changes{CPUs: 1, MemoryMB: 64, Video: "pg", Names: recipe.Names{Disks: []string{"x"}}}
+		c := vmconfig.Changes{CPUs: 1, MemoryMB: 64, Video: "pg", Names: vmconfig.FileNames{Disks: []string{"x"}}}
 		if strings.Contains(bad, "network") || strings.Contains(bad, "display") {
 			c.Names.Disks = nil
 		}
-		if got, err := recipe.Derive([]byte(bad), c); farm.CodeOf(err) != farm.CodeRefused {
+		if got, err := vmconfig.Derive([]byte(bad), c); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %s, %v", bad, got, err)
 		}
 	}
 }
 
 func TestNamed(t *testing.T) {
-	got, err := recipe.Named([]byte(`{"uuid":"old","x":1}`), "id", "name")
+	got, err := vmconfig.Named([]byte(`{"uuid":"old","x":1}`), "id", "name")
 	if err != nil || string(got) != `{"name":"name","uuid":"id","x":1}` {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -250,8 +250,8 @@ func FuzzDerive(f *testing.F) {
 	}
 	known := []string{"save", "ram", "cpu", "hard_drives", "state_file", "state_pin", "network_cards", "display"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := recipe.Changes{Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m", Names: recipe.Names{Disks: []string{"x"}, State: "state.1"}}
-		got, err := recipe.Derive(raw, c)
+		c := vmconfig.Changes{Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m", Names: vmconfig.FileNames{Disks: []string{"x"}, State: "state.1"}}
+		got, err := vmconfig.Derive(raw, c)
 		if err != nil {
 			return
 		}

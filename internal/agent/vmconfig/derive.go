@@ -1,4 +1,4 @@
-package recipe
+package vmconfig
 
 import (
 	"encoding/json"
@@ -10,15 +10,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Names are the names of a save's files.
-type Names struct {
+// FileNames are the names of a save's files.
+type FileNames struct {
 	Disks []string // for each drive
 	State string
 }
 
 // NamesFor keeps the names of the disks, each of which is one file of its own from now
 // on, and gives the state a name that the base does not use.
-func NamesFor(config api.TemplateConfig) Names {
+func NamesFor(config api.TemplateConfig) FileNames {
 	taken := map[string]bool{config.StateFile: true}
 	for _, d := range config.HardDrives {
 		taken[d.File] = true
@@ -31,7 +31,7 @@ func NamesFor(config api.TemplateConfig) Names {
 		taken[name] = true
 		return name
 	}
-	var names Names
+	var names FileNames
 	for i, d := range config.HardDrives {
 		name := d.File
 		if slices.Contains(names.Disks, name) { // two drives that began with one file
@@ -45,8 +45,8 @@ func NamesFor(config api.TemplateConfig) Names {
 
 // Changes are what a save makes of its base's configuration.
 type Changes struct {
-	Save     string // id of the save
-	Names    Names  // State "" for a guest that was shut down
+	Save     string    // id of the save
+	Names    FileNames // State "" for a guest that was shut down
 	Pin      *api.StatePin
 	CPUs     int // as the VM has them
 	MemoryMB int
@@ -72,7 +72,7 @@ func Derive(base []byte, c Changes) ([]byte, error) {
 		config.set("state_pin", c.Pin)
 	}
 	for _, edit := range []error{
-		config.edit("cpu", func(cpu object) { cpu.set("cores", c.CPUs) }),
+		config.edit("cpu", func(cpu jsonObject) { cpu.set("cores", c.CPUs) }),
 		config.drives(c.Names.Disks),
 		config.card(c, suspended),
 	} {
@@ -81,23 +81,23 @@ func Derive(base []byte, c Changes) ([]byte, error) {
 		}
 	}
 	if c.Video != "" {
-		if err := config.edit("display", func(d object) { d.set("video_controller", c.Video) }); err != nil {
+		if err := config.edit("display", func(d jsonObject) { d.set("video_controller", c.Video) }); err != nil {
 			return nil, err
 		}
 	}
 	return json.Marshal(config)
 }
 
-// object is a JSON object of which only some fields are known.
-type object map[string]json.RawMessage
+// jsonObject is a JSON object of which only some fields are known.
+type jsonObject map[string]json.RawMessage
 
-func decode(raw []byte) (object, error) {
-	o := object{}
+func decode(raw []byte) (jsonObject, error) {
+	o := jsonObject{}
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return nil, unusable(err)
 	}
 	if o == nil { // "null"
-		o = object{}
+		o = jsonObject{}
 	}
 	return o, nil
 }
@@ -106,7 +106,7 @@ func unusable(err error) error {
 	return &farm.Error{Code: farm.CodeRefused, Message: "The template's configuration cannot be read", Err: err}
 }
 
-func (o object) set(name string, value any) {
+func (o jsonObject) set(name string, value any) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // no such value is given above
@@ -115,8 +115,8 @@ func (o object) set(name string, value any) {
 }
 
 // edit changes an object within the object; a missing one is made.
-func (o object) edit(name string, change func(object)) error {
-	inner := object{}
+func (o jsonObject) edit(name string, change func(jsonObject)) error {
+	inner := jsonObject{}
 	if raw := o[name]; raw != nil {
 		var err error
 		if inner, err = decode(raw); err != nil {
@@ -129,8 +129,8 @@ func (o object) edit(name string, change func(object)) error {
 }
 
 // list gives a list of objects within the object.
-func (o object) list(name string) ([]object, error) {
-	var list []object
+func (o jsonObject) list(name string) ([]jsonObject, error) {
+	var list []jsonObject
 	if raw := o[name]; raw != nil {
 		if err := json.Unmarshal(raw, &list); err != nil {
 			return nil, unusable(err)
@@ -138,14 +138,14 @@ func (o object) list(name string) ([]object, error) {
 	}
 	for i := range list {
 		if list[i] == nil {
-			list[i] = object{}
+			list[i] = jsonObject{}
 		}
 	}
 	return list, nil
 }
 
 // drives names the files of the disks, which are kept as a guest sees them.
-func (o object) drives(files []string) error {
+func (o jsonObject) drives(files []string) error {
 	drives, err := o.list("hard_drives")
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (o object) drives(files []string) error {
 // card notes how the guest is connected. The address of a suspended guest stays in
 // its state and is noted for readers; a guest that was shut down leaves none behind,
 // or all that are started from the version would have the same.
-func (o object) card(c Changes, suspended bool) error {
+func (o jsonObject) card(c Changes, suspended bool) error {
 	cards, err := o.list("network_cards")
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (o object) card(c Changes, suspended bool) error {
 		if c.Mode == "" && !mac {
 			return nil
 		}
-		cards = []object{{}}
+		cards = []jsonObject{{}}
 	}
 	if c.Mode != "" {
 		cards[0].set("mode", c.Mode)

@@ -1,4 +1,4 @@
-// Package recipe translates between the configuration object of a template's version
+// Package vmconfig translates between the configuration object of a template's version
 // and the VM of a driver: what is started from a version, and what configuration the
 // version has that is saved from a VM.
 //
@@ -6,7 +6,7 @@
 //
 // Invariant: a configuration comes from whoever pushed it, so no file name of it ever
 // leads out of the version's directory, and no field that nobody here knows is lost.
-package recipe
+package vmconfig
 
 import (
 	"cmp"
