@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -33,7 +33,7 @@ func (a *Agent) grow(ctx context.Context, in *instance) error {
 		said = fmt.Sprintf("it took longer than %s", growTimeout)
 	}
 	return fmt.Errorf("the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the VM anyway",
-		size.Format(m.DiskBytes), sentence(said))
+		bytesize.Format(m.DiskBytes), sentence(said))
 }
 
 // sentence ends a text as one.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
@@ -150,7 +150,7 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
 	need := a.opts.Machine.VMBytes(in.id)
 	if suspend {
-		need += int64(vm.MemoryMB) * size.MB
+		need += int64(vm.MemoryMB) * bytesize.MB
 	}
 	free, _, _ := a.opts.Machine.Disk()
 	if free >= need {
@@ -163,7 +163,7 @@ func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool
 		return ""
 	}
 	return fmt.Sprintf("The node's disk has %s free and the save may take %s; remove VMs or templates from the node",
-		size.Format(free), size.Format(need))
+		bytesize.Format(free), bytesize.Format(need))
 }
 
 const (

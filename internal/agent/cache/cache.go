@@ -25,7 +25,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -88,7 +88,7 @@ type Pull struct {
 type Options struct {
 	Dir     string
 	Source  Source
-	Reserve size.Reserve // what stays free of templates
+	Reserve bytesize.DiskReserve // what stays free of templates
 	// Disk gives the free and all bytes of Dir's file system; nil asks the system.
 	Disk   func() (free, total int64, err error)
 	Logger *slog.Logger     // nil: no log

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -231,7 +231,7 @@ func TestRoom(t *testing.T) {
 		clock := time.Unix(1_700_000_000, 0)
 		var c *cache.Cache
 		c, err = cache.Open(cache.Options{
-			Dir: dir, Source: &source{}, Reserve: size.Reserve{Bytes: reserve},
+			Dir: dir, Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: reserve},
 			Disk: func() (int64, int64, error) {
 				free := int64(total)
 				for _, v := range c.List() {
@@ -309,7 +309,7 @@ func TestMakeRoom(t *testing.T) {
 	var c *cache.Cache
 	clock := time.Unix(1_700_000_000, 0)
 	c = open(t, cache.Options{
-		Dir: t.TempDir(), Source: &source{}, Reserve: size.Reserve{Bytes: unit}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
+		Dir: t.TempDir(), Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: unit}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
 		Disk: func() (int64, int64, error) {
 			free := int64(total)
 			for _, v := range c.List() {

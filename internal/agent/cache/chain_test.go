@@ -11,7 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/qcow2"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -168,7 +168,7 @@ func TestAdoptedChain(t *testing.T) {
 
 	source := cache.NewRegistry(transfer.Options{}, nil)
 	defer source.Close()
-	other := open(t, cache.Options{Dir: t.TempDir(), Source: source, Reserve: size.Reserve{Bytes: mib}})
+	other := open(t, cache.Options{Dir: t.TempDir(), Source: source, Reserve: bytesize.DiskReserve{Bytes: mib}})
 	var least, most atomic.Int64
 	least.Store(1000)
 	err = other.Fetch(t.Context(), third, func(at float64) {

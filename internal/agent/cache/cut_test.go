@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -81,7 +81,7 @@ func TestCutPullOfAChain(t *testing.T) {
 	defer source.Close()
 	third.Registry = l.URL
 	node := func() *cache.Cache {
-		return open(t, cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}})
+		return open(t, cache.Options{Dir: s.dir, Source: source, Reserve: bytesize.DiskReserve{Bytes: mib}})
 	}
 	fails := func(why string, c *cache.Cache) {
 		t.Helper()

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/agent/host"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -37,7 +37,7 @@ func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part s
 		}
 		if !removed {
 			return farm.Refused("the disk has %s free of which %s are reserved; the version needs %s, and no cached template can be removed",
-				size.Format(free), size.Format(reserve), size.Format(need))
+				bytesize.Format(free), bytesize.Format(reserve), bytesize.Format(need))
 		}
 	}
 	c.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -36,7 +36,7 @@ func newShelf(t *testing.T, free int64) *shelf {
 	s.server, s.client, s.core = serve(t)
 	source := cache.NewRegistry(transfer.Options{}, nil)
 	t.Cleanup(func() { _ = source.Close() })
-	o := cache.Options{Dir: s.dir, Source: source, Reserve: size.Reserve{Bytes: mib}}
+	o := cache.Options{Dir: s.dir, Source: source, Reserve: bytesize.DiskReserve{Bytes: mib}}
 	if free > 0 {
 		o.Disk = func() (int64, int64, error) { return s.free - s.cache.Used(), s.free, nil }
 	}

@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -103,17 +103,17 @@ func (h Dir) Make() error {
 
 // Identity is what a node joined with and as.
 type Identity struct {
-	NodeID     string       `json:"node_id"`
-	Credential string       `json:"credential"` // secret
-	Controller string       `json:"controller"` // URL
-	Registry   string       `json:"registry,omitempty"`
-	Name       string       `json:"name"`
-	Host       string       `json:"host"` // address under which its VMs are reached
-	Groups     []string     `json:"groups,omitempty"`
-	Capacity   int          `json:"capacity,omitempty"` // 0: the controller's default
-	Reserve    size.Reserve `json:"reserve"`
-	TLS        TLS          `json:"tls,omitzero"`
-	Key        *Key         `json:"key,omitempty"` // the user key that it has joined with; nil: by another way
+	NodeID     string               `json:"node_id"`
+	Credential string               `json:"credential"` // secret
+	Controller string               `json:"controller"` // URL
+	Registry   string               `json:"registry,omitempty"`
+	Name       string               `json:"name"`
+	Host       string               `json:"host"` // address under which its VMs are reached
+	Groups     []string             `json:"groups,omitempty"`
+	Capacity   int                  `json:"capacity,omitempty"` // 0: the controller's default
+	Reserve    bytesize.DiskReserve `json:"reserve"`
+	TLS        TLS                  `json:"tls,omitzero"`
+	Key        *Key                 `json:"key,omitempty"` // the user key that it has joined with; nil: by another way
 
 	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
 	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device that carries those without a bridge

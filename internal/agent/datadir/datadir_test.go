@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/internal/agent/datadir"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -34,7 +34,7 @@ func TestIdentityIsKept(t *testing.T) {
 	}
 	want := datadir.Identity{
 		NodeID: "n", Credential: "secret", Controller: "http://c", Name: "mac", Host: "h",
-		Groups: []string{"a", "b"}, Reserve: size.Reserve{Bytes: 20 << 30}, TLS: datadir.TLS{CA: "/ca.pem"},
+		Groups: []string{"a", "b"}, Reserve: bytesize.DiskReserve{Bytes: 20 << 30}, TLS: datadir.TLS{CA: "/ca.pem"},
 	}
 	if err := h.SetIdentity(want); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/sim"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -225,7 +225,7 @@ var _ agent.Devices = devices(nil)
 func (d devices) Offered() []api.USBDevice { return d }
 
 // reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
-var reserve = size.Reserve{Bytes: 1 << 30}
+var reserve = bytesize.DiskReserve{Bytes: 1 << 30}
 
 // keep puts journal and, for real pulls, the cache on disk.
 func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {

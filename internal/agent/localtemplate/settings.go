@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -129,11 +129,11 @@ func (c *config) bytes() ([]byte, error) {
 
 // memoryMB reads the object's memory size; 0 when it has none or an unreadable one.
 func (c *config) memoryMB() int {
-	n, err := size.Parse("ram", c.view.RAM, size.MB)
+	n, err := bytesize.Parse("ram", c.view.RAM, bytesize.MB)
 	if err != nil {
 		return 0
 	}
-	return int(n / size.MB)
+	return int(n / bytesize.MB)
 }
 
 func (c *config) cpus() int {

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
 )
@@ -57,11 +57,11 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 		s.CPUs = config.CPU.Cores
 	}
 	if config.RAM != "" {
-		ram, err := size.Parse("ram", config.RAM, size.MB)
+		ram, err := bytesize.Parse("ram", config.RAM, bytesize.MB)
 		if err != nil {
 			return hv.Spec{}, err
 		}
-		s.MemoryMB = int(ram / size.MB)
+		s.MemoryMB = int(ram / bytesize.MB)
 	}
 	s.CPUs, s.MemoryMB = cmp.Or(m.CPUs, s.CPUs), cmp.Or(m.MemoryMB, s.MemoryMB)
 	if config.Firmware != nil {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -101,14 +101,14 @@ func (b *bar) text(now time.Time) string {
 		full := int(share * barWidth)
 		out += " [" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
 	}
-	out += fmt.Sprintf(" %3d%%  %s of %s", int(share*100), size.Format(b.done), size.Format(b.total))
+	out += fmt.Sprintf(" %3d%%  %s of %s", int(share*100), bytesize.Format(b.done), bytesize.Format(b.total))
 	first := b.past[0]
 	passed := now.Sub(first.at).Seconds()
 	if passed < leastRate.Seconds() || b.done <= first.done {
 		return out
 	}
 	rate := float64(b.done-first.done) / passed
-	out += "  " + size.Format(int64(rate)) + "/s"
+	out += "  " + bytesize.Format(int64(rate)) + "/s"
 	if left := b.total - b.done; left > 0 {
 		out += "  " + time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String() + " left"
 	}

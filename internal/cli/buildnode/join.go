@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -124,10 +124,10 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	case err == nil && id.Controller != o.Controller:
 		return id, farm.Refused("This node belongs to %s; run: buildnode disjoin", id.Controller)
 	case err != nil:
-		id.Reserve = size.DefaultReserve
+		id.Reserve = bytesize.DefaultReserve
 	}
 	if o.Reserve != "" {
-		if id.Reserve, err = size.ParseReserve(o.Reserve); err != nil {
+		if id.Reserve, err = bytesize.ParseReserve(o.Reserve); err != nil {
 			return id, cli.Usage(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
@@ -36,7 +36,7 @@ func registryList(o *registryOptions) *cobra.Command {
 			return output.Write(o.Out, list, func(g *cli.Grid) {
 				g.Row("ID", "NAME", "ARCH", "SIZE", "LAST PUSH", "LAST PULL")
 				for _, t := range list {
-					g.Row(t.ID, t.Name, t.Arch, size.Format(t.Size), day(t.LastPush), day(t.LastPull))
+					g.Row(t.ID, t.Name, t.Arch, bytesize.Format(t.Size), day(t.LastPush), day(t.LastPull))
 				}
 			})
 		},
@@ -76,11 +76,11 @@ that holds nothing pulls, and behind "+" what the version added to the older one
 				g.Row("ID", t.ID)
 				g.Row("Name", t.Name)
 				g.Row("Architecture", t.Arch)
-				g.Row("Size", size.Format(t.Size))
+				g.Row("Size", bytesize.Format(t.Size))
 				g.Row("Last push", day(t.LastPush))
 				g.Row("Last pull", day(t.LastPull))
 				for _, v := range t.Versions {
-					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, size.Format(v.Size), "+"+size.Format(v.Increment), day(v.CreationDate), v.Description)
+					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, bytesize.Format(v.Size), "+"+bytesize.Format(v.Increment), day(v.CreationDate), v.Description)
 				}
 			})
 		},

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/agent/journal"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -165,9 +165,9 @@ func (s nodeStatus) table(g *cli.Grid) {
 		g.Row("joined with", "user key "+cli.Plain(s.KeyID))
 	}
 	g.Row("data", s.DataDir)
-	g.Row("disk", size.Format(s.DiskFree)+" free, "+size.Format(s.Reserve)+" reserved")
+	g.Row("disk", bytesize.Format(s.DiskFree)+" free, "+bytesize.Format(s.Reserve)+" reserved")
 	for _, t := range s.Templates {
-		g.Row("template", t.Name+" "+t.Tag+", "+size.Format(t.Size))
+		g.Row("template", t.Name+" "+t.Tag+", "+bytesize.Format(t.Size))
 	}
 	for _, i := range s.Instances {
 		phase := string(i.Phase)

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/buildyard/buildyard/internal/agent/localtemplate"
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
@@ -92,11 +92,11 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, error) {
 	s := localtemplate.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
 	if f.ram != "" {
-		ram, err := size.Parse("ram", f.ram, size.MB)
+		ram, err := bytesize.Parse("ram", f.ram, bytesize.MB)
 		if err != nil {
 			return s, err
 		}
-		if s.MemoryMB = int(ram / size.MB); s.MemoryMB == 0 {
+		if s.MemoryMB = int(ram / bytesize.MB); s.MemoryMB == 0 {
 			return s, farm.Invalid("ram", "%q is less than a megabyte", f.ram)
 		}
 	}
@@ -213,7 +213,7 @@ func vmCreate(g *globals) *cobra.Command {
 }
 
 func (o *CreateOptions) run(ctx context.Context, s localtemplate.Settings) error {
-	bytes, err := size.Parse("disk-size", o.DiskSize, size.GB)
+	bytes, err := bytesize.Parse("disk-size", o.DiskSize, bytesize.GB)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -245,7 +245,7 @@ func vmList(g *globals) *cobra.Command {
 			err = output.Write(g.Out, list, func(t *cli.Grid) {
 				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {
-					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), size.Format(vm.Size), vm.Tag)
+					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), bytesize.Format(vm.Size), vm.Tag)
 				}
 			})
 			if err != nil {
@@ -360,9 +360,9 @@ func showVM(g *cli.Grid, vm localtemplate.Template) {
 	}
 	g.Row("Ports", strings.Join(rules, ", "))
 	for _, d := range vm.Disks {
-		g.Row("Disk", d.File+" ("+d.Format+", "+size.Format(d.Size)+")")
+		g.Row("Disk", d.File+" ("+d.Format+", "+bytesize.Format(d.Size)+")")
 	}
-	g.Row("Size", size.Format(vm.Size))
+	g.Row("Size", bytesize.Format(vm.Size))
 	if vm.Tag != "" {
 		g.Row("Tag", vm.Tag)
 	}

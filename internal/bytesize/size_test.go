@@ -1,24 +1,24 @@
-package size_test
+package bytesize_test
 
 import (
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/agent/size"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "7": 7 * size.MB, "1024B": 1024, "10KB": 10 << 10, "140MB": 140 << 20, "45GB": 45 << 30,
+		"0": 0, "7": 7 * bytesize.MB, "1024B": 1024, "10KB": 10 << 10, "140MB": 140 << 20, "45GB": 45 << 30,
 		"4G": 4 << 30, "4g": 4 << 30, " 2 TiB ": 2 << 40, "1048576TB": 1 << 60,
 	} {
-		got, err := size.Parse("x", text, size.MB)
+		got, err := bytesize.Parse("x", text, bytesize.MB)
 		if err != nil || got != want {
 			t.Errorf("Parse(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "GB", "-1", "+1", "1.5GB", "1 G B", "1XB", "9223372036854775807", "9999999TB", "0x10", "1e3"} {
-		if got, err := size.Parse("x", text, size.MB); farm.CodeOf(err) != farm.CodeInvalid {
+		if got, err := bytesize.Parse("x", text, bytesize.MB); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("Parse(%q) = %d, %v, want an error about the input", text, got, err)
 		}
 	}
@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KB", 45 << 30: "45.0 GB", 1 << 60: "1048576.0 TB"} {
-		if got := size.Format(n); got != want {
+		if got := bytesize.Format(n); got != want {
 			t.Errorf("Format(%d) = %q, want %q", n, got, want)
 		}
 	}
@@ -34,13 +34,13 @@ func TestFormat(t *testing.T) {
 
 func TestReserve(t *testing.T) {
 	for text, want := range map[string]int64{"": 20_000, "0%": 0, "5%": 5_000, "99%": 99_000, "1KB": 1024, "0": 0, "3": 3} {
-		r, err := size.ParseReserve(text)
+		r, err := bytesize.ParseReserve(text)
 		if err != nil || r.Of(100_000) != want {
 			t.Errorf("ParseReserve(%q).Of(100000) = %d, %v, want %d", text, r.Of(100_000), err, want)
 		}
 	}
 	for _, text := range []string{"%", "100%", "-1%", "1.5%", "all"} {
-		if r, err := size.ParseReserve(text); err == nil {
+		if r, err := bytesize.ParseReserve(text); err == nil {
 			t.Errorf("ParseReserve(%q) = %v, want an error", text, r)
 		}
 	}
@@ -51,14 +51,14 @@ func FuzzReserve(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := size.ParseReserve(text)
+		r, err := bytesize.ParseReserve(text)
 		if err != nil {
 			return
 		}
 		if r.Bytes < 0 || r.Bytes > 1<<60 || r.Percent < 0 || r.Percent > 99 {
 			t.Fatalf("%q gives %+v", text, r)
 		}
-		again, err := size.ParseReserve(r.String())
+		again, err := bytesize.ParseReserve(r.String())
 		if err != nil || again != r {
 			t.Fatalf("%q gives %+v, written %q, read %+v, %v", text, r, r.String(), again, err)
 		}

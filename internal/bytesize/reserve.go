@@ -1,4 +1,4 @@
-package size
+package bytesize
 
 import (
 	"strconv"
@@ -8,17 +8,17 @@ import (
 )
 
 // DefaultReserve is kept free when a node says nothing else.
-var DefaultReserve = Reserve{Percent: 20}
+var DefaultReserve = DiskReserve{Percent: 20}
 
-// Reserve is how much of a disk stays free of templates: so many bytes, or a share
+// DiskReserve is how much of a disk stays free of templates: so many bytes, or a share
 // of the disk. The zero value reserves nothing.
-type Reserve struct {
+type DiskReserve struct {
 	Bytes   int64 `json:"bytes,omitempty"`
 	Percent int   `json:"percent,omitempty"` // 0..99, when Bytes is 0
 }
 
 // ParseReserve reads "20GB" or "20%"; "" is DefaultReserve.
-func ParseReserve(text string) (Reserve, error) {
+func ParseReserve(text string) (DiskReserve, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return DefaultReserve, nil
@@ -26,16 +26,16 @@ func ParseReserve(text string) (Reserve, error) {
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseUint(share, 10, 8)
 		if err != nil || n > 99 {
-			return Reserve{}, farm.Invalid("reserve-space", "%q is no share of a disk; 0%% to 99%% are possible", text)
+			return DiskReserve{}, farm.Invalid("reserve-space", "%q is no share of a disk; 0%% to 99%% are possible", text)
 		}
-		return Reserve{Percent: int(n)}, nil
+		return DiskReserve{Percent: int(n)}, nil
 	}
 	n, err := Parse("reserve-space", text, B)
-	return Reserve{Bytes: n}, err
+	return DiskReserve{Bytes: n}, err
 }
 
 // Of gives the bytes to keep free on a disk of total bytes.
-func (r Reserve) Of(total int64) int64 {
+func (r DiskReserve) Of(total int64) int64 {
 	if r.Bytes > 0 {
 		return r.Bytes
 	}
@@ -43,7 +43,7 @@ func (r Reserve) Of(total int64) int64 {
 }
 
 // String writes the reserve so that ParseReserve reads the same one.
-func (r Reserve) String() string {
+func (r DiskReserve) String() string {
 	if r.Bytes > 0 || r.Percent == 0 {
 		return strconv.FormatInt(r.Bytes, 10) + "B"
 	}

@@ -1,4 +1,4 @@
-// Package size reads and writes sizes as people type them on a command line:
+// Package bytesize reads and writes sizes as people type them on a command line:
 // "1024B", "10KB", "140MB", "45GB", "4G".
 //
 // It is not the place of sizes on the wire, which are plain numbers of bytes.
@@ -6,7 +6,7 @@
 //
 // Invariant: a size that parses is between 0 and 1 EiB, so that sums of a few of
 // them cannot overflow.
-package size
+package bytesize
 
 import (
 	"fmt"
