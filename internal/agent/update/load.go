@@ -113,7 +113,7 @@ func (s source) part(ctx context.Context, p api.AgentPackage, f *os.File, at int
 		return 0, errFinal{errors.New("the controller answers another part than was asked for")}
 	}
 	out := io.NewOffsetWriter(f, at)
-	body := &moving{from: io.LimitReader(resp.Body, p.Size-at), moved: func(n int64) {
+	body := &progressReader{from: io.LimitReader(resp.Body, p.Size-at), moved: func(n int64) {
 		still.Reset(stillTime)
 		told(at + n)
 	}}
@@ -134,14 +134,14 @@ func refusal(resp *http.Response) error {
 	return errFinal{err}
 }
 
-// moving is a body that tells what has come.
-type moving struct {
+// progressReader is a body that tells what has come.
+type progressReader struct {
 	from  io.Reader
 	n     int64
 	moved func(int64)
 }
 
-func (m *moving) Read(b []byte) (int, error) {
+func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.from.Read(b)
 	if n > 0 {
 		m.n += int64(n)

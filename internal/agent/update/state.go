@@ -75,8 +75,8 @@ func (s state) try(id, version string) state {
 	return s
 }
 
-// proved is the state after a version on trial has reached its controller.
-func (s state) proved() state {
+// confirmed is the state after a version on trial has reached its controller.
+func (s state) confirmed() state {
 	s.Good, s.Before, s.Trial, s.Failure = s.Trial.Version, s.Good, nil, nil
 	return s
 }

@@ -44,7 +44,7 @@ func TestTrialsEnd(t *testing.T) {
 	if s.Trial.Starts != 1 || s.Good != "2" {
 		t.Errorf("%+v", s)
 	}
-	if won := s.proved(); won.Good != "3" || won.Before != "2" || won.Trial != nil {
+	if won := s.confirmed(); won.Good != "3" || won.Before != "2" || won.Trial != nil {
 		t.Errorf("%+v", won)
 	}
 	if lost := s.failed("why"); lost.Good != "2" || lost.Trial != nil || lost.Failure.ID != "i" || !strings.Contains(lost.Failure.Message, "why") {

@@ -167,7 +167,7 @@ func (u *Updater) endLocked() {
 
 // acceptLocked ends the trial of this program: it works.
 func (u *Updater) acceptLocked() {
-	u.state = u.state.proved()
+	u.state = u.state.confirmed()
 	u.saveLocked()
 	u.log.Info("this version of the agent works", "version", u.o.Version)
 }
@@ -201,14 +201,14 @@ func (u *Updater) prove() {
 	if u.life.Err() != nil || !u.OnTrial() {
 		return
 	}
-	if err := u.Back(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
+	if err := u.Rollback(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
 		u.log.Error("the agent before this one cannot be begun; this one goes on", "error", err)
 	}
 }
 
-// Back has the program come back that ran before the one on trial. It returns only when
+// Rollback has the program come back that ran before the one on trial. It returns only when
 // that cannot be done, and then this program stays.
-func (u *Updater) Back(why string) error {
+func (u *Updater) Rollback(why string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.onTrialLocked() {

@@ -303,7 +303,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_ = u.Back("the new agent ended: no hypervisor")
+				_ = u.Rollback("the new agent ended: no hypervisor")
 			}()
 			<-done
 		},
@@ -364,7 +364,7 @@ func TestTrialWithoutReturnStays(t *testing.T) {
 		_ = swap(u)
 		before := n.last()
 		second := n.run(newVersion, before)
-		if err := second.Back("why"); err == nil || n.last() != before {
+		if err := second.Rollback("why"); err == nil || n.last() != before {
 			t.Errorf("%v, it became %q", err, n.last())
 		}
 	})

@@ -40,7 +40,7 @@ func runNode(ctx context.Context, o NodeOptions) error {
 			_ = o.updater.Close()
 			continue
 		case err != nil && ctx.Err() == nil && o.updater.OnTrial() && farm.CodeOf(err) != farm.CodeConflict:
-			err = errors.Join(err, o.updater.Back("the new agent ended: "+err.Error()))
+			err = errors.Join(err, o.updater.Rollback("the new agent ended: "+err.Error()))
 		}
 		return errors.Join(err, o.updater.Close())
 	}
