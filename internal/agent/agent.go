@@ -70,7 +70,7 @@ type CentralLog interface {
 }
 
 // Devices are the USB devices that this node offers.
-type Devices interface{ Offered() []api.USBDevice }
+type Devices interface{ Available() []api.USBDevice }
 
 // Machine is the host that the agent runs on.
 type Machine interface {
@@ -93,7 +93,7 @@ var (
 	_ Uploads    = (*cache.Registry)(nil)
 	_ CentralLog = (*logs.Shipper)(nil)
 	_ Machine    = (*machine)(nil)
-	_ Devices    = (*usb.Offer)(nil)
+	_ Devices    = (*usb.AvailableDevices)(nil)
 )
 
 // Options are what an Agent is made of. All but the durations, and what a node that

@@ -34,7 +34,7 @@ func (a *Agent) info() api.NodeInfo {
 	}
 	info.License, info.Expires = a.licence()
 	if a.opts.Devices != nil && a.host.Can(hv.CanUSB) {
-		info.USB = a.opts.Devices.Offered()
+		info.USB = a.opts.Devices.Available()
 	}
 	info.VLANs = a.host.VLANs
 	for _, c := range a.host.Abilities {

@@ -221,8 +221,8 @@ type devices []api.USBDevice
 
 var _ agent.Devices = devices(nil)
 
-// Offered gives all of them.
-func (d devices) Offered() []api.USBDevice { return d }
+// Available gives all of them.
+func (d devices) Available() []api.USBDevice { return d }
 
 // reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
 var reserve = bytesize.DiskReserve{Bytes: 1 << 30}

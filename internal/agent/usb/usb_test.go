@@ -195,7 +195,7 @@ func TestOffer(t *testing.T) {
 		o := NewOffer(claims, b.tree, slog.New(slog.NewTextHandler(&log, nil)))
 		want := func(list ...api.USBDevice) {
 			t.Helper()
-			if d := cmp.Diff(list, o.Offered()); d != "" {
+			if d := cmp.Diff(list, o.Available()); d != "" {
 				t.Errorf("offered (-want +got):\n%s", d)
 			}
 		}

@@ -15,9 +15,9 @@ import (
 // lookEvery is how often a node with claims looks at its devices.
 const lookEvery = time.Second
 
-// Offer says what a node offers: the devices that are claimed and there. It looks at the
+// AvailableDevices says what a node offers: the devices that are claimed and there. It looks at the
 // file of claims each time, so that a claim counts at once. Safe for many goroutines.
-type Offer struct {
+type AvailableDevices struct {
 	claims Claims
 	tree   string
 	log    *slog.Logger
@@ -37,13 +37,13 @@ type stamp struct {
 }
 
 // NewOffer makes the offer of a host.
-func NewOffer(claims Claims, tree string, log *slog.Logger) *Offer {
-	return &Offer{claims: claims, tree: tree, log: log}
+func NewOffer(claims Claims, tree string, log *slog.Logger) *AvailableDevices {
+	return &AvailableDevices{claims: claims, tree: tree, log: log}
 }
 
-// Offered gives the devices, in the order of their locations. Which of them instances
+// Available gives the devices, in the order of their locations. Which of them instances
 // have the controller knows.
-func (o *Offer) Offered() []api.USBDevice {
+func (o *AvailableDevices) Available() []api.USBDevice {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	fresh := o.reread()
@@ -60,7 +60,7 @@ func (o *Offer) Offered() []api.USBDevice {
 
 // reread reads the claims when their file is another one, and says whether it was. A file
 // that cannot be read offers nothing.
-func (o *Offer) reread() bool {
+func (o *AvailableDevices) reread() bool {
 	info, err := os.Stat(o.claims.file)
 	if err != nil {
 		fresh := len(o.list) > 0
@@ -84,7 +84,7 @@ func (s stamp) same(info fs.FileInfo) bool {
 
 // devices gives what is plugged in. A host that shows nothing still has what the
 // hypervisor makes.
-func (o *Offer) devices() []Device {
+func (o *AvailableDevices) devices() []Device {
 	list, err := Read(o.tree)
 	if err != nil {
 		return nil
