@@ -135,7 +135,7 @@ type Agent struct {
 	host    hv.Host // as the driver describes it
 	out     outbox
 	errands *cachejob.Runner
-	faults  chan fault // on their way to the registry
+	faults  chan failureLog // on their way to the registry
 	workers sync.WaitGroup
 	meters  meters
 
@@ -164,7 +164,7 @@ func New(o Options) *Agent {
 		o.ConflictWait = 15 * time.Second
 	}
 	a := &Agent{
-		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan fault, maxFaults),
+		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan failureLog, maxFaults),
 		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
 		delicate: map[string]string{}, shown: map[string]bool{},
 		registry: o.Identity.Registry,
@@ -225,7 +225,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	for i, e := range entries {
 		held[i] = newInstance(e)
 		held[i].kept = true
-		a.expel(held[i], e.Node)
+		a.removeForeign(held[i], e.Node)
 		a.instances[held[i].id] = held[i]
 		a.pin(held[i])
 	}
@@ -233,7 +233,7 @@ func (a *Agent) begin(ctx context.Context) error {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
 	a.takeUpSaves(held)
-	a.disown(ctx, func(vm hv.VM) bool { return a.alien(vm.Labels[labelNode]) || isCheck(vm) })
+	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isCheck(vm) })
 	a.errands.Begin(ctx)
 	for _, in := range held {
 		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))

@@ -87,7 +87,7 @@ func (a *Agent) held() []api.Held {
 		}
 	}
 	for id, vm := range vms {
-		if a.alien(vm.Labels[labelNode]) || isCheck(vm) {
+		if a.isForeign(vm.Labels[labelNode]) || isCheck(vm) {
 			continue // as last listed; its end is under way or done
 		}
 		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})

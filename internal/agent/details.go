@@ -18,7 +18,7 @@ func (a *Agent) details(ids []string) []api.HeldDetail {
 	defer a.mu.Unlock()
 	strays := make(map[string]hv.VM, len(a.vms))
 	for _, vm := range a.vms {
-		if a.alien(vm.Labels[labelNode]) || isCheck(vm) {
+		if a.isForeign(vm.Labels[labelNode]) || isCheck(vm) {
 			continue
 		}
 		if id := vm.Labels[labelInstance]; id != "" {

@@ -34,7 +34,7 @@ type instance struct {
 	answered int64   // the last number that the controller answered
 	progress float64 // 0..1, of the pull
 	held     bool    // the running VM is not reported yet, see holdStarted
-	task     taskTold
+	task     taskReport
 }
 
 func newInstance(e journal.Entry) *instance {
@@ -70,8 +70,8 @@ func (in *instance) whenEnding(do func()) {
 	})
 }
 
-// poke makes the worker look again.
-func (in *instance) poke() {
+// wakeWorker makes the worker look again.
+func (in *instance) wakeWorker() {
 	select {
 	case in.wake <- struct{}{}:
 	default:
@@ -109,14 +109,14 @@ func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.answered = max(in.answered, sent.No)
-	if in.state.Phase == api.PhaseTerminated || in.untidyLocked() {
-		in.poke()
+	if in.state.Phase == api.PhaseTerminated || in.needsCleanupLocked() {
+		in.wakeWorker()
 	}
 	return in.task.answer(sent.Task)
 }
 
 // scriptState says how far the startup script is.
-func (in *instance) scriptState(s journal.State) scriptSeen {
+func (in *instance) scriptState(s journal.State) scriptCondition {
 	switch {
 	case in.order.Start == nil || in.order.Start.Script == nil || s.Script != nil:
 		return noScript
@@ -277,7 +277,7 @@ func (a *Agent) end(in *instance, claim string, silent bool) error {
 		a.out.mark(in.id)
 	}
 	in.kill()
-	in.poke()
+	in.wakeWorker()
 	if !in.dirty {
 		return nil
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// alien says whether something carries another identity than this node's. What
+// isForeign says whether something carries another identity than this node's. What
 // carries none is from a program that did not say.
-func (a *Agent) alien(node string) bool {
+func (a *Agent) isForeign(node string) bool {
 	return node != "" && node != a.opts.Identity.NodeID
 }
 
-// expel makes an entry of another identity one that only goes, unreported: its
+// removeForeign makes an entry of another identity one that only goes, unreported: its
 // cloud has no record of it any more. It is called before the worker runs.
-func (a *Agent) expel(in *instance, node string) {
-	if !a.alien(node) {
+func (a *Agent) removeForeign(in *instance, node string) {
+	if !a.isForeign(node) {
 		return
 	}
 	a.log.Warn("an instance of an earlier identity of this node goes", "instance", in.id, "identity", node)
@@ -27,9 +27,9 @@ func (a *Agent) expel(in *instance, node string) {
 	in.kill()
 }
 
-// disown removes every VM that has no instance and that which is asked for, silently.
+// removeOrphans removes every VM that has no instance and that which is asked for, silently.
 // The VM of a sanity test is removed by its instance when that is here.
-func (a *Agent) disown(ctx context.Context, which func(hv.VM) bool) {
+func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	var list []*instance
 	a.mu.Lock()
 	for _, vm := range a.vms {
@@ -71,7 +71,7 @@ func (a *Agent) leave(ctx context.Context) error {
 			a.log.Warn("the end of an instance is not durable", "instance", in.id, "error", err)
 		}
 	}
-	a.disown(ctx, func(hv.VM) bool { return true })
+	a.removeOrphans(ctx, func(hv.VM) bool { return true })
 	a.workers.Wait()
 	if ctx.Err() != nil {
 		return nil

@@ -36,7 +36,7 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	in := a.instance(o.InstanceID)
 	switch {
 	case o.Kind == api.OrderTerminate && in == nil:
-		return a.bury(ctx, o)
+		return a.acceptRemoval(ctx, o)
 	case o.Kind == api.OrderTerminate:
 		a.log.Info("termination ordered", "instance", in.id)
 		return a.end(in, o.Claim, false)
@@ -44,9 +44,9 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 		return a.takeTask(in, o)
 	case o.Start == nil:
 		return farm.Invalid("start", "is missing")
-	case in == nil && a.left(o):
+	case in == nil && a.recentlyEnded(o):
 		// It was terminated here under this very claim: say so again, start nothing.
-		return a.bury(ctx, o)
+		return a.acceptRemoval(ctx, o)
 	case in == nil:
 		return a.accept(ctx, a.entry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
@@ -58,8 +58,8 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	return farm.Errorf(farm.CodeBusy, "the instance is here under an earlier claim; the VM stays until the controller orders its end")
 }
 
-// left says whether the instance was ended here lately under the order's claim.
-func (a *Agent) left(o api.Order) bool {
+// recentlyEnded says whether the instance was ended here lately under the order's claim.
+func (a *Agent) recentlyEnded(o api.Order) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	claim, known := a.ended[o.InstanceID]
@@ -71,9 +71,9 @@ func (a *Agent) entry(o api.Order, s journal.State) journal.Entry {
 	return journal.Entry{Node: a.opts.Identity.NodeID, Order: o, State: s}
 }
 
-// bury takes an order for an instance that only has to go. As with every end, a
+// acceptRemoval takes an order for an instance that only has to go. As with every end, a
 // disk without room for the order holds up the acknowledgement and not the end.
-func (a *Agent) bury(ctx context.Context, o api.Order) error {
+func (a *Agent) acceptRemoval(ctx context.Context, o api.Order) error {
 	in := newInstance(a.entry(o, journal.Tombstone(o)))
 	in.dirty = true
 	err := a.durable(in)

@@ -76,12 +76,12 @@ func (p *poller) once(ctx context.Context) error {
 	p.pulled += req.Pulled
 	p.needFull, p.describe = answer.NeedFull, answer.Describe
 	p.acks = p.acks[len(req.Acks):]
-	p.a.heed(answer)
+	p.a.applyPollResponse(answer)
 	if u := p.a.opts.Updater; u != nil {
 		u.Heard(answer.Update)
 	}
 	if answer.NeedFull {
-		p.a.retell()
+		p.a.resendStatus()
 	}
 	p.a.errands.Take(ctx, answer.Errands)
 	p.a.show(ctx, answer.Consoles)
@@ -94,8 +94,8 @@ func (p *poller) once(ctx context.Context) error {
 	return nil
 }
 
-// heed takes over what every answer says of the node.
-func (a *Agent) heed(answer api.PollAnswer) {
+// applyPollResponse takes over what every answer says of the node.
+func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	a.mu.Lock()
 	a.discreet = answer.NoCentralLog
 	if answer.Registry != "" {
@@ -112,13 +112,13 @@ func (a *Agent) heed(answer api.PollAnswer) {
 	}
 }
 
-// retell reports every instance again: a controller that asks for everything may be
+// resendStatus reports every instance again: a controller that asks for everything may be
 // one that lost what it was told.
-func (a *Agent) retell() {
+func (a *Agent) resendStatus() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, in := range a.instances {
-		in.retell()
+		in.resendStatus()
 		a.out.mark(id)
 	}
 	a.errands.ResendStatuses()

@@ -55,9 +55,9 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.conclude(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
 }
 
-// made is the version that a save makes: what is pushed of it, and how its files lie
+// savedVersion is the version that a save makes: what is pushed of it, and how its files lie
 // here, which is said without their content as long as that has no name.
-type made struct {
+type savedVersion struct {
 	push  transfer.PushOptions
 	paths map[string]string
 	files map[string]cache.File
@@ -65,8 +65,8 @@ type made struct {
 
 // versionOf is the version that a save makes: the disks of its base with what the VM
 // changed, of which only that is sent and kept.
-func (a *Agent) versionOf(in *instance, t *journal.Task) (made, error) {
-	v := made{paths: map[string]string{}, files: map[string]cache.File{}}
+func (a *Agent) versionOf(in *instance, t *journal.Task) (savedVersion, error) {
+	v := savedVersion{paths: map[string]string{}, files: map[string]cache.File{}}
 	config, base, err := a.opts.Templates.Config(in.order.Start.ContentID)
 	if err != nil {
 		return v, err
@@ -204,7 +204,7 @@ func (a *Agent) setTaskProgress(in *instance, at float64) {
 
 // adoptSave lists the new version in the cache, so that a start of it here pulls
 // nothing: its disks lie on those of its base.
-func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m made) error {
+func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m savedVersion) error {
 	v := t.Version
 	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {
 		return nil

@@ -14,7 +14,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	restarter, able := a.opts.Driver.(hv.Restarter)
 	if !able || !a.host.Can(hv.CanRestart) {
-		return a.giveUp(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
+		return a.failTask(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
 	}
 	if t.Run.IsZero() && !vm.StartedAt.IsZero() {
 		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = plain(vm.StartedAt) })
@@ -33,7 +33,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 	case in.ending.Err() != nil:
 		return errEnding
 	case again.Status == hv.Running && plain(again.StartedAt).Equal(t.Run):
-		return a.giveUp(ctx, in, "The VM was not restarted and runs on: %v", err)
+		return a.failTask(ctx, in, "The VM was not restarted and runs on: %v", err)
 	}
 	return a.failRestart(ctx, in, err)
 }

@@ -25,7 +25,7 @@ const (
 func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
 	if problem := a.cannotSave(in, t.Order.Save); problem != "" {
-		return a.giveUp(ctx, in, "%s", problem)
+		return a.failTask(ctx, in, "%s", problem)
 	}
 	next := api.TaskSaving
 	if len(t.Order.Save.Script) > 0 {
@@ -59,11 +59,11 @@ func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
 func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
 	if t.ScriptBegun {
-		return a.giveUp(ctx, in, "The outcome of the script is unknown after an agent restart; it is not run twice")
+		return a.failTask(ctx, in, "The outcome of the script is unknown after an agent restart; it is not run twice")
 	}
 	dir := a.saveDir(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return a.giveUp(ctx, in, "This node has no room for the save: %v", err)
+		return a.failTask(ctx, in, "This node has no room for the save: %v", err)
 	}
 	cmd := hv.Script(t.Order.Save.Script, saveScriptTimeout)
 	cmd.Path = a.shell(ctx, in)
@@ -101,16 +101,16 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	order := t.Order.Save
 	dir := a.saveFilesDir(t)
 	if err := os.RemoveAll(dir); err != nil {
-		return a.giveUp(ctx, in, "The place for the save cannot be cleared: %v", err)
+		return a.failTask(ctx, in, "The place for the save cannot be cleared: %v", err)
 	}
 	if problem := a.noRoom(ctx, in, vm, order.Suspend); problem != "" {
-		return a.giveUp(ctx, in, "%s", problem)
+		return a.failTask(ctx, in, "%s", problem)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return a.giveUp(ctx, in, "This node has no room for the save: %v", err)
+		return a.failTask(ctx, in, "This node has no room for the save: %v", err)
 	}
 	if !order.Suspend && vm.Status != hv.Running { // shut down by a try that was cut
-		if _, err := a.revive(ctx, in, vm); err != nil {
+		if _, err := a.restartFromDisk(ctx, in, vm); err != nil {
 			return a.unlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)
 		}
 	}
@@ -141,7 +141,7 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 	case in.ending.Err() != nil:
 		return errEnding
 	default:
-		return a.giveUp(ctx, in, format, err)
+		return a.failTask(ctx, in, format, err)
 	}
 }
 

@@ -57,8 +57,8 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.concludeScript(ctx, in, scriptStatus(o, maxOutput), "")
 }
 
-// outcome is how a command ended.
-type outcome struct {
+// scriptOutcome is how a command ended.
+type scriptOutcome struct {
 	result hv.Result
 	err    error
 }
@@ -69,21 +69,21 @@ var errLeft = errors.New("the command goes on")
 // execute runs a script in the guest until it ends (nil), the instance is to go
 // (errEnding, the script was killed), the agent ends (the script lives on) or, once
 // patience is over, there is a task for the instance (errLeft).
-func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (outcome, error) {
+func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (scriptOutcome, error) {
 	// Not under the agent's own life: its end must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if cmd.Timeout > 0 { // the driver keeps it; this is for one that is stuck itself
 		cancel()
 		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execSlack)
 	}
-	done := make(chan outcome, 1)
+	done := make(chan scriptOutcome, 1)
 	in.alone.Go(func() {
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
 		if over := run.Err(); err != nil && errors.Is(over, context.DeadlineExceeded) {
 			err = over // whatever the driver made of it
 		}
-		done <- outcome{r, err}
+		done <- scriptOutcome{r, err}
 	})
 	var leave <-chan struct{}
 	for {
@@ -93,14 +93,14 @@ func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patie
 		case <-in.ending.Done():
 			cancel()
 			<-done // the VM may be removed only after Exec returned
-			return outcome{}, errEnding
+			return scriptOutcome{}, errEnding
 		case <-ctx.Done():
-			return outcome{}, ctx.Err()
+			return scriptOutcome{}, ctx.Err()
 		case <-patience:
 			leave = in.tasked.Done()
 		case <-leave:
 			in.whenEnding(cancel)
-			return outcome{}, errLeft
+			return scriptOutcome{}, errLeft
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.Sc
 		message = ""
 	}
 	a.log.Info("startup script ended", "instance", in.id, "code", status.Code, "timed_out", status.TimedOut)
-	return a.insist(ctx, in, "saving the outcome of a startup script", func() error {
+	return a.retryUntilDone(ctx, in, "saving the outcome of a startup script", func() error {
 		return a.change(in, func(s *journal.State) { s.Phase, s.Message, s.Script = phase, message, status })
 	})
 }
@@ -187,7 +187,7 @@ func command(script *api.Script) hv.Command {
 }
 
 // scriptStatus says how a script ended, with the last bytes of its output.
-func scriptStatus(o outcome, limit int) *api.ScriptStatus {
+func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	s := &api.ScriptStatus{
 		Code: o.result.Code, TimedOut: o.result.TimedOut, Errors: o.result.Errors,
 		Stdout: lastOutput(o.result.Stdout, limit), Stderr: lastOutput(o.result.Stderr, limit),

@@ -30,7 +30,7 @@ var taskStages = map[api.OrderKind]map[api.TaskStage]step{
 }
 
 // taskState says what an instance's task needs of its VM.
-func taskState(t *journal.Task) taskSeen {
+func taskState(t *journal.Task) taskCondition {
 	switch {
 	case t == nil, t.Stage == api.TaskFailed:
 		return noTask
@@ -62,9 +62,9 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 		a.out.mark(in.id) // the controller may have lost what it was told
 		return nil
 	case in.refusal(o.Task) != "":
-		return a.turnAway(in, o, in.refusal(o.Task))
+		return a.rejectTask(in, o, in.refusal(o.Task))
 	case !s.Task.Over():
-		return a.turnAway(in, o, busy)
+		return a.rejectTask(in, o, busy)
 	}
 	t := &journal.Task{Order: o, Stage: api.TaskAccepted}
 	if problem := malformed(o); problem != "" {
@@ -78,11 +78,11 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 	case errors.Is(err, errEnding):
 		return nil
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return a.turnAway(in, o, "The node's disk is full; remove VMs or templates from the node")
+		return a.rejectTask(in, o, "The node's disk is full; remove VMs or templates from the node")
 	case err == nil:
 		a.log.Info("task accepted", "instance", in.id, "kind", string(o.Kind), "task", o.Task)
 		in.noteTask()
-		in.poke()
+		in.wakeWorker()
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 // dropOutput removes what is left of a task that is over, since there is another one.
 func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	in.mu.Lock()
-	in.task = taskTold{refused: in.task.refused}
+	in.task = taskReport{refused: in.task.refused}
 	in.mu.Unlock()
 	if dir := a.saveDir(t); dir != "" {
 		return os.RemoveAll(dir)
@@ -113,10 +113,10 @@ func malformed(o api.Order) string {
 // busy is what a second task is told while one goes on.
 const busy = "Another save or restart of the instance goes on"
 
-// turnAway refuses a task for good: it is remembered as refused, so that an order
+// rejectTask refuses a task for good: it is remembered as refused, so that an order
 // which was on its way twice does not bring it back. That takes no durable write,
 // since the reason may be that none can be made.
-func (a *Agent) turnAway(in *instance, o api.Order, why string) error {
+func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.task.refused == nil {
@@ -146,11 +146,11 @@ func (in *instance) refusal(task string) string {
 func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	if t.Failure != nil {
-		return a.undo(ctx, in, vm)
+		return a.rollbackTask(ctx, in, vm)
 	}
 	stage := taskStages[t.Order.Kind][t.Stage]
 	if stage == nil {
-		return a.giveUp(ctx, in, "This node's program is older than the one that began the task")
+		return a.failTask(ctx, in, "This node's program is older than the one that began the task")
 	}
 	return stage(a, ctx, in, vm)
 }
@@ -158,7 +158,7 @@ func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
 // changeTask makes a new state of the task durable and has it reported, however long
 // that takes: what was done must not be done again.
 func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal.Task)) error {
-	return a.insist(ctx, in, "saving how far a task is", func() error {
+	return a.retryUntilDone(ctx, in, "saving how far a task is", func() error {
 		return a.change(in, func(s *journal.State) {
 			t := *s.Task
 			edit(&t)
@@ -167,8 +167,8 @@ func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal
 	})
 }
 
-// giveUp makes it durable that the task fails; what it did is undone next.
-func (a *Agent) giveUp(ctx context.Context, in *instance, format string, args ...any) error {
+// failTask makes it durable that the task fails; what it did is undone next.
+func (a *Agent) failTask(ctx context.Context, in *instance, format string, args ...any) error {
 	return a.giveUpWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
 }
 
@@ -184,7 +184,7 @@ func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFail
 // conclude ends the task. Its files but for the script's output go before, its
 // secrets with it.
 func (a *Agent) conclude(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
-	err := a.insist(ctx, in, "ending a task", func() error {
+	err := a.retryUntilDone(ctx, in, "ending a task", func() error {
 		return a.change(in, func(s *journal.State) {
 			t := *s.Task
 			edit(s, &t)
@@ -235,16 +235,16 @@ func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// undo takes back what a task did that fails: the VM runs again, and nothing else of
+// rollbackTask takes back what a task did that fails: the VM runs again, and nothing else of
 // it is left.
-func (a *Agent) undo(ctx context.Context, in *instance, vm hv.VM) error {
+func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := a.dropFiles(ctx, in); err != nil {
 		return err
 	}
 	t := in.snapshot().Task
 	again, err := vm, error(nil)
 	if stoppedBy(t) && vm.ID != "" {
-		again, err = a.revive(ctx, in, vm)
+		again, err = a.restartFromDisk(ctx, in, vm)
 		if ctx.Err() != nil || in.ending.Err() != nil {
 			return ctx.Err()
 		}
@@ -271,8 +271,8 @@ func stoppedBy(t *journal.Task) bool {
 
 const answerTimeout = 30 * time.Second // of a guest that is asked whether it is there
 
-// revive makes a VM run again from its disks, unless it does.
-func (a *Agent) revive(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
+// restartFromDisk makes a VM run again from its disks, unless it does.
+func (a *Agent) restartFromDisk(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
 	if vm.Status == hv.Running && a.ready(ctx, in) == nil {
 		return vm, nil
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// taskTold is what is to be told of a task beside its journal. The instance's mu
+// taskReport is what is to be told of a task beside its journal. The instance's mu
 // guards it.
-type taskTold struct {
+type taskReport struct {
 	progress float64           // 0..1, of the push
 	output   *api.ScriptStatus // the script's outcome with its output; nil: none, or known and removed
 	told     bool              // the controller has the output
@@ -26,7 +26,7 @@ type taskTold struct {
 
 // status is what is said of the task. The script's output is said until the
 // controller has it, and once more with the outcome.
-func (k *taskTold) status(t *journal.Task) *api.TaskStatus {
+func (k *taskReport) status(t *journal.Task) *api.TaskStatus {
 	if k.refusal != nil {
 		return k.refusal
 	}
@@ -49,7 +49,7 @@ func (k *taskTold) status(t *journal.Task) *api.TaskStatus {
 }
 
 // answer notes what the controller was told; it says whether that was the refusal.
-func (k *taskTold) answer(sent *api.TaskStatus) bool {
+func (k *taskReport) answer(sent *api.TaskStatus) bool {
 	if sent == nil {
 		return false
 	}
@@ -61,24 +61,24 @@ func (k *taskTold) answer(sent *api.TaskStatus) bool {
 	return false
 }
 
-// retell has the output told once more.
-func (in *instance) retell() {
+// resendStatus has the output told once more.
+func (in *instance) resendStatus() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.task.told = false
 }
 
-// untidyLocked says whether the output is still kept although its task is over and the
+// needsCleanupLocked says whether the output is still kept although its task is over and the
 // controller knows everything there is to say.
-func (in *instance) untidyLocked() bool {
+func (in *instance) needsCleanupLocked() bool {
 	return in.state.Task != nil && in.state.Task.Over() && in.task.output != nil && in.answered >= in.state.No
 }
 
-// tidy removes what is left of a task once its outcome is known.
-func (a *Agent) tidy(in *instance) error {
+// cleanup removes what is left of a task once its outcome is known.
+func (a *Agent) cleanup(in *instance) error {
 	in.mu.Lock()
 	t := in.state.Task
-	due := in.untidyLocked()
+	due := in.needsCleanupLocked()
 	in.mu.Unlock()
 	if !due {
 		return nil

@@ -53,7 +53,7 @@ func TestOutputIsToldAgain(t *testing.T) {
 	first := said()
 	in.answer(api.InstanceStatus{Task: in.task.status(in.state.Task)})
 	second := said()
-	in.retell()
+	in.resendStatus()
 	if third := said(); !first || second || !third {
 		t.Errorf("told %v, then %v, then %v", first, second, third)
 	}

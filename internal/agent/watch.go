@@ -61,7 +61,7 @@ func (a *Agent) look(ctx context.Context) error {
 	for _, in := range list {
 		s := in.snapshot()
 		if waitsForVM(s.Phase) && !s.Ending && !sameVM(s.VM, a.facts(seen[in.id], s.VM)) {
-			in.poke()
+			in.wakeWorker()
 		}
 	}
 	return nil

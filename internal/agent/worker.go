@@ -61,11 +61,11 @@ func (a *Agent) act(ctx context.Context, in *instance, next action, vm hv.VM) er
 }
 
 // observe looks at everything a decision depends on.
-func (a *Agent) observe(ctx context.Context, in *instance) (sight, hv.VM, error) {
+func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, error) {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	state := in.snapshot()
-	s := sight{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), Task: taskState(state.Task)}
+	s := observation{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), Task: taskState(state.Task)}
 	if start := in.order.Start; start != nil {
 		s.Cached = a.opts.Templates.Has(start.ContentID)
 	}
@@ -88,7 +88,7 @@ func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := a.refresh(in, vm); err != nil {
 		return err
 	}
-	if err := a.tidy(in); err != nil {
+	if err := a.cleanup(in); err != nil {
 		return err
 	}
 	select {

@@ -22,45 +22,45 @@ const (
 	doSettle      action = "settle"       // nothing is left: wait for the answer, then forget
 )
 
-// vmSeen is what the driver says of an instance's VM.
-type vmSeen int
+// vmCondition is what the driver says of an instance's VM.
+type vmCondition int
 
 // What can be seen.
 const (
-	noVM vmSeen = iota
+	noVM vmCondition = iota
 	vmUp
 	vmDown
 )
 
-// scriptSeen is how far the startup script is.
-type scriptSeen int
+// scriptCondition is how far the startup script is.
+type scriptCondition int
 
 // The script's states.
 const (
-	noScript    scriptSeen = iota // none was ordered, or its outcome is known
-	scriptDue                     // ordered and not begun
-	scriptBegun                   // begun, and its outcome is not known
+	noScript    scriptCondition = iota // none was ordered, or its outcome is known
+	scriptDue                          // ordered and not begun
+	scriptBegun                        // begun, and its outcome is not known
 )
 
-// taskSeen is what a save or a restart needs of the VM.
-type taskSeen int
+// taskCondition is what a save or a restart needs of the VM.
+type taskCondition int
 
 // The task's states.
 const (
-	noTask     taskSeen = iota // none was ordered, or it left the VM as it was
-	taskDue                    // it needs the VM to run
-	taskHolds                  // it goes on whatever the VM does: it stopped it itself, or needs it no more
-	taskServed                 // a save is done: the VM only waits for its end
+	noTask     taskCondition = iota // none was ordered, or it left the VM as it was
+	taskDue                         // it needs the VM to run
+	taskHolds                       // it goes on whatever the VM does: it stopped it itself, or needs it no more
+	taskServed                      // a save is done: the VM only waits for its end
 )
 
-// sight is everything that a decision depends on.
-type sight struct {
+// observation is everything that a decision depends on.
+type observation struct {
 	Phase  api.Phase
-	VM     vmSeen
+	VM     vmCondition
 	Ending bool // a termination was ordered
 	Cached bool // the version is present
-	Script scriptSeen
-	Task   taskSeen
+	Script scriptCondition
+	Task   taskCondition
 }
 
 // The placeholders of the table: which action they are depends on the rest of the sight.
@@ -101,7 +101,7 @@ var tasks = map[action][4]action{
 
 // decide gives the next action. Termination beats everything, and the startup script
 // comes before a task.
-func decide(s sight) action {
+func decide(s observation) action {
 	if s.Ending {
 		if s.Phase == api.PhaseTerminated && s.VM == noVM {
 			return doSettle

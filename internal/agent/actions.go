@@ -114,7 +114,7 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 // the next agent try the start once more, which does no harm.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start failed", "instance", in.id, "error", cause)
-	err := a.insist(ctx, in, "removal of the VM of a failed start", func() error {
+	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.discard(ctx, in, hv.VM{})
 	})
 	if err != nil {
@@ -129,8 +129,8 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	return err
 }
 
-// insist does one thing until it succeeds or the instance is to go.
-func (a *Agent) insist(ctx context.Context, in *instance, what string, do func() error) error {
+// retryUntilDone does one thing until it succeeds or the instance is to go.
+func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, do func() error) error {
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := do()
 		if err == nil || errors.Is(err, errEnding) {

@@ -23,8 +23,8 @@ const (
 	faultRun   = "run"
 )
 
-// fault is the log of a VM that failed, on its way to the registry.
-type fault struct {
+// failureLog is the log of a VM that failed, on its way to the registry.
+type failureLog struct {
 	registry string
 	name     string // of the file
 	text     []byte
@@ -39,7 +39,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 		return
 	}
 	now := time.Now().UTC()
-	f := fault{
+	f := failureLog{
 		registry: a.registryAt(in.order.Start.Registry),
 		name:     fmt.Sprintf("logs/%s/%s-%s.log", in.id, now.Format("20060102T150405.000Z"), what),
 		text:     a.faultText(in, now, what+" failed: "+reason),
@@ -91,7 +91,7 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 }
 
 // sendFault tries for a while to send one.
-func (a *Agent) sendFault(ctx context.Context, f fault) error {
+func (a *Agent) sendFault(ctx context.Context, f failureLog) error {
 	ctx, cancel := context.WithTimeout(ctx, faultLife)
 	defer cancel()
 	for wait := faultPause; ; wait *= 2 {

@@ -13,14 +13,14 @@ var phases = []api.Phase{
 	api.PhaseTerminated,
 }
 
-func everySight(do func(sight)) {
+func everySight(do func(observation)) {
 	for _, phase := range phases {
-		for _, vm := range []vmSeen{noVM, vmUp, vmDown} {
+		for _, vm := range []vmCondition{noVM, vmUp, vmDown} {
 			for _, ending := range []bool{false, true} {
 				for _, cached := range []bool{false, true} {
-					for _, script := range []scriptSeen{noScript, scriptDue, scriptBegun} {
-						for _, task := range []taskSeen{noTask, taskDue, taskHolds, taskServed} {
-							do(sight{phase, vm, ending, cached, script, task})
+					for _, script := range []scriptCondition{noScript, scriptDue, scriptBegun} {
+						for _, task := range []taskCondition{noTask, taskDue, taskHolds, taskServed} {
+							do(observation{phase, vm, ending, cached, script, task})
 						}
 					}
 				}
@@ -47,7 +47,7 @@ var want = map[api.Phase][3]string{
 }
 
 // expected reads want.
-func expected(s sight) string {
+func expected(s observation) string {
 	expect, tasks, _ := strings.Cut(want[s.Phase][s.VM], ":")
 	switch {
 	case s.Ending && s.Phase == api.PhaseTerminated && s.VM == noVM:
@@ -70,7 +70,7 @@ func expected(s sight) string {
 
 func TestEveryPairIsDecided(t *testing.T) {
 	n := 0
-	everySight(func(s sight) {
+	everySight(func(s observation) {
 		n++
 		if got := decide(s); string(got) != expected(s) {
 			t.Errorf("%+v: %s, want %s", s, got, expected(s))
@@ -86,7 +86,7 @@ func TestEveryPairIsDecided(t *testing.T) {
 
 // TestTableInvariants says the rules apart from the table.
 func TestTableInvariants(t *testing.T) {
-	everySight(func(s sight) {
+	everySight(func(s observation) {
 		a := decide(s)
 		fail := func(rule string) { t.Errorf("%+v -> %s: %s", s, a, rule) }
 		if s.Ending && a != doRemove && a != doSettle {
@@ -120,10 +120,10 @@ func TestTableInvariants(t *testing.T) {
 // TestPhaseOfANewerProgram: after a downgrade a VM is left alone until it is ended.
 func TestPhaseOfANewerProgram(t *testing.T) {
 	for vm := noVM; vm <= vmDown; vm++ {
-		if got := decide(sight{Phase: "of-tomorrow", VM: vm}); got != doRest {
+		if got := decide(observation{Phase: "of-tomorrow", VM: vm}); got != doRest {
 			t.Errorf("%s with VM %d", got, vm)
 		}
-		if got := decide(sight{Phase: "of-tomorrow", VM: vm, Ending: true}); got != doRemove {
+		if got := decide(observation{Phase: "of-tomorrow", VM: vm, Ending: true}); got != doRemove {
 			t.Errorf("%s with VM %d that is to end", got, vm)
 		}
 	}
