@@ -2,9 +2,9 @@ package api
 
 import "time"
 
-// PastInstance is one instance of GET /api/v1/vm/history: it is gone, and remembered
+// HistoryInstance is one instance of GET /api/v1/vm/history: it is gone, and remembered
 // for a day.
-type PastInstance struct {
+type HistoryInstance struct {
 	InstanceID   string       `json:"instance_id"`
 	Name         string       `json:"name,omitempty"`
 	ExternalID   string       `json:"external_id,omitempty"`

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// HostAnswer is the envelope of the host scanner's REST API, which is another than that of
+// HostEnvelope is the envelope of the host scanner's REST API, which is another than that of
 // the controller.
-type HostAnswer struct {
+type HostEnvelope struct {
 	Status string          `json:"status"` // StatusOK or StatusFail
 	Body   json.RawMessage `json:"body"`
 	Error  string          `json:"error"` // "" on success
@@ -28,19 +28,19 @@ type HostState struct {
 // HostStatus is the body of GET /v1/status. What follows State is ours.
 type HostStatus struct {
 	HostState
-	Version   string       `json:"version"` // of the program
-	Path      string       `json:"path"`    // that real-time scanning is restricted to; "" is the whole host
-	Since     *time.Time   `json:"since"`   // last start of a scan; null is never
-	Reset     *time.Time   `json:"reset"`   // last reset of the report; null is never
-	Progress  *HostScan    `json:"progress"`
-	LastScan  *HostScanned `json:"last_scan"`
-	Mounts    []HostMount  `json:"mounts"` // what is watched in real-time mode, and what is not
-	Database  HostDatabase `json:"database"`
-	Counts    HostCounts   `json:"counts"`
-	Pending   int          `json:"pending"`   // changes that wait to be read
-	Analyzing bool         `json:"analyzing"` // packages are being compared with the database
-	Warnings  []string     `json:"warnings"`
-	Push      *HostPush    `json:"push"` // null: findings are sent to no controller
+	Version   string          `json:"version"` // of the program
+	Path      string          `json:"path"`    // that real-time scanning is restricted to; "" is the whole host
+	Since     *time.Time      `json:"since"`   // last start of a scan; null is never
+	Reset     *time.Time      `json:"reset"`   // last reset of the report; null is never
+	Progress  *HostScan       `json:"progress"`
+	LastScan  *HostScanResult `json:"last_scan"`
+	Mounts    []HostMount     `json:"mounts"` // what is watched in real-time mode, and what is not
+	Database  HostDatabase    `json:"database"`
+	Counts    HostCounts      `json:"counts"`
+	Pending   int             `json:"pending"`   // changes that wait to be read
+	Analyzing bool            `json:"analyzing"` // packages are being compared with the database
+	Warnings  []string        `json:"warnings"`
+	Push      *HostPush       `json:"push"` // null: findings are sent to no controller
 }
 
 // HostPush is how the sending of findings to a controller goes.
@@ -63,8 +63,8 @@ type HostScan struct {
 	Packages int       `json:"packages"`
 }
 
-// HostScanned is a full scan that ended.
-type HostScanned struct {
+// HostScanResult is a full scan that ended.
+type HostScanResult struct {
 	Path         string    `json:"path"`
 	Started      time.Time `json:"started"`
 	Seconds      float64   `json:"seconds"`
@@ -178,15 +178,15 @@ type HostFindingPackage struct {
 // HostEvent is what the host scanner posts to its webhook when something came or went. Of
 // large changes the lists have the beginning alone, and Counts all.
 type HostEvent struct {
-	ID              string              `json:"id"` // the same when an event is sent again
-	Host            string              `json:"host"`
-	Time            time.Time           `json:"time"`
-	Cause           string              `json:"cause"` // "full scan", "real-time" or "database"
-	Counts          HostChanges         `json:"counts"`
-	Missed          int                 `json:"missed"` // events before this one that could not be sent
-	Packages        []HostPackage       `json:"packages"`
-	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
-	Gone            []HostGone          `json:"gone"`
+	ID              string               `json:"id"` // the same when an event is sent again
+	Host            string               `json:"host"`
+	Time            time.Time            `json:"time"`
+	Cause           string               `json:"cause"` // "full scan", "real-time" or "database"
+	Counts          HostChanges          `json:"counts"`
+	Missed          int                  `json:"missed"` // events before this one that could not be sent
+	Packages        []HostPackage        `json:"packages"`
+	Vulnerabilities []HostVulnerability  `json:"vulnerabilities"`
+	Gone            []HostRemovedPackage `json:"gone"`
 }
 
 // HostChanges are the numbers of an event.
@@ -196,8 +196,8 @@ type HostChanges struct {
 	Gone            int `json:"gone"`
 }
 
-// HostGone is a package that is not on the host any more.
-type HostGone struct {
+// HostRemovedPackage is a package that is not on the host any more.
+type HostRemovedPackage struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Type    string `json:"type"`

@@ -16,8 +16,8 @@ type LogRow struct {
 	Content     string `json:"content"`
 }
 
-// LogTaken is the answer to rows for the central logs.
-type LogTaken struct {
+// LogAppendResult is the answer to rows for the central logs.
+type LogAppendResult struct {
 	Rows    int `json:"rows"`    // written
 	Dropped int `json:"dropped"` // not written: the disk is full, or fails
 }
@@ -47,8 +47,8 @@ type StoredFile struct {
 	Modified time.Time `json:"modified"`
 }
 
-// FileReceipt is the answer to the upload of a file.
-type FileReceipt struct {
+// UploadResult is the answer to the upload of a file.
+type UploadResult struct {
 	Name   string `json:"name"` // below files/
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"` // 64 hex digits

@@ -34,11 +34,11 @@ type NodeScan struct {
 	NodeScanSummary
 	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
 	Packages        []HostPackage       `json:"packages"`
-	LeftOut         NodeScanLeft        `json:"left_out"`
+	LeftOut         NodeScanTruncated   `json:"left_out"`
 }
 
-// NodeScanLeft is how much is not in the lists, so that they fit MaxNodeScan.
-type NodeScanLeft struct {
+// NodeScanTruncated is how much is not in the lists, so that they fit MaxNodeScan.
+type NodeScanTruncated struct {
 	Vulnerabilities int `json:"vulnerabilities"`
 	Packages        int `json:"packages"`
 }

@@ -17,9 +17,9 @@ type BeginMaintenance struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// UnknownVM is one element of GET /api/v1/node/adopt: a VM that a node holds and
+// OrphanedVM is one element of GET /api/v1/node/adopt: a VM that a node holds and
 // nobody owns.
-type UnknownVM struct {
+type OrphanedVM struct {
 	NodeID     string    `json:"node_id"`
 	NodeName   string    `json:"node_name"`
 	ID         string    `json:"id"` // names it in an adoption
@@ -44,7 +44,7 @@ const (
 type Adoption struct {
 	Node   string   `json:"node"`          // id or name
 	Action string   `json:"action"`        // keep or remove
-	VMs    []string `json:"vms,omitempty"` // UnknownVM.ID; none: all of the node
+	VMs    []string `json:"vms,omitempty"` // OrphanedVM.ID; none: all of the node
 	DryRun bool     `json:"dry_run,omitempty"`
 }
 

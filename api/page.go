@@ -34,17 +34,17 @@ type TemplateRow struct {
 	Nodes int `json:"nodes"` // that hold a version of it, of those that the caller sees
 }
 
-// TemplateHolder is a node that holds versions of a template.
-type TemplateHolder struct {
-	NodeID   string        `json:"node_id"`
-	NodeName string        `json:"node_name"`
-	State    string        `json:"state"`
-	Versions []HeldVersion `json:"versions"`
+// TemplateNode is a node that holds versions of a template.
+type TemplateNode struct {
+	NodeID   string          `json:"node_id"`
+	NodeName string          `json:"node_name"`
+	State    string          `json:"state"`
+	Versions []CachedVersion `json:"versions"`
 }
 
-// HeldVersion is a version that a node holds. Where its content is that of no version of the
+// CachedVersion is a version that a node holds. Where its content is that of no version of the
 // registry, that was reverted or replaced since.
-type HeldVersion struct {
+type CachedVersion struct {
 	Tag       string `json:"tag"`
 	ContentID string `json:"content_id"`
 	Size      int64  `json:"size"` // bytes that it takes on the node

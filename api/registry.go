@@ -53,20 +53,20 @@ type TemplateVersion struct {
 // TemplateConfig is the configuration object of a version (GET /registry/vm/info). The registry keeps
 // fields that it does not know, so this type is a view of the stored object and not its limit.
 type TemplateConfig struct {
-	Name         string        `json:"name,omitempty"`
-	UUID         string        `json:"uuid,omitempty"`
-	RAM          string        `json:"ram,omitempty"` // size with a unit suffix: "4G", "512M"
-	CPU          *ConfigCPU    `json:"cpu,omitempty"`
-	HardDrives   []ConfigDrive `json:"hard_drives,omitempty"`
-	USB          *ConfigUSB    `json:"usb,omitempty"`
-	NetworkCards []ConfigNIC   `json:"network_cards,omitempty"`
-	Firmware     *ConfigBoot   `json:"firmware,omitempty"`
-	Display      *ConfigScreen `json:"display,omitempty"`
-	StateFile    string        `json:"state_file,omitempty"` // a file of kind "state" of the same version
-	StatePin     *StatePin     `json:"state_pin,omitempty"`  // with StateFile: where it loads
-	NVRAM        any           `json:"nvram,omitempty"`      // bool or path
-	Version      int           `json:"version,omitempty"`    // internal configuration version
-	Save         string        `json:"save,omitempty"`       // names the save that made the version
+	Name         string             `json:"name,omitempty"`
+	UUID         string             `json:"uuid,omitempty"`
+	RAM          string             `json:"ram,omitempty"` // size with a unit suffix: "4G", "512M"
+	CPU          *ConfigCPU         `json:"cpu,omitempty"`
+	HardDrives   []ConfigDrive      `json:"hard_drives,omitempty"`
+	USB          *ConfigUSB         `json:"usb,omitempty"`
+	NetworkCards []ConfigNIC        `json:"network_cards,omitempty"`
+	Firmware     *ConfigBoot        `json:"firmware,omitempty"`
+	Display      *ConfigScreen      `json:"display,omitempty"`
+	StateFile    string             `json:"state_file,omitempty"` // a file of kind "state" of the same version
+	StatePin     *StateRequirements `json:"state_pin,omitempty"`  // with StateFile: where it loads
+	NVRAM        any                `json:"nvram,omitempty"`      // bool or path
+	Version      int                `json:"version,omitempty"`    // internal configuration version
+	Save         string             `json:"save,omitempty"`       // names the save that made the version
 }
 
 // ConfigCPU is the processor part of a TemplateConfig.
@@ -83,8 +83,8 @@ type ConfigDrive struct {
 	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
 }
 
-// StatePin is what a saved state depends on: it loads only on a node and into a VM where all of it is equal.
-type StatePin struct {
+// StateRequirements is what a saved state depends on: it loads only on a node and into a VM where all of it is equal.
+type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"` // of the hypervisor
 	Machine     string `json:"machine"` // versioned machine type

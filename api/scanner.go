@@ -74,25 +74,25 @@ type ScanLocation struct {
 
 // ScanCoverage says what a report rests on, and what it does not cover.
 type ScanCoverage struct {
-	Partial  bool           `json:"partial"` // something that may have packages could not be read
-	Volumes  []ScanVolume   `json:"volumes"`
-	Skipped  []ScanSkipped  `json:"skipped"`
-	Unread   []ScanUnread   `json:"unread"`        // at most 100 of Unreads
-	Unreads  int            `json:"unread-files"`  // files and folders that could not be read
-	Odd      []ScanUnread   `json:"odd"`           // at most 100 of Odds
-	Odds     int            `json:"odd-files"`     // files that are not what their names say: nothing is missed
-	Hidden   map[string]int `json:"hidden"`        // matches that are not shown, by reason
-	Unknown  int            `json:"unknown-score"` // matches without a score
-	Database *ScanDatabase  `json:"database,omitempty"`
+	Partial  bool             `json:"partial"` // something that may have packages could not be read
+	Volumes  []ScanVolume     `json:"volumes"`
+	Skipped  []ScanSkipped    `json:"skipped"`
+	Unread   []ScanUnreadable `json:"unread"`        // at most 100 of Unreads
+	Unreads  int              `json:"unread-files"`  // files and folders that could not be read
+	Odd      []ScanUnreadable `json:"odd"`           // at most 100 of Odds
+	Odds     int              `json:"odd-files"`     // files that are not what their names say: nothing is missed
+	Hidden   map[string]int   `json:"hidden"`        // matches that are not shown, by reason
+	Unknown  int              `json:"unknown-score"` // matches without a score
+	Database *ScanDatabase    `json:"database,omitempty"`
 
 	// Packages whose version could not be compared with something that the database has of
 	// them: there may be matches that are not known.
-	Unjudged  []ScanUnjudged `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
-	Unjudgeds int            `json:"unjudged-packages,omitempty"`
+	Unjudged  []ScanNotEvaluated `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
+	Unjudgeds int                `json:"unjudged-packages,omitempty"`
 }
 
-// ScanUnjudged is a package that was not judged.
-type ScanUnjudged struct {
+// ScanNotEvaluated is a package that was not judged.
+type ScanNotEvaluated struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Type    string `json:"type"`
@@ -118,8 +118,8 @@ type ScanSkipped struct {
 	Partial bool   `json:"partial"` // it may have packages
 }
 
-// ScanUnread is a file that could not be read.
-type ScanUnread struct {
+// ScanUnreadable is a file that could not be read.
+type ScanUnreadable struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
 }

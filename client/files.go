@@ -61,16 +61,16 @@ func (r *Registry) File(ctx context.Context, name string) (*Stream, error) {
 // Upload puts a file on the file server. The sum is the sha256 of its bytes in hex, which
 // the registry holds them against; "" leaves that out. The call is made once and may take
 // as long as its context allows, at most a day.
-func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum string) (api.FileReceipt, error) {
+func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum string) (api.UploadResult, error) {
 	put, err := fileCall(http.MethodPut, pathFiles, name)
 	if err != nil {
-		return api.FileReceipt{}, err
+		return api.UploadResult{}, err
 	}
 	put.query, put.stream = url.Values{}, from
 	set(put.query, "sha256", sum)
 	s := *r.service
 	s.timeout = maxUpload
-	return fetch[api.FileReceipt](ctx, &s, put)
+	return fetch[api.UploadResult](ctx, &s, put)
 }
 
 // maxUpload bounds an upload that its caller gives no end.

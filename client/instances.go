@@ -179,11 +179,11 @@ func (c *Controller) Restart(ctx context.Context, r RestartRequest) error {
 const pathHistory = pathVM + "/history"
 
 // History gives instances that are gone, the newest first. Without a limit it gives 100.
-func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.PastInstance, error) {
-	return fetch[[]api.PastInstance](ctx, c.service, get(pathHistory, o.query()))
+func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.HistoryInstance, error) {
+	return fetch[[]api.HistoryInstance](ctx, c.service, get(pathHistory, o.query()))
 }
 
 // PastInstance gives one instance that is gone.
-func (c *Controller) PastInstance(ctx context.Context, id string) (api.PastInstance, error) {
-	return one[api.PastInstance](ctx, c.service, pathHistory, id)
+func (c *Controller) PastInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
+	return one[api.HistoryInstance](ctx, c.service, pathHistory, id)
 }

@@ -109,13 +109,13 @@ func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error)
 }
 
 // Send appends rows to the central logs, and says how many the registry could not take.
-func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogTaken, error) {
-	return fetch[api.LogTaken](ctx, r.service, call{method: http.MethodPost, path: api.PathLog, body: rows})
+func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error) {
+	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLog, body: rows})
 }
 
 // SendEvents appends objects to the log of events: all of them or none.
-func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogTaken, error) {
-	return fetch[api.LogTaken](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
+func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogAppendResult, error) {
+	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
 }
 
 // VMLog is an error log that a failed VM has left.

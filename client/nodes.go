@@ -83,10 +83,10 @@ func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeSc
 const pathAdopt = pathNode + "/adopt"
 
 // UnknownVMs gives the VMs that nobody owns, of a node by id or name or, with "", of all.
-func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.UnknownVM, error) {
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
 	q := url.Values{}
 	set(q, "node", node)
-	return fetch[[]api.UnknownVM](ctx, c.service, get(pathAdopt, q))
+	return fetch[[]api.OrphanedVM](ctx, c.service, get(pathAdopt, q))
 }
 
 // Adopt decides about VMs that nobody owns, and says what became of each.

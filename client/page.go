@@ -45,6 +45,6 @@ func (c *Controller) TemplatePage(ctx context.Context, o PageOptions) (api.Templ
 }
 
 // TemplateHolders gives the nodes that hold versions of a template, by name.
-func (c *Controller) TemplateHolders(ctx context.Context, id string) ([]api.TemplateHolder, error) {
-	return one[[]api.TemplateHolder](ctx, c.service, pathTemplate+"/nodes", id)
+func (c *Controller) TemplateHolders(ctx context.Context, id string) ([]api.TemplateNode, error) {
+	return one[[]api.TemplateNode](ctx, c.service, pathTemplate+"/nodes", id)
 }

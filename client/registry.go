@@ -113,16 +113,16 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 
 // BeginUpkeep begins work on the storage; one runs at a time. The registry takes this
 // and the two calls below from its own machine only.
-func (r *Registry) BeginUpkeep(ctx context.Context, u api.UpkeepRequest) (api.Upkeep, error) {
-	return fetch[api.Upkeep](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
+func (r *Registry) BeginUpkeep(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
+	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
 }
 
 // Upkeep says how far the work is that was begun last.
-func (r *Registry) Upkeep(ctx context.Context) (api.Upkeep, error) {
-	return fetch[api.Upkeep](ctx, r.service, get(pathUpkeep, nil))
+func (r *Registry) Upkeep(ctx context.Context) (api.StorageJob, error) {
+	return fetch[api.StorageJob](ctx, r.service, get(pathUpkeep, nil))
 }
 
 // EndUpkeep ends the work.
-func (r *Registry) EndUpkeep(ctx context.Context) (api.Upkeep, error) {
-	return fetch[api.Upkeep](ctx, r.service, call{method: http.MethodDelete, path: pathUpkeep, again: true})
+func (r *Registry) EndUpkeep(ctx context.Context) (api.StorageJob, error) {
+	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodDelete, path: pathUpkeep, again: true})
 }

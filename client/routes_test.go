@@ -568,9 +568,9 @@ func (x *tour) storage() {
 		x.Errorf("%+v %+v %+v %+v %+v %+v", status, names, list, one, config, stats)
 	}
 	x.ok(x.r.SetArch(ctx, debian, "amd64"), x.r.Pause(ctx, time.Second))
-	_, err = x.r.BeginUpkeep(ctx, api.UpkeepRequest{Do: api.UpkeepGC, DryRun: true})
+	_, err = x.r.BeginUpkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: true})
 	x.ok(err)
-	for u := (api.Upkeep{}); u.State != api.UpkeepDone; {
+	for u := (api.StorageJob{}); u.State != api.UpkeepDone; {
 		u, err = x.r.Upkeep(ctx)
 		x.ok(err)
 	}

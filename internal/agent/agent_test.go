@@ -144,7 +144,7 @@ func TestStray(t *testing.T) {
 		}
 		stop := w.boot(newGate(-1))
 		time.Sleep(time.Second)
-		want := []api.Held{{InstanceID: idA, Claim: "old", VMID: idA}}
+		want := []api.InventoryItem{{InstanceID: idA, Claim: "old", VMID: idA}}
 		if p := w.control.seen()[0]; !p.HasHeld || !slices.Equal(p.Held, want) {
 			t.Errorf("held %+v, want %+v", p.Held, want)
 		}

@@ -23,7 +23,7 @@ var _ Consoles = (*nodeapi.Client)(nil)
 const maxConsoles = 64
 
 // show opens the screens that the controller asks for. A call that came before is being answered.
-func (a *Agent) show(ctx context.Context, calls []api.ConsoleCall) {
+func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
 	for _, call := range calls {
 		a.mu.Lock()
 		room := a.opts.Consoles != nil && len(a.shown) < maxConsoles && !a.shown[call.Session]
@@ -46,7 +46,7 @@ func (a *Agent) show(ctx context.Context, calls []api.ConsoleCall) {
 }
 
 // showOne carries a screen to the controller until one of them ends it.
-func (a *Agent) showOne(ctx context.Context, call api.ConsoleCall) {
+func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	line, err := a.opts.Consoles.Console(ctx, a.opts.Identity.NodeID, call.Session)
 	if err != nil {
 		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
@@ -74,7 +74,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleCall) {
 }
 
 // screen connects to the screen of an instance's VM.
-func (a *Agent) screen(ctx context.Context, call api.ConsoleCall) (net.Conn, error) {
+func (a *Agent) screen(ctx context.Context, call api.ConsoleRequest) (net.Conn, error) {
 	in := a.instance(call.InstanceID)
 	if in == nil || in.snapshot().Claim != call.Claim {
 		return nil, farm.Refused("The node does not have the instance any more")

@@ -67,14 +67,14 @@ func (a *Agent) licence() (kind, expires string) {
 // held lists every instance of the journal and every VM that no instance accounts
 // for. What is terminated is not held any more, what belongs to another identity is
 // not this node's, and the VM of a sanity test is part of a save.
-func (a *Agent) held() []api.Held {
+func (a *Agent) held() []api.InventoryItem {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	vms := make(map[string]hv.VM, len(a.vms))
 	for _, vm := range a.vms {
 		vms[vm.ID] = vm
 	}
-	list := make([]api.Held, 0, len(a.instances))
+	list := make([]api.InventoryItem, 0, len(a.instances))
 	for id, in := range a.instances {
 		s := in.snapshot()
 		vm := vms[id]
@@ -83,16 +83,16 @@ func (a *Agent) held() []api.Held {
 			continue
 		}
 		if s.Phase != api.PhaseTerminated {
-			list = append(list, api.Held{InstanceID: id, Claim: s.Claim, VMID: vm.ID})
+			list = append(list, api.InventoryItem{InstanceID: id, Claim: s.Claim, VMID: vm.ID})
 		}
 	}
 	for id, vm := range vms {
 		if a.isForeign(vm.Labels[labelNode]) || isCheck(vm) {
 			continue // as last listed; its end is under way or done
 		}
-		list = append(list, api.Held{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
+		list = append(list, api.InventoryItem{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
 	}
-	slices.SortFunc(list, func(x, y api.Held) int {
+	slices.SortFunc(list, func(x, y api.InventoryItem) int {
 		return cmp.Or(strings.Compare(x.InstanceID, y.InstanceID), strings.Compare(x.VMID, y.VMID))
 	})
 	return list

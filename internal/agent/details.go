@@ -10,7 +10,7 @@ const maxDetails = 200
 
 // details says everything about what this node holds under the given ids. What it
 // holds no more is left out.
-func (a *Agent) details(ids []string) []api.HeldDetail {
+func (a *Agent) details(ids []string) []api.InventoryDetail {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -27,7 +27,7 @@ func (a *Agent) details(ids []string) []api.HeldDetail {
 			strays[vm.ID] = vm
 		}
 	}
-	var list []api.HeldDetail
+	var list []api.InventoryDetail
 	for _, id := range ids[:min(len(ids), maxDetails)] {
 		if in := a.instances[id]; in != nil && !in.alien {
 			list = append(list, in.detail())
@@ -40,7 +40,7 @@ func (a *Agent) details(ids []string) []api.HeldDetail {
 
 // detail says everything about an instance of the journal. What its scripts wrote is
 // told with its next status.
-func (in *instance) detail() api.HeldDetail {
+func (in *instance) detail() api.InventoryDetail {
 	status, _ := in.status()
 	status.Task = nil
 	if status.Script != nil {
@@ -48,7 +48,7 @@ func (in *instance) detail() api.HeldDetail {
 		script.Stdout, script.Stderr, script.Errors = "", "", nil
 		status.Script = &script
 	}
-	d := api.HeldDetail{ID: in.id, Ending: in.snapshot().Ending, Status: status}
+	d := api.InventoryDetail{ID: in.id, Ending: in.snapshot().Ending, Status: status}
 	if in.order.Start != nil {
 		d.ContentID, d.Start = in.order.Start.ContentID, openly(*in.order.Start)
 	}
@@ -71,12 +71,12 @@ func openly(o api.StartOrder) *api.StartOrder {
 }
 
 // strayDetail says what is known of a VM that the journal does not have.
-func (a *Agent) strayDetail(id string, vm hv.VM) api.HeldDetail {
+func (a *Agent) strayDetail(id string, vm hv.VM) api.InventoryDetail {
 	phase := api.PhaseStopped
 	if vm.Status == hv.Running {
 		phase = api.PhaseRunning
 	}
-	return api.HeldDetail{
+	return api.InventoryDetail{
 		ID: id, ContentID: vm.Labels[labelContent],
 		Status: api.InstanceStatus{
 			InstanceID: id, Claim: vm.Labels[labelClaim], No: 1, Phase: phase, VM: a.linkVM(vm),

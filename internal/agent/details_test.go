@@ -11,7 +11,7 @@ import (
 )
 
 // described asks the agent about something and gives what its next poll says.
-func (w *world) described(ids ...string) []api.HeldDetail {
+func (w *world) described(ids ...string) []api.InventoryDetail {
 	w.t.Helper()
 	w.control.mu.Lock()
 	before := len(w.control.polls)
@@ -19,7 +19,7 @@ func (w *world) described(ids ...string) []api.HeldDetail {
 	w.control.ringLocked()
 	w.control.mu.Unlock()
 	time.Sleep(15 * time.Second)
-	var details []api.HeldDetail
+	var details []api.InventoryDetail
 	for _, p := range w.control.seen()[before:] {
 		if len(p.Details) > 0 && len(details) > 0 {
 			w.t.Error("told twice")

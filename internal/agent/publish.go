@@ -128,7 +128,7 @@ func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConf
 		c.Names.State = ""
 		return c
 	}
-	pin := api.StatePin(t.Saved.Pin)
+	pin := api.StateRequirements(t.Saved.Pin)
 	c.Pin, c.CPUs, c.MemoryMB = &pin, pin.CPUs, pin.MemoryMB
 	return c
 }

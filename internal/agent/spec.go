@@ -59,15 +59,15 @@ func bootTimeout(o *api.StartOrder) time.Duration {
 }
 
 // linkVM says what is known of a VM.
-func (a *Agent) linkVM(vm hv.VM) *api.LinkVM {
-	out := &api.LinkVM{
+func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
+	out := &api.NodeVM{
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version, Accel: vm.Accelerator,
 		PID: vm.PID, CPUs: vm.CPUs, MemoryMB: vm.MemoryMB, IP: vm.IP, HostIP: a.opts.Identity.Host,
 		MAC: vm.MAC, VNCPort: vm.VNCPort,
 		Created: plain(vm.CreatedAt), Started: plain(vm.StartedAt), Stopped: plain(vm.StoppedAt),
 	}
 	for _, p := range vm.Ports {
-		l := api.LinkPort(p)
+		l := api.NodePortRule(p)
 		if l.Protocol == "" {
 			l.Protocol = "tcp"
 		}
@@ -84,10 +84,10 @@ func plain(t time.Time) time.Time {
 	return t.UTC().Round(0)
 }
 
-func sameVM(a, b *api.LinkVM) bool { return reflect.DeepEqual(a, b) }
+func sameVM(a, b *api.NodeVM) bool { return reflect.DeepEqual(a, b) }
 
 // gone is what is said of a VM that is not there any more: what was known of it last.
-func gone(vm *api.LinkVM) *api.LinkVM {
+func gone(vm *api.NodeVM) *api.NodeVM {
 	if vm == nil || vm.Status == string(farm.VMDeleted) {
 		return vm
 	}

@@ -18,11 +18,11 @@ import (
 type UnknownVM struct {
 	Node     *farm.Node
 	ID       string // of its instance, or of the VM where no instance is known
-	Held     api.Held
+	Held     api.InventoryItem
 	Since    time.Time
-	Detail   *api.HeldDetail // nil until its node has said what it is
-	Released bool            // it goes at an operator's word
-	Ordered  bool            // its node was told to remove it
+	Detail   *api.InventoryDetail // nil until its node has said what it is
+	Released bool                 // it goes at an operator's word
+	Ordered  bool                 // its node was told to remove it
 }
 
 // UnknownVMs gives what nobody owns, of one node given by id or name, or of all.

@@ -25,21 +25,21 @@ func (c *cloud) lose(id string) {
 }
 
 // detail is what an agent knows of a VM that it was ordered to start.
-func detail(o api.Order) api.HeldDetail {
-	return api.HeldDetail{
+func detail(o api.Order) api.InventoryDetail {
+	return api.InventoryDetail{
 		ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start,
 		Status: api.InstanceStatus{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: 7, Phase: api.PhaseRunning,
-			VM: &api.LinkVM{
+			VM: &api.NodeVM{
 				UUID: o.InstanceID, Name: o.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 512, IP: "10.0.2.15", HostIP: "10.0.0.1",
-				Ports: []api.LinkPort{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
+				Ports: []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
 			},
 		},
 	}
 }
 
 // tellAll answers what the controller asks about until it asks no more.
-func (a *agent) tellAll(known map[string]api.HeldDetail) {
+func (a *agent) tellAll(known map[string]api.InventoryDetail) {
 	a.t.Helper()
 	a.contact()
 	time.Sleep(askAfter)
@@ -48,7 +48,7 @@ func (a *agent) tellAll(known map[string]api.HeldDetail) {
 		if err != nil {
 			a.t.Fatal(err)
 		}
-		var details []api.HeldDetail
+		var details []api.InventoryDetail
 		for _, id := range answer.Describe {
 			if d, ok := known[id]; ok {
 				details = append(details, d)
@@ -65,10 +65,10 @@ func (a *agent) tellAll(known map[string]api.HeldDetail) {
 
 // lost starts instances on a node and loses their records. It gives what the node
 // knows of them, by id.
-func (c *cloud) lost(a *agent, req StartRequest) map[string]api.HeldDetail {
+func (c *cloud) lost(a *agent, req StartRequest) map[string]api.InventoryDetail {
 	c.t.Helper()
 	ids := c.mustStart(req)
-	known := map[string]api.HeldDetail{}
+	known := map[string]api.InventoryDetail{}
 	for _, o := range a.next() {
 		a.say(o, api.PhaseRunning)
 		known[o.InstanceID] = detail(o)
@@ -79,7 +79,7 @@ func (c *cloud) lost(a *agent, req StartRequest) map[string]api.HeldDetail {
 	return known
 }
 
-func keys(known map[string]api.HeldDetail) []string {
+func keys(known map[string]api.InventoryDetail) []string {
 	var ids []string
 	for id := range known {
 		ids = append(ids, id)
@@ -147,7 +147,7 @@ func TestAdoptKeeps(t *testing.T) {
 
 // adoptedLives shows that adopted instances are as any other: told anew, counted once,
 // never started again, terminated.
-func (c *cloud) adoptedLives(a *agent, known map[string]api.HeldDetail, ids []string) {
+func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids []string) {
 	t := c.t
 	answer, err := a.tryPoll(api.PollRequest{}, 0)
 	if err != nil || !answer.NeedFull || len(answer.Orders) > 0 {
@@ -180,7 +180,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.HeldDetail, ids []st
 	}
 	a.say(end, api.PhaseTerminated)
 	c.wantState(ids[0], farm.Terminated)
-	a.held = slices.DeleteFunc(a.held, func(h api.Held) bool { return h.InstanceID == ids[1] })
+	a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == ids[1] })
 	a.contact()
 	c.wantState(ids[1], farm.Failed) // vanished
 }
@@ -232,13 +232,13 @@ func TestAdoptRefuses(t *testing.T) {
 		c.adopt(keep, OutcomeRefused, "its node has not yet said what it is")
 		ending := known[id]
 		ending.Ending = true
-		a.tellAll(map[string]api.HeldDetail{id: ending})
+		a.tellAll(map[string]api.InventoryDetail{id: ending})
 		c.adopt(keep, OutcomeRefused, "its node is removing it already")
 		// An instance of that id is elsewhere: nothing may run twice.
 		a.stray(1)
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused, "it does not say which instance it was")
-		a.held = append(a.held, api.Held{InstanceID: "../x", Claim: "x"})
+		a.held = append(a.held, api.InventoryItem{InstanceID: "../x", Claim: "x"})
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused, "it does not say which instance it was")
 		a.held = a.held[:2]
@@ -251,8 +251,8 @@ func TestAdoptRefuses(t *testing.T) {
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused, "in another place")
 		twin := detail(o)
 		twin.Status.Claim = "mine"
-		a.held = append(a.held, api.Held{InstanceID: o.InstanceID, Claim: "mine"})
-		a.tellAll(map[string]api.HeldDetail{o.InstanceID: twin})
+		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: "mine"})
+		a.tellAll(map[string]api.InventoryDetail{o.InstanceID: twin})
 		keep.VMs = []string{o.InstanceID}
 		c.adopt(keep, OutcomeRefused, "in another place")
 		keep.DryRun = true
@@ -289,7 +289,7 @@ func TestRemovesATwin(t *testing.T) {
 				a, b := c.join("one", 1), c.join("two", 1)
 				pinned := StartRequest{Options: farm.StartOptions{PinnedNode: b.id, Script: []byte("secret")}}
 				id := bring(b, append(c.mustStart(pinned), c.mustStart(pinned)...))
-				a.held = append(a.held, api.Held{InstanceID: id, Claim: "older"})
+				a.held = append(a.held, api.InventoryItem{InstanceID: id, Claim: "older"})
 				a.contact()
 				c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: []string{id}}, OutcomeRemoved, "")
 				orders := a.contact()
@@ -302,9 +302,9 @@ func TestRemovesATwin(t *testing.T) {
 }
 
 // longPorts are port rules that are larger together than what is kept of one VM.
-func longPorts() []api.LinkPort {
+func longPorts() []api.NodePortRule {
 	long := strings.Repeat("x", nodeinput.MaxName)
-	return slices.Repeat([]api.LinkPort{{Name: long, HostIP: long, Protocol: long}}, nodeinput.MaxPorts)
+	return slices.Repeat([]api.NodePortRule{{Name: long, HostIP: long, Protocol: long}}, nodeinput.MaxPorts)
 }
 
 // TestDetailsAreBounded: what nobody asked for, or is too large, is not kept.
@@ -313,9 +313,9 @@ func TestDetailsAreBounded(t *testing.T) {
 		a := c.join("one", 1)
 		known := c.lost(a, StartRequest{})
 		id := keys(known)[0]
-		told := func(d api.HeldDetail) bool {
+		told := func(d api.InventoryDetail) bool {
 			t.Helper()
-			if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: []api.HeldDetail{d}}, 0); err != nil {
+			if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: []api.InventoryDetail{d}}, 0); err != nil {
 				t.Fatal(err)
 			}
 			list, err := c.UnknownVMs(t.Context(), "")

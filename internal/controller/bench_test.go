@@ -116,7 +116,7 @@ func (f *farmBench) node(ctx context.Context, joined api.JoinAnswer) {
 			}
 			report.Statuses = append(report.Statuses, api.InstanceStatus{
 				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase,
-				VM: &api.LinkVM{UUID: o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
+				VM: &api.NodeVM{UUID: o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
 			})
 		}
 		if len(report.Statuses) == 0 {

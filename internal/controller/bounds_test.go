@@ -35,9 +35,9 @@ func TestWhatNodesSayFitsTheStore(t *testing.T) {
 	if err != nil || len(raw) > store.MaxBytes {
 		t.Errorf("a description of %d bytes (%v)", len(raw), err)
 	}
-	vm := &api.LinkVM{UUID: long, Name: long, Version: long, Accel: long}
+	vm := &api.NodeVM{UUID: long, Name: long, Version: long, Accel: long}
 	for range 1000 {
-		vm.Ports = append(vm.Ports, api.LinkPort{Name: long, Protocol: long, HostIP: long})
+		vm.Ports = append(vm.Ports, api.NodePortRule{Name: long, Protocol: long, HostIP: long})
 	}
 	status := api.InstanceStatus{Message: long, VM: vm, Script: &api.ScriptStatus{Stdout: strings.Repeat("\x00", 1<<20), Stderr: long}}
 	report := api.Report{Statuses: []api.InstanceStatus{status}}

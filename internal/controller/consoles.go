@@ -192,7 +192,7 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, erro
 	now, _, _ := c.tables.Instances.Get(inst.ID)
 	k.check(now) // it may have ended before anybody looked after this console
 	if s := c.link.session(k.node); s != nil {
-		s.wantConsole(api.ConsoleCall{Session: k.session, InstanceID: k.instance, Claim: k.claim})
+		s.wantConsole(api.ConsoleRequest{Session: k.session, InstanceID: k.instance, Claim: k.claim})
 	}
 	return k, nil
 }
@@ -378,12 +378,12 @@ func (k *Console) watch(line Line) {
 
 // consoleDue is a call that a node has not answered yet.
 type consoleDue struct {
-	call api.ConsoleCall
+	call api.ConsoleRequest
 	sent time.Time // zero: not yet
 }
 
 // wantConsole has the node told of a console.
-func (s *session) wantConsole(call api.ConsoleCall) {
+func (s *session) wantConsole(call api.ConsoleRequest) {
 	s.mu.Lock()
 	if s.consoles == nil {
 		s.consoles = map[string]consoleDue{}
@@ -401,7 +401,7 @@ func (s *session) dropConsole(id string) {
 
 // takeConsoles gives the calls that are to be sent now, with the moment at which the next one is
 // due again.
-func (s *session) takeConsoles(now time.Time, resend time.Duration) (calls []api.ConsoleCall, next time.Time) {
+func (s *session) takeConsoles(now time.Time, resend time.Duration) (calls []api.ConsoleRequest, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, d := range s.consoles {

@@ -115,7 +115,7 @@ func (l *looked) open(ctx context.Context) (viewer *wire, k *Console, closed <-c
 }
 
 // called gives the call that the node gets.
-func (l *looked) called() api.ConsoleCall {
+func (l *looked) called() api.ConsoleRequest {
 	l.t.Helper()
 	answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0)
 	if err != nil || len(answer.Consoles) != 1 {
@@ -125,7 +125,7 @@ func (l *looked) called() api.ConsoleCall {
 }
 
 // join has the node answer a call.
-func (l *looked) join(call api.ConsoleCall) (node *wire) {
+func (l *looked) join(call api.ConsoleRequest) (node *wire) {
 	l.t.Helper()
 	k, err := l.TakeConsole(l.a.id, call.Session)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 )
 
 // vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
-func vmOf(in *api.LinkVM, old *farm.VMInfo) *farm.VMInfo {
+func vmOf(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
 		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
 		CPUs: in.CPUs, MemoryMB: in.MemoryMB,

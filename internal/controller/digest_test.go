@@ -75,12 +75,12 @@ func TestProgressIsShownAlike(t *testing.T) {
 		meet(there)
 		id := c.distribute()
 		there.errand(api.ErrandPull)
-		there.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.37})
+		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.37})
 		meet(there)
 		for _, replica := range []*cloud{c, second} {
 			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.37}})
 		}
-		there.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		for _, replica := range []*cloud{c, second} {
 			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
 		}
@@ -177,7 +177,7 @@ func TestDigestsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		now := c.now()
 		errands := map[string]errandDue{templateID: {kind: api.ErrandPull, progress: 0.5}}
-		strange := map[string]unknown{"vm": {detail: &api.HeldDetail{Status: api.InstanceStatus{VM: &api.LinkVM{
+		strange := map[string]unknown{"vm": {detail: &api.InventoryDetail{Status: api.InstanceStatus{VM: &api.NodeVM{
 			CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
 		}}}}}
 		c.link.mu.Lock()

@@ -16,14 +16,14 @@ import (
 // Nothing of it is stored: it follows from the records, and a node whose agent is new
 // is told again.
 type errandDue struct {
-	kind     api.ErrandKind // that it is to be told
-	sent     time.Time      // zero: not yet
-	taken    bool           // it has said something of it since
+	kind     api.CacheJobKind // that it is to be told
+	sent     time.Time        // zero: not yet
+	taken    bool             // it has said something of it since
 	progress float64
 }
 
 // errandKinds are the kinds of the records by what a node is told.
-var errandKinds = map[farm.ErrandKind]api.ErrandKind{
+var errandKinds = map[farm.ErrandKind]api.CacheJobKind{
 	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
 }
 
@@ -153,7 +153,7 @@ func (s *session) errandDropped(id string) {
 }
 
 // errandTold takes over what the node says of an errand that is open.
-func (s *session) errandTold(status api.ErrandStatus, now time.Time) {
+func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, known := s.errands[status.ID]
@@ -220,11 +220,11 @@ func sooner(a, b time.Time) time.Time {
 }
 
 // errandsFor writes out errands as their records are now.
-func (c *Controller) errandsFor(list map[string]errandDue) []api.Errand {
-	var out []api.Errand
+func (c *Controller) errandsFor(list map[string]errandDue) []api.CacheJob {
+	var out []api.CacheJob
 	for id, d := range list {
 		if d.kind == api.ErrandDrop {
-			out = append(out, api.Errand{ID: id, Kind: d.kind})
+			out = append(out, api.CacheJob{ID: id, Kind: d.kind})
 			continue
 		}
 		e, _, ok := c.tables.Errands.Get(id)
@@ -232,7 +232,7 @@ func (c *Controller) errandsFor(list map[string]errandDue) []api.Errand {
 			continue // it has ended a moment ago
 		}
 		t := e.Template
-		out = append(out, api.Errand{
+		out = append(out, api.CacheJob{
 			ID: id, Kind: d.kind, TemplateID: t.ID, TemplateName: t.Name, Tag: t.Tag, Version: t.Version,
 			ContentID: t.ContentID, Registry: e.Registry,
 		})
@@ -253,11 +253,11 @@ func (l *link) errandProgress(node, id string) float64 {
 
 // applyErrands takes over what a node says of its errands: how far it is stays in
 // memory, what became of one is written, as many at a time as fit.
-func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) error {
+func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
 	slices.Reverse(statuses) // the last status of an errand says it all
-	statuses = slices.DeleteFunc(statuses, func(t api.ErrandStatus) bool {
+	statuses = slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
 		again := last[t.ID] || !validID(t.ID)
 		last[t.ID] = true
 		return again
@@ -279,9 +279,9 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 // knownErrands leaves out the statuses of errands that have no record: the node is told to forget them. However many
 // there are, they cost one look at the store.
 func (c *Controller) knownErrands(
-	ctx context.Context, s *session, statuses []api.ErrandStatus,
-) ([]api.ErrandStatus, error) {
-	missing := func(t api.ErrandStatus) bool {
+	ctx context.Context, s *session, statuses []api.CacheJobStatus,
+) ([]api.CacheJobStatus, error) {
+	missing := func(t api.CacheJobStatus) bool {
 		_, _, ok := c.tables.Errands.Get(t.ID)
 		return !ok && t.Stage != api.ErrandDropped
 	}
@@ -291,7 +291,7 @@ func (c *Controller) knownErrands(
 	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
 		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
-	return slices.DeleteFunc(statuses, func(t api.ErrandStatus) bool {
+	return slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
 		if !missing(t) {
 			return false
 		}
@@ -300,7 +300,7 @@ func (c *Controller) knownErrands(
 	}), nil
 }
 
-func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.ErrandStatus) (done int, err error) {
+func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
 	for attempt := range statusAttempts {
 		var b txn
 		for done = 0; done < len(statuses); done++ {
@@ -327,7 +327,7 @@ func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses 
 
 // errandChanges takes over one status and gives what it changes in the records; fresh
 // asks the store itself for them. An outcome counts only while its errand is open.
-func (c *Controller) errandChanges(ctx context.Context, s *session, status api.ErrandStatus, fresh bool) ([]store.Change, error) {
+func (c *Controller) errandChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
 	if status.Stage == api.ErrandDropped {
 		s.errandDropped(status.ID)
 		return nil, nil
@@ -369,7 +369,7 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.E
 const maxErrandError = 512
 
 // outcomeOf makes the record of a status that is for good.
-func outcomeOf(status api.ErrandStatus, now time.Time) *farm.Outcome {
+func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.Outcome {
 	o := &farm.Outcome{
 		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,
 		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),

@@ -18,7 +18,7 @@ import (
 )
 
 // errands gives what the node is to do with its templates, without waiting.
-func (a *agent) errands() []api.Errand {
+func (a *agent) errands() []api.CacheJob {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *agent) errands() []api.Errand {
 }
 
 // errand gives the one errand that is due.
-func (a *agent) errand(kind api.ErrandKind) api.Errand {
+func (a *agent) errand(kind api.CacheJobKind) api.CacheJob {
 	a.t.Helper()
 	list := a.errands()
 	if len(list) != 1 || list[0].Kind != kind {
@@ -38,7 +38,7 @@ func (a *agent) errand(kind api.ErrandKind) api.Errand {
 }
 
 // tellErrand reports errands.
-func (a *agent) tellErrand(statuses ...api.ErrandStatus) {
+func (a *agent) tellErrand(statuses ...api.CacheJobStatus) {
 	a.t.Helper()
 	a.seq++
 	_, err := a.c.Report(a.t.Context(), a.cred, api.Report{
@@ -94,7 +94,7 @@ func TestDistribution(t *testing.T) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
-		want := api.Errand{
+		want := api.CacheJob{
 			ID: id, Kind: api.ErrandPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
 			ContentID: "content-0", Registry: "http://registry",
 		}
@@ -106,19 +106,19 @@ func TestDistribution(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		a.errand(api.ErrandPull)
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandAccepted})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandAccepted})
 		time.Sleep(time.Minute)
 		if again := a.errands(); len(again) != 0 {
 			t.Errorf("sent again after it was taken: %+v", again)
 		}
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
 		b.errand(api.ErrandPull)
-		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
 		e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
 		done := map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
 		c.wantErrand(id, done)
 		time.Sleep(2 * time.Second)
@@ -139,7 +139,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		a := c.join("a", 1)
 		id := c.distribute()
 		a.errand(api.ErrandPull)
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(10 * time.Second)
 		c.away(keepErrand - time.Minute)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
@@ -151,7 +151,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("%d outcomes are left", n)
 		}
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		a.errand(api.ErrandDrop)
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("a late status made %d outcomes", n)
@@ -171,7 +171,7 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 		c.away(10 * time.Hour)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
 		a.errand(api.ErrandPull)
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		c.away(errandLife - time.Hour)
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
@@ -200,9 +200,9 @@ func TestCancelledDistribution(t *testing.T) {
 		done, works, away := c.join("done", 1), c.join("works", 1), c.join("away", 1)
 		id := c.distribute()
 		done.errand(api.ErrandPull)
-		done.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		done.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		works.errand(api.ErrandPull)
-		works.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 		for range 2 { // a second time changes nothing
 			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
@@ -217,7 +217,7 @@ func TestCancelledDistribution(t *testing.T) {
 			t.Errorf("those that never heard of it, or are done, get %+v", left)
 		}
 		// What comes too late counts for nothing, and is told once more to stop.
-		works.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
 		e := c.wantErrand(id, map[string]farm.Outcome{
@@ -240,17 +240,17 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
 		a.errand(api.ErrandPull)
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		b.errand(api.ErrandPull)
-		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
 		for _, again := range []func(){func() { a.reboot(); b.reboot() }, c.restart} {
 			again()
 			if left := a.errands(); len(left) != 0 {
 				t.Errorf("one that is done gets %+v", left)
 			}
 			b.errand(api.ErrandPull)
-			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone}) // once more: its report was not answered
-			b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone}) // once more: its report was not answered
+			b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
 			time.Sleep(time.Minute)
 			if left := append(a.errands(), b.errands()...); len(left) != 0 {
 				t.Errorf("left are %+v", left)
@@ -266,21 +266,21 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute(func(ask *DistributeAsk) { ask.NodeIDs = []string{b.id} })
 		for _, strange := range []string{newID(), id} {
-			a.tellErrand(api.ErrandStatus{ID: strange, Stage: api.ErrandDone})
+			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDone})
 			if o := a.errand(api.ErrandDrop); o.ID != strange {
 				t.Errorf("dropped is %+v", o)
 			}
-			a.tellErrand(api.ErrandStatus{ID: strange, Stage: api.ErrandDropped})
+			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDropped})
 		}
-		a.tellErrand(api.ErrandStatus{ID: "", Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: "", Stage: api.ErrandDone})
 		if left := a.errands(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
 		c.wantErrand(id, map[string]farm.Outcome{b.id: {}})
 		// One that was dropped by mistake is told again.
 		b.errand(api.ErrandPull)
-		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking})
-		b.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
 		b.errand(api.ErrandPull)
 	})
 }
@@ -433,10 +433,10 @@ func TestManyNodesFinishing(t *testing.T) {
 				t.Fatal("a node has no errand")
 			}
 			for i := range 10 {
-				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
+				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
 			}
 			for range 3 { // told again, since the answer was lost
-				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 			}
 			if _, rev, _ := c.tables.Errands.Get(id); rev != asked && a != nodes[999] {
 				t.Fatal("the record of the request was written again")
@@ -462,7 +462,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 		gone := farm.Outcome{Error: "The node was removed from the cloud"}
 		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
 		a.errand(api.ErrandPull)
-		a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
 		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
 			t.Errorf("ended as %q", e.End)
@@ -492,7 +492,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		a, b, got := c.join("a", 1), c.join("b", 1), c.join("got", 1)
 		first := c.distribute(func(ask *DistributeAsk) { ask.NodeIDs = []string{got.id} })
 		got.errand(api.ErrandPull)
-		got.tellErrand(api.ErrandStatus{ID: first, Stage: api.ErrandDone})
+		got.tellErrand(api.CacheJobStatus{ID: first, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
 		a.have(templateID)
 		remove := func(template string, nodes ...string) *farm.Errand {
@@ -518,8 +518,8 @@ func TestRemoveFromNodes(t *testing.T) {
 			t.Errorf("errand = %+v", o)
 		}
 		got.errand(api.ErrandRemove)
-		a.tellErrand(api.ErrandStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
-		got.tellErrand(api.ErrandStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
+		a.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
+		got.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
 		time.Sleep(2 * time.Second)
 		end := c.wantErrand(e.ID, map[string]farm.Outcome{
 			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},

@@ -96,9 +96,9 @@ type errandTrial struct {
 	*trial
 	left []api.JoinAnswer // that may have been deleted
 
-	mu    sync.Mutex                             // guards what follows
-	has   map[string]map[string]api.ErrandStatus // node -> errand -> how far it is
-	asked []string                               // distributions that were acknowledged
+	mu    sync.Mutex                               // guards what follows
+	has   map[string]map[string]api.CacheJobStatus // node -> errand -> how far it is
+	asked []string                                 // distributions that were acknowledged
 }
 
 // errandDeeds are what happens to distributions at random, through one replica each.
@@ -154,11 +154,11 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 	r.mu.Lock()
 	has := r.has[node.NodeID]
 	if has == nil {
-		has = map[string]api.ErrandStatus{}
+		has = map[string]api.CacheJobStatus{}
 		r.has[node.NodeID] = has
 	}
 	for _, o := range answer.Errands {
-		status := api.ErrandStatus{ID: o.ID, Stage: api.ErrandAccepted}
+		status := api.CacheJobStatus{ID: o.ID, Stage: api.ErrandAccepted}
 		switch _, known := has[o.ID]; {
 		case o.Kind == api.ErrandDrop:
 			delete(has, o.ID)
@@ -168,7 +168,7 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 			has[o.ID] = status
 		}
 	}
-	stages := []api.ErrandStage{api.ErrandAccepted, api.ErrandWorking, api.ErrandDone, api.ErrandFailed}
+	stages := []api.CacheJobStage{api.ErrandAccepted, api.ErrandWorking, api.ErrandDone, api.ErrandFailed}
 	for id, status := range has {
 		if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
 			status.Stage = stages[by]
@@ -204,7 +204,7 @@ func TestDistributionsOverReplicas(t *testing.T) {
 }
 
 func tryErrands(t *testing.T, steps []act) []string {
-	r := &errandTrial{trial: &trial{pair: newPair(t)}, has: map[string]map[string]api.ErrandStatus{}}
+	r := &errandTrial{trial: &trial{pair: newPair(t)}, has: map[string]map[string]api.CacheJobStatus{}}
 	defer r.stop()
 	r.join(r.ends[0], "first", 1)
 	for _, s := range steps {

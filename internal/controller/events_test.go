@@ -195,7 +195,7 @@ func TestEventsOfTemplates(t *testing.T) {
 		wantLines(t, to, "DistributeTemplateToNodes")
 		a.errand(api.ErrandPull)
 		for range 2 { // what it says twice has happened once
-			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		}
 		synctest.Wait()
 		want := fmt.Sprintf(`{"instance_id":"","machineName":"host","name":"TemplatePulled","node_id":"%s","request_id":"%s","sub_type":"templateAction","tag":"v1",`+

@@ -27,7 +27,7 @@ const templateID = "11111111-2222-4333-8444-555555555555"
 type shelf struct {
 	mu   sync.Mutex
 	down bool
-	pin  *api.StatePin
+	pin  *api.StateRequirements
 
 	changed []string // what was asked that changes it
 	gone    bool     // the template was deleted
@@ -67,13 +67,13 @@ func (s *shelf) template() api.TemplateDetail {
 	}
 }
 
-func (s *shelf) suspended() *api.StatePin {
+func (s *shelf) suspended() *api.StateRequirements {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pin
 }
 
-func (s *shelf) suspend(pin api.StatePin) {
+func (s *shelf) suspend(pin api.StateRequirements) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pin = &pin
@@ -288,7 +288,7 @@ type agent struct {
 	info  *api.NodeInfo // what it says of itself
 	seq   int64
 	no    int64
-	held  []api.Held
+	held  []api.InventoryItem
 	early []api.Order // came with the answer to a poll that was sent for something else
 }
 
@@ -363,7 +363,7 @@ func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceSt
 	a.hold(o, phase != api.PhaseTerminated)
 	status := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: a.no, Phase: phase}
 	if phase == api.PhaseRunning || phase == api.PhaseScriptOK {
-		status.VM = &api.LinkVM{UUID: "vm-" + o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"}
+		status.VM = &api.NodeVM{UUID: "vm-" + o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"}
 	}
 	for _, f := range change {
 		f(&status)
@@ -380,9 +380,9 @@ func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceSt
 
 // hold makes the agent's list of what it has fit what it says.
 func (a *agent) hold(o api.Order, has bool) {
-	a.held = slices.DeleteFunc(a.held, func(h api.Held) bool { return h.InstanceID == o.InstanceID })
+	a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == o.InstanceID })
 	if has {
-		a.held = append(a.held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim})
+		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim})
 	}
 }
 

@@ -48,7 +48,7 @@ func TestUnchangedPollIsRemembered(t *testing.T) {
 			"info":    {func(r *api.PollRequest) { r.Info = a.info }, false},
 			"held":    {func(r *api.PollRequest) { r.HasHeld = true }, false},
 			"acks":    {func(r *api.PollRequest) { r.Acks = []api.Ack{{}} }, false},
-			"details": {func(r *api.PollRequest) { r.Details = []api.HeldDetail{{}} }, false},
+			"details": {func(r *api.PollRequest) { r.Details = []api.InventoryDetail{{}} }, false},
 			"long":    {func(*api.PollRequest) {}, false},
 		} {
 			text := a.idle(x.change)
@@ -218,7 +218,7 @@ func TestQuietAnswer(t *testing.T) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		loud := []*api.PollAnswer{
-			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.Errand{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleCall{{}}},
+			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.CacheJob{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleRequest{{}}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
 			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))

@@ -14,13 +14,13 @@ import (
 )
 
 // heldID names what a node holds: its instance, or the VM where no instance is known.
-func heldID(h api.Held) string { return firstOf(h.InstanceID, h.VMID) }
+func heldID(h api.InventoryItem) string { return firstOf(h.InstanceID, h.VMID) }
 
 // reconcile compares everything that a node holds with the records: what no record
 // owns is remembered as unknown, and what the node has lost is vanished.
-func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held) {
+func (c *Controller) reconcile(ctx context.Context, s *session, held []api.InventoryItem) {
 	have := make(map[string]bool, len(held))
-	strange := map[string]api.Held{}
+	strange := map[string]api.InventoryItem{}
 	for _, h := range held {
 		if h.InstanceID != "" && c.owns(s.node, h) {
 			have[h.InstanceID] = true
@@ -41,7 +41,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Held)
 }
 
 // owns says whether a record owns what a node holds.
-func (c *Controller) owns(node string, h api.Held) bool {
+func (c *Controller) owns(node string, h api.InventoryItem) bool {
 	inst, _, ok := c.tables.Instances.Get(h.InstanceID)
 	return ok && inst.NodeID == node && inst.Claim == h.Claim
 }
@@ -75,13 +75,13 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 
 // unknown is something that a node holds and no record knows.
 type unknown struct {
-	held    api.Held
+	held    api.InventoryItem
 	since   time.Time
 	reports int
-	asked   time.Time       // when the node was last asked about it
-	detail  *api.HeldDetail // nil until it has answered
-	size    int             // of detail, in bytes of JSON
-	keeping bool            // a record is being made for it
+	asked   time.Time            // when the node was last asked about it
+	detail  *api.InventoryDetail // nil until it has answered
+	size    int                  // of detail, in bytes of JSON
+	keeping bool                 // a record is being made for it
 }
 
 // vague says whether it may soon be known what it is, and is not now.
@@ -98,7 +98,7 @@ func (u unknown) mac() (farm.MAC, bool) {
 
 // meet takes over the list of what a node holds and nobody owns, and gives what is new
 // among that and what is not among it any more.
-func (s *session) meet(strange map[string]api.Held, now time.Time) (fresh, gone []string) {
+func (s *session) meet(strange map[string]api.InventoryItem, now time.Time) (fresh, gone []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dropped {
@@ -189,7 +189,7 @@ const (
 
 // learn takes over what a node says about unknown VMs when it was asked. What is too
 // large comes from no agent of ours.
-func (s *session) learn(details []api.HeldDetail) {
+func (s *session) learn(details []api.InventoryDetail) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bytes := 0

@@ -21,7 +21,7 @@ func (c *cloud) unknownOne() *agent {
 	for _, o := range a.next() {
 		a.say(o, api.PhaseRunning)
 	}
-	a.held = append(a.held, api.Held{VMID: "leak"})
+	a.held = append(a.held, api.InventoryItem{VMID: "leak"})
 	return a
 }
 
@@ -56,7 +56,7 @@ func TestUnknownVMs(t *testing.T) {
 // stray gives a node VMs that nobody owns.
 func (a *agent) stray(n int) {
 	for i := range n {
-		a.held = append(a.held, api.Held{VMID: fmt.Sprintf("stray-%.8s-%d", a.id, i)})
+		a.held = append(a.held, api.InventoryItem{VMID: fmt.Sprintf("stray-%.8s-%d", a.id, i)})
 	}
 }
 
@@ -247,12 +247,12 @@ func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 			start.Ports = longPorts()
 			long.Start = &start
 			for _, step := range []struct {
-				say  api.HeldDetail
+				say  api.InventoryDetail
 				vcpu int
 			}{{long, 1}, {d, 2}} {
 				time.Sleep(askAgain)
 				a.poll(api.PollRequest{}, 0) // asks
-				a.poll(api.PollRequest{Details: []api.HeldDetail{step.say}}, 0)
+				a.poll(api.PollRequest{Details: []api.InventoryDetail{step.say}}, 0)
 				c.placer.mu.Lock()
 				got := c.placer.nodes[a.id].foreign
 				c.placer.mu.Unlock()

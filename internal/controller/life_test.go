@@ -394,7 +394,7 @@ func TestLargeRecords(t *testing.T) {
 			report.Statuses = append(report.Statuses, api.InstanceStatus{
 				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptEnded, Message: strings.Repeat("\x01", 1<<20),
 				Script: &api.ScriptStatus{Code: 9, Stdout: noise, Stderr: noise},
-				VM:     &api.LinkVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
+				VM:     &api.NodeVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
 			})
 		}
 		if _, err := c.Report(t.Context(), a.cred, report); err != nil {

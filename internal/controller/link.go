@@ -251,7 +251,7 @@ func (s *session) acknowledge(acks []api.Ack) {
 
 // has notes that a node has an instance: it was told to start it, be it by a controller
 // that is gone.
-func (s *session) has(h api.Held) {
+func (s *session) has(h api.InventoryItem) {
 	s.acknowledge([]api.Ack{{InstanceID: h.InstanceID, Claim: h.Claim, Kind: api.OrderStart}})
 }
 

@@ -127,7 +127,7 @@ func TestFailedStatusesAreKept(t *testing.T) {
 		o := c.started(a)
 		c.putBack(t.Context(), c.link.find(a.id), []api.InstanceStatus{{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: a.no + 1, Phase: api.PhaseRunning,
-			VM: &api.LinkVM{UUID: "vm-" + o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
+			VM: &api.NodeVM{UUID: "vm-" + o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
 		}})
 		time.Sleep(2 * writeEvery)
 		synctest.Wait()
@@ -214,7 +214,7 @@ func TestLyingNode(t *testing.T) {
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(5 * time.Second) {
 			liar.held = nil
 			for range maxUnknown + 200 { // others at every poll, and some that stay
-				liar.held = append(liar.held, api.Held{VMID: fmt.Sprint("lie-", invented%(20*maxUnknown))})
+				liar.held = append(liar.held, api.InventoryItem{VMID: fmt.Sprint("lie-", invented%(20*maxUnknown))})
 				invented++
 			}
 			liar.stray(50)
@@ -227,7 +227,7 @@ func TestLyingNode(t *testing.T) {
 			report := api.Report{NodeID: liar.id, BootID: liar.boot}
 			for range 100 {
 				errands++
-				report.Errands = append(report.Errands, api.ErrandStatus{ID: fmt.Sprint("errand-", errands), Stage: api.ErrandDone})
+				report.Errands = append(report.Errands, api.CacheJobStatus{ID: fmt.Sprint("errand-", errands), Stage: api.ErrandDone})
 				report.Statuses = append(report.Statuses, api.InstanceStatus{InstanceID: uuid.NewString(), Phase: api.PhaseRunning})
 			}
 			if _, err := c.Report(t.Context(), liar.cred, report); err != nil {

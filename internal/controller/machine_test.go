@@ -64,7 +64,7 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 	})
 }
 
-var aPin = api.StatePin{
+var aPin = api.StateRequirements{
 	Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta",
 	Layout: "l", CPUs: 3, MemoryMB: 768,
 }

@@ -269,11 +269,11 @@ func (a *agent) tell(o api.Order, address string) {
 	if err != nil || len(answer.Describe) != 1 {
 		a.t.Fatalf("asked about %v, %v", answer.Describe, err)
 	}
-	detail := api.HeldDetail{ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start, Status: api.InstanceStatus{
+	detail := api.InventoryDetail{ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start, Status: api.InstanceStatus{
 		InstanceID: o.InstanceID, Claim: o.Claim, No: 9, Phase: api.PhaseRunning,
-		VM: &api.LinkVM{UUID: o.InstanceID, Status: "running", MAC: strings.ToLower(address)},
+		VM: &api.NodeVM{UUID: o.InstanceID, Status: "running", MAC: strings.ToLower(address)},
 	}}
-	a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true, Details: []api.HeldDetail{detail}}, 0)
+	a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true, Details: []api.InventoryDetail{detail}}, 0)
 	synctest.Wait()
 }
 

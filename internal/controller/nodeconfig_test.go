@@ -169,7 +169,7 @@ func TestDrainDeadline(t *testing.T) {
 		a, b := c.join("one", 2), c.join("two", 2)
 		runs, spared := c.startedOn(a), c.startedOn(b)
 		failed := c.startedOn(a)
-		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{Status: "stopped"} })
+		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{Status: "stopped"} })
 		c.wantState(failed.InstanceID, farm.Failed)
 		hour := NodeConfig{Drain: new(true), DrainFor: new(time.Hour)}
 		c.mustConfigure(a, hour)

@@ -74,7 +74,7 @@ func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOr
 		}
 	}
 	for _, p := range o.Ports {
-		order.Ports = append(order.Ports, api.LinkPort(p))
+		order.Ports = append(order.Ports, api.NodePortRule(p))
 	}
 	return order
 }

@@ -253,7 +253,7 @@ func TestSavesNeedRights(t *testing.T) {
 func TestLayersAreNamedToPullers(t *testing.T) {
 	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
 	inCloud(t, func(t *testing.T, c *cloud) {
-		c.shelf.suspend(api.StatePin{})
+		c.shelf.suspend(api.StateRequirements{})
 		c.stop()
 		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, nil }})
 		for _, rights := range [][]string{{"list"}, {"list", "pull"}} {

@@ -37,7 +37,7 @@ func checkPinned(ref farm.TemplateRef, o farm.StartOptions) error {
 
 // pin takes over what a saved state asks of a node, and the size of the machine that
 // it was saved in.
-func pin(ref *farm.TemplateRef, p *api.StatePin) {
+func pin(ref *farm.TemplateRef, p *api.StateRequirements) {
 	if !ref.Suspended || p == nil {
 		return
 	}

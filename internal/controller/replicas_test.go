@@ -31,8 +31,8 @@ type pair struct {
 	judge   *judge
 	shelf   *shelf
 	ends    [2]*end
-	nodes   []api.JoinAnswer               // that have joined
-	held    map[string]map[string]api.Held // node -> instance -> what the node holds
+	nodes   []api.JoinAnswer                        // that have joined
+	held    map[string]map[string]api.InventoryItem // node -> instance -> what the node holds
 }
 
 // end is one replica.
@@ -43,7 +43,7 @@ type end struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.Held{}}
+	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.InventoryItem{}}
 	for i := range p.ends {
 		p.start(i)
 	}
@@ -113,7 +113,7 @@ func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
 		p.t.Fatal(err)
 	}
 	p.nodes = append(p.nodes, answer)
-	p.held[answer.NodeID] = map[string]api.Held{}
+	p.held[answer.NodeID] = map[string]api.InventoryItem{}
 	p.poll(e, answer)
 	synctest.Wait()
 	for _, other := range p.ends {
@@ -466,7 +466,7 @@ func (r *trial) agents(e *end, s act) {
 			}
 			p := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: phase}
 			if delete(r.held[node.NodeID], o.InstanceID); phase == api.PhaseRunning {
-				r.held[node.NodeID][o.InstanceID] = api.Held{InstanceID: o.InstanceID, Claim: o.Claim}
+				r.held[node.NodeID][o.InstanceID] = api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim}
 			}
 			statuses = append(statuses, p)
 		}

@@ -60,7 +60,7 @@ func (c *Controller) anew(node string, u unknown) *farm.Instance {
 
 // templateOf names the version that a VM was started from, as far as its node or
 // another one knows it.
-func (c *Controller) templateOf(node string, d api.HeldDetail) farm.TemplateRef {
+func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.TemplateRef {
 	ref := farm.TemplateRef{ContentID: d.ContentID, Arch: "amd64", CPUs: 1}
 	if info, _, ok := c.tables.Infos.Get(node); ok {
 		ref.Arch = info.Arch

@@ -15,10 +15,10 @@ import (
 
 // backToWaiting puts instances that run on a node back to what they were before they were
 // placed, as a restore of a backup does. It gives what the node knows of them.
-func (c *cloud) backToWaiting(a *agent, req StartRequest) map[string]api.HeldDetail {
+func (c *cloud) backToWaiting(a *agent, req StartRequest) map[string]api.InventoryDetail {
 	c.t.Helper()
 	before := map[string]*farm.Instance{}
-	known := map[string]api.HeldDetail{}
+	known := map[string]api.InventoryDetail{}
 	ids := c.mustStart(req)
 	orders := a.next()
 	for _, o := range orders {
@@ -92,7 +92,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		if orders := a.contact(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != ids[2] {
 			t.Fatalf("orders = %+v", orders)
 		}
-		a.held = slices.DeleteFunc(a.held, func(h api.Held) bool { return h.InstanceID == ids[2] })
+		a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == ids[2] })
 		a.contact()
 		time.Sleep(6 * time.Second) // the order may have been in that answer
 		if o := a.take(api.OrderStart); o.InstanceID != ids[2] {
@@ -122,7 +122,7 @@ func TestOrdersSpareAVM(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 3)
 				id := c.mustStart(StartRequest{})[0]
-				a.held = append(a.held, api.Held{InstanceID: id, Claim: "older"})
+				a.held = append(a.held, api.InventoryItem{InstanceID: id, Claim: "older"})
 				a.contact()
 				for end := time.Now().Add(20 * time.Minute); time.Now().Before(end); time.Sleep(3 * time.Second) {
 					if orders := a.contact(); len(orders) > 0 {

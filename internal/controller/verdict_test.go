@@ -21,7 +21,7 @@ func (c *cloud) wantVerdict(a *agent, state farm.NodeState, reason string) {
 // stops reports a VM that stopped by itself and is still there.
 func (a *agent) stops(o api.Order) {
 	a.t.Helper()
-	a.say(o, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{UUID: "vm", Status: "stopped"} })
+	a.say(o, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
 }
 
 const noneOfTwo = "it is full, and none of its 2 VMs runs"
@@ -45,7 +45,7 @@ func TestUnhealthyNode(t *testing.T) {
 		if inst, _ := c.Instance(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {
 			time.Sleep(time.Second)
 			c.wantVerdict(a, farm.NodeActive, "")
-			a.say(two, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{UUID: "vm", Status: "stopped"} })
+			a.say(two, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
 			a.keepContact(unhealthyAfter + time.Second)
 		} else {
 			t.Errorf("the VM is %s", inst.VM.Status)
@@ -78,7 +78,7 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 		c.wantVerdict(a, farm.NodeActive, "")
 		for _, o := range orders {
 			a.say(o, api.PhaseRunning)
-			a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM = &api.LinkVM{UUID: "vm", Status: "stopped"} })
+			a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
 		}
 		a.keepContact(unhealthyAfter - 5*time.Second)
 		a.say(orders[0], api.PhaseRunning)

@@ -52,7 +52,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		}
 		for i := range 300 { // they take their time
 			for _, a := range first {
-				a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 300})
+				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 300})
 			}
 			time.Sleep(10 * time.Second)
 			if i%100 == 0 && len(havePull(nodes)) != 0 {
@@ -63,9 +63,9 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if figures["buildyard_distributing_nodes"] != 2 || figures["buildyard_errands_open{distribute}"] != 1 || figures["buildyard_errand_nodes_open{distribute}"] != 6 {
 			t.Errorf("%v", figures)
 		}
-		first[0].tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		first[0].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		second := havePull(nodes)
-		first[1].tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandFailed, Message: "full"})
+		first[1].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "full"})
 		second = append(second, havePull(nodes)...)
 		if len(second) != 2 {
 			t.Fatalf("%d nodes are told when two are over", len(second))
@@ -114,7 +114,7 @@ func TestATurnIsRungFor(t *testing.T) {
 			got <- time.Since(begun)
 		}()
 		time.Sleep(7 * time.Second)
-		pulling[0].tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+		pulling[0].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		if after := <-got; after != 7*time.Second {
 			t.Errorf("told after %s", after)
 		}
@@ -136,7 +136,7 @@ func TestTurnsOfTheLost(t *testing.T) {
 				begun := time.Now()
 				lost := havePull(nodes[:2])
 				for _, a := range lost {
-					a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandAccepted})
+					a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandAccepted})
 				}
 				for len(havePull(nodes[2:])) == 0 {
 					if time.Since(begun) > time.Hour {
@@ -166,13 +166,13 @@ func TestTurnsOverARestart(t *testing.T) {
 			a.c = c
 		}
 		for _, a := range pulling {
-			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 		}
 		if again := havePull(nodes); !slices.Equal(again, pulling) { // to a new controller they are new
 			t.Errorf("told are %d nodes, and not those that pull", len(again))
 		}
 		for _, a := range pulling {
-			a.tellErrand(api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		}
 		if more := havePull(nodes); len(more) != 2 {
 			t.Errorf("%d are told when they are done", len(more))

@@ -29,7 +29,7 @@ type target struct {
 	drops int // of the rows of each call
 }
 
-func (g *target) send(ctx context.Context, to string, rows []api.LogRow) (taken api.LogTaken, err error) {
+func (g *target) send(ctx context.Context, to string, rows []api.LogRow) (taken api.LogAppendResult, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls++
@@ -43,7 +43,7 @@ func (g *target) send(ctx context.Context, to string, rows []api.LogRow) (taken 
 		return taken, g.err
 	}
 	g.rows, g.to = append(g.rows, rows...), append(g.to, to)
-	return api.LogTaken{Rows: len(rows) - g.drops, Dropped: g.drops}, nil
+	return api.LogAppendResult{Rows: len(rows) - g.drops, Dropped: g.drops}, nil
 }
 
 func (g *target) fail(err error) {

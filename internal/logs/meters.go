@@ -15,7 +15,7 @@ type meters struct {
 }
 
 // note counts lines of which those that were sent say what became of them: beside them there may be a row of our own.
-func (m *meters) note(lines int, taken api.LogTaken) {
+func (m *meters) note(lines int, taken api.LogAppendResult) {
 	dropped := min(taken.Dropped, lines)
 	m.sent.Add(int64(lines - dropped))
 	m.lost.Add(int64(dropped))

@@ -32,7 +32,7 @@ type Options struct {
 	Host    string // its address
 	// Send sends rows to where Ship says. An error of CodeInvalid, CodeRefused or CodeTooLarge means that they are
 	// never taken; after any other they are sent again.
-	Send func(ctx context.Context, to string, rows []api.LogRow) (api.LogTaken, error)
+	Send func(ctx context.Context, to string, rows []api.LogRow) (api.LogAppendResult, error)
 }
 
 // Shipper collects lines and sends them. Until Ship or Drop is called lines wait. Its methods may be called from

@@ -40,7 +40,7 @@ type tagRow struct {
 	Created, Pulled  time.Time
 	Suspended        bool // it has the memory of a running machine
 	Nodes            int  // that hold it
-	Some             []api.TemplateHolder
+	Some             []api.TemplateNode
 	Scan             *scanShort
 	ContentID        string
 }
@@ -98,7 +98,7 @@ func oneTemplate(v *visit) (any, error) {
 }
 
 // hold notes which nodes hold what.
-func (t *templateView) hold(holders []api.TemplateHolder) {
+func (t *templateView) hold(holders []api.TemplateNode) {
 	t.Holding = len(holders)
 	for _, h := range holders {
 		row := holderRow{ID: h.NodeID, Name: h.NodeName, State: h.State}

@@ -160,7 +160,7 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
 	holders, err := v.TemplateHolders(v, detail.ID)
 	l.HoldingNot = refusal(err)
 	for _, h := range holders {
-		if slices.ContainsFunc(h.Versions, func(held api.HeldVersion) bool { return gone[held.ContentID] }) {
+		if slices.ContainsFunc(h.Versions, func(held api.CachedVersion) bool { return gone[held.ContentID] }) {
 			l.Holding++
 		}
 	}
@@ -268,7 +268,7 @@ type removal struct {
 	ID, Name string
 	Node     string // id of the only one; "": all
 	NodeName string
-	Holders  []api.TemplateHolder // the first ones
+	Holders  []api.TemplateNode // the first ones
 	Total    int
 	Size     int64
 	Curl     string
@@ -286,7 +286,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	r := removal{ID: detail.ID, Name: detail.Name, Node: v.q.Get("node")}
 	body := ""
 	if r.Node != "" {
-		holders = slices.DeleteFunc(holders, func(h api.TemplateHolder) bool { return h.NodeID != r.Node })
+		holders = slices.DeleteFunc(holders, func(h api.TemplateNode) bool { return h.NodeID != r.Node })
 		body = jsonOf(map[string][]string{"node_ids": {r.Node}})
 	}
 	for _, h := range holders {

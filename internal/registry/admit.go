@@ -157,25 +157,25 @@ func (l *rowLimit) take(caller string, more taken) error {
 
 // TakeRows appends rows of a caller to the central logs, within the limits of a minute; "" is nobody in particular, who is
 // held to the totals alone.
-func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogTaken, error) {
+func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogAppendResult, error) {
 	more := taken{rows: len(rows)}
 	for i := range rows {
 		more.bytes += int64(len(rows[i].Content) + len(rows[i].Host) + len(rows[i].MachineName) + len(rows[i].Service))
 	}
 	if err := r.rows.take(caller, more); err != nil {
-		return api.LogTaken{}, err
+		return api.LogAppendResult{}, err
 	}
 	return r.Logs().Append(rows)
 }
 
 // TakeEvents appends events of a caller to the event log. They count as log rows.
-func (r *Registry) TakeEvents(caller string, events [][]byte) (api.LogTaken, error) {
+func (r *Registry) TakeEvents(caller string, events [][]byte) (api.LogAppendResult, error) {
 	more := taken{rows: len(events)}
 	for _, e := range events {
 		more.bytes += int64(len(e))
 	}
 	if err := r.rows.take(caller, more); err != nil {
-		return api.LogTaken{}, err
+		return api.LogAppendResult{}, err
 	}
-	return api.LogTaken{Rows: len(events)}, r.Logs().Events(events)
+	return api.LogAppendResult{Rows: len(events)}, r.Logs().Events(events)
 }

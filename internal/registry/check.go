@@ -18,9 +18,9 @@ import (
 
 // CheckOptions say how a storage is looked over.
 type CheckOptions struct {
-	Deep     bool                     // read and verify every frame of every layer
-	Rate     int64                    // bytes a second of a deep check; 0: no bound
-	Progress func(api.UpkeepProgress) // nil, or called often while it runs
+	Deep     bool                         // read and verify every frame of every layer
+	Rate     int64                        // bytes a second of a deep check; 0: no bound
+	Progress func(api.StorageJobProgress) // nil, or called often while it runs
 }
 
 // CheckStorage looks over a storage that no registry has open, and changes nothing in it.

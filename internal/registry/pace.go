@@ -63,8 +63,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // progress says how much of total is done, how fast, and how long the rest takes.
-func (p *pace) progress(total int64) api.UpkeepProgress {
-	out := api.UpkeepProgress{Done: p.done, Total: total}
+func (p *pace) progress(total int64) api.StorageJobProgress {
+	out := api.StorageJobProgress{Done: p.done, Total: total}
 	if took := time.Since(p.begun); p.done > 0 && took > 0 {
 		out.Rate = int64(float64(p.done) / took.Seconds())
 	}

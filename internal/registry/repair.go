@@ -13,7 +13,7 @@ import (
 // Repair cures what can be cured while everything goes on, and says what it could not. It removes nothing that
 // can be read: directories without a readable template are set aside, where their layers stay too.
 func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
-	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryAside{}, Left: []api.RegistryFinding{}}
+	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{}, Left: []api.RegistryFinding{}}
 	before, err := r.Check(ctx, o)
 	if err != nil {
 		return out, err
@@ -121,7 +121,7 @@ func (m *mender) template(d layout.Damage) error {
 			return err
 		}
 		r.keepNamed(target)
-		m.out.SetAside = append(m.out.SetAside, api.RegistryAside{What: "template " + d.ID, Place: target, Problem: d.Problem})
+		m.out.SetAside = append(m.out.SetAside, api.RegistryQuarantined{What: "template " + d.ID, Place: target, Problem: d.Problem})
 		r.log.Warn("damaged template set aside", "template", d.ID, "place", target, "problem", d.Problem)
 	}
 	r.swap(d.ID, nil)
@@ -240,6 +240,6 @@ func (m *mender) judge(ctx context.Context, root blob.Root) error {
 	delete(r.held, root)
 	delete(r.bad, root)
 	r.mu.Unlock()
-	m.out.SetAside = append(m.out.SetAside, api.RegistryAside{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
+	m.out.SetAside = append(m.out.SetAside, api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
 	return r.store.Condemn(ctx, root, r.o.Now())
 }

@@ -173,12 +173,12 @@ func TestUpkeep(t *testing.T) {
 	if u := r.Upkeep(); u.State != api.UpkeepNone {
 		t.Fatalf("%+v", u)
 	}
-	for _, bad := range []api.UpkeepRequest{{Do: "mend"}, {Do: api.UpkeepCheck, Rate: -1}} {
+	for _, bad := range []api.StorageJobRequest{{Do: "mend"}, {Do: api.UpkeepCheck, Rate: -1}} {
 		if _, err := r.BeginUpkeep(bad); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	slow := api.UpkeepRequest{Do: api.UpkeepCheck, Deep: true, Rate: 1}
+	slow := api.StorageJobRequest{Do: api.UpkeepCheck, Deep: true, Rate: 1}
 	_, err := r.BeginUpkeep(slow)
 	must(t, err)
 	if _, err := r.BeginUpkeep(slow); farm.CodeOf(err) != farm.CodeConflict {
@@ -189,7 +189,7 @@ func TestUpkeep(t *testing.T) {
 		t.Fatalf("%+v", u)
 	}
 	for _, do := range []string{api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC} {
-		_, err := r.BeginUpkeep(api.UpkeepRequest{Do: do, Deep: true})
+		_, err := r.BeginUpkeep(api.StorageJobRequest{Do: do, Deep: true})
 		must(t, err)
 		<-r.upkeep.done
 		u := r.Upkeep()

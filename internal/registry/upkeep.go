@@ -13,7 +13,7 @@ import (
 // remembered.
 type upkeep struct {
 	mu   sync.Mutex // guards the fields below
-	last api.Upkeep
+	last api.StorageJob
 	stop context.CancelCauseFunc // ends the one that runs
 	done chan struct{}           // closed when it has ended
 }
@@ -21,23 +21,23 @@ type upkeep struct {
 var errStopped = errors.New("it was ended before it was done")
 
 // BeginUpkeep begins a check, a repair or a collection, which goes on by itself.
-func (r *Registry) BeginUpkeep(req api.UpkeepRequest) (api.Upkeep, error) {
+func (r *Registry) BeginUpkeep(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
-		return api.Upkeep{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC)
+		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC)
 	}
 	if req.Rate < 0 {
-		return api.Upkeep{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
+		return api.StorageJob{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
 	}
 	u := &r.upkeep
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.last.State == api.UpkeepRunning {
-		return api.Upkeep{}, farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
+		return api.StorageJob{}, farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
-	u.last, u.stop, u.done = api.Upkeep{State: api.UpkeepRunning, Request: &req}, stop, done
+	u.last, u.stop, u.done = api.StorageJob{State: api.UpkeepRunning, Request: &req}, stop, done
 	go func() {
 		defer close(done)
 		defer stop(nil)
@@ -47,30 +47,30 @@ func (r *Registry) BeginUpkeep(req api.UpkeepRequest) (api.Upkeep, error) {
 }
 
 // upkeeps carry out what can be asked for.
-var upkeeps = map[string]func(context.Context, *Registry, api.UpkeepRequest) (api.Upkeep, error){
-	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
+	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.Check(ctx, r.upkeep.options(req))
-		return api.Upkeep{Check: &report}, err
+		return api.StorageJob{Check: &report}, err
 	},
-	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.Repair(ctx, r.upkeep.options(req))
-		return api.Upkeep{Repair: &report}, err
+		return api.StorageJob{Repair: &report}, err
 	},
-	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.UpkeepRequest) (api.Upkeep, error) {
+	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.GC(ctx, GCOptions{DryRun: req.DryRun, EmptyTrash: req.EmptyTrash})
-		return api.Upkeep{GC: &report}, err
+		return api.StorageJob{GC: &report}, err
 	},
 }
 
-func (u *upkeep) options(req api.UpkeepRequest) CheckOptions {
-	return CheckOptions{Deep: req.Deep, Rate: req.Rate, Progress: func(p api.UpkeepProgress) {
+func (u *upkeep) options(req api.StorageJobRequest) CheckOptions {
+	return CheckOptions{Deep: req.Deep, Rate: req.Rate, Progress: func(p api.StorageJobProgress) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		u.last.Progress = p
 	}}
 }
 
-func (u *upkeep) finish(result api.Upkeep, err error) {
+func (u *upkeep) finish(result api.StorageJob, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	result.Request, result.Progress, result.State = u.last.Request, u.last.Progress, api.UpkeepDone
@@ -81,11 +81,11 @@ func (u *upkeep) finish(result api.Upkeep, err error) {
 }
 
 // Upkeep says how far the work is that was asked for last.
-func (r *Registry) Upkeep() api.Upkeep {
+func (r *Registry) Upkeep() api.StorageJob {
 	r.upkeep.mu.Lock()
 	defer r.upkeep.mu.Unlock()
 	if r.upkeep.last.State == "" {
-		return api.Upkeep{State: api.UpkeepNone}
+		return api.StorageJob{State: api.UpkeepNone}
 	}
 	return r.upkeep.last
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Log sends rows for the central logs, once. farm.CodeInvalid and CodeRefused: they are never taken.
-func (c *Client) Log(ctx context.Context, rows []api.LogRow) (taken api.LogTaken, err error) {
+func (c *Client) Log(ctx context.Context, rows []api.LogRow) (taken api.LogAppendResult, err error) {
 	err = c.call(ctx, call{method: http.MethodPost, path: api.PathLog, in: rows, out: &taken})
 	return taken, err
 }

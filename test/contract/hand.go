@@ -27,7 +27,7 @@ func (c *cloud) join(ctx context.Context, name string, groups ...string) (*hand,
 }
 
 // poll says what the node holds, and gives the orders.
-func (h *hand) poll(ctx context.Context, held []api.Held, details ...api.HeldDetail) (api.PollAnswer, error) {
+func (h *hand) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
 	req := api.PollRequest{
 		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
 		Info: &h.info,
@@ -45,7 +45,7 @@ func (h *hand) say(ctx context.Context, status api.InstanceStatus) error {
 
 // run waits for the orders to start some instances, says that their VMs run, and gives what
 // the node holds then.
-func (h *hand) run(ctx context.Context, ids ...string) (held []api.Held, err error) {
+func (h *hand) run(ctx context.Context, ids ...string) (held []api.InventoryItem, err error) {
 	for deadline := time.Now().Add(patience); len(held) < len(ids); time.Sleep(pause) {
 		a, err := h.poll(ctx, held)
 		if err != nil || time.Now().After(deadline) {
@@ -55,10 +55,10 @@ func (h *hand) run(ctx context.Context, ids ...string) (held []api.Held, err err
 			if o.Kind != api.OrderStart {
 				return nil, fmt.Errorf("an order to %s %s", o.Kind, o.InstanceID)
 			}
-			held = append(held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim, VMID: o.InstanceID})
+			held = append(held, api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim, VMID: o.InstanceID})
 			if err := h.say(ctx, api.InstanceStatus{
 				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptOK,
-				VM: &api.LinkVM{UUID: o.InstanceID, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()},
+				VM: &api.NodeVM{UUID: o.InstanceID, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()},
 			}); err != nil {
 				return nil, err
 			}
@@ -73,7 +73,7 @@ func (h *hand) run(ctx context.Context, ids ...string) (held []api.Held, err err
 }
 
 // start starts instances on the node and has them run.
-func (h *hand) start(ctx context.Context, count int) ([]api.Held, error) {
+func (h *hand) start(ctx context.Context, count int) ([]api.InventoryItem, error) {
 	var ids []string
 	asks := map[string]any{"vmid": h.c.vars["template"], "node_id": h.id, "count": count}
 	if err := h.c.caller().Send(ctx, "POST", "/api/v1/vm", asks, &ids); err != nil {

@@ -73,7 +73,7 @@ func (h *hand) begins(ctx context.Context, id string) error {
 	}{{api.PhasePulling, "Pulling"}, {api.PhaseScriptOK, "Started"}} {
 		status := api.InstanceStatus{InstanceID: id, Claim: o.Claim, No: int64(i + 1), Phase: phase.Phase, Progress: 0.25}
 		if phase.Phase == api.PhaseScriptOK {
-			status.VM = &api.LinkVM{UUID: id, Name: "x", Status: "running"}
+			status.VM = &api.NodeVM{UUID: id, Name: "x", Status: "running"}
 		}
 		if err := h.say(ctx, status); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (h *hand) begins(ctx context.Context, id string) error {
 
 // settled polls until a while has brought no further order to start something; it gives what
 // was ordered as held, and how many orders there were.
-func (h *hand) settled(ctx context.Context, held []api.Held) ([]api.Held, int, error) {
+func (h *hand) settled(ctx context.Context, held []api.InventoryItem) ([]api.InventoryItem, int, error) {
 	known := map[string]bool{}
 	for last := time.Now(); time.Since(last) < time.Second; time.Sleep(pause) {
 		a, err := h.poll(ctx, held)
@@ -99,7 +99,7 @@ func (h *hand) settled(ctx context.Context, held []api.Held) ([]api.Held, int, e
 		for _, o := range a.Orders {
 			if o.Kind == api.OrderStart && !known[o.InstanceID] {
 				known[o.InstanceID], last = true, time.Now()
-				held = append(held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim, VMID: o.InstanceID})
+				held = append(held, api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim, VMID: o.InstanceID})
 			}
 		}
 	}

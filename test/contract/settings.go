@@ -237,7 +237,7 @@ func never(ctx context.Context, p *player) error {
 			}
 		}
 	}
-	var past []api.PastInstance
+	var past []api.HistoryInstance
 	if err := p.stage.clouds["up"].caller().Send(ctx, "GET", "/api/v1/vm/history?limit=1000", nil, &past); err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func never(ctx context.Context, p *player) error {
 
 // ordered says whether an instance went through its states as it may: nothing but the end
 // comes after a termination was asked for, and no reason for waiting outlives the waiting.
-func ordered(i api.PastInstance) error {
+func ordered(i api.HistoryInstance) error {
 	ending := false
 	for _, t := range i.Transitions {
 		if ending && t.State != "Terminated" && t.State != "Terminating" {

@@ -18,16 +18,16 @@ import (
 var (
 	answered = map[string]any{
 		"Instance": api.Instance{}, "InstanceItem": api.InstanceItem{}, "Explanation": api.Explanation{}, "VMInfo": api.VMInfo{}, "ScriptResult": api.ScriptResult{},
-		"PastInstance": api.PastInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{}, "Group": api.Group{}, "UnknownVM": api.UnknownVM{}, "Adopted": api.Adopted{},
+		"PastInstance": api.HistoryInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{}, "Group": api.Group{}, "UnknownVM": api.OrphanedVM{}, "Adopted": api.Adopted{},
 		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{}, "Stats": api.ControllerStats{}, "Template": api.Template{},
 		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{}, "Distribution": api.Distribution{}, "Removal": api.Removal{}, "Disk": api.DiskInfo{},
-		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "Upkeep": api.Upkeep{}, "JoinAnswer": api.JoinAnswer{}, "PassAnswer": api.PassAnswer{}, "PollAnswer": api.PollAnswer{},
+		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "Upkeep": api.StorageJob{}, "JoinAnswer": api.JoinAnswer{}, "PassAnswer": api.RegistryTokenResponse{}, "PollAnswer": api.PollAnswer{},
 		"AuthConfig": api.AuthConfig{}, "LoginProvider": api.LoginProvider{}, "ShakeAnswer": api.ShakeAnswer{}, "Session": api.Session{}, "Key": api.Key{},
 		"Permission": api.Permission{}, "PermissionGroup": api.PermissionGroup{}, "PermissionText": api.PermissionText{}, "ResourcePermissions": api.ResourcePermissions{},
 		"PushSession": api.PushSession{}, "PushResult": api.PushResult{}, "PullManifest": api.PullManifest{},
 	}
 	asks = map[string]any{
-		"JoinRequest": api.JoinRequest{}, "PassRequest": api.PassRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
+		"JoinRequest": api.JoinRequest{}, "PassRequest": api.RegistryTokenRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
 		"Resource": api.Resource{},
 	}
 )

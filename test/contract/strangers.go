@@ -33,7 +33,7 @@ func undecided(ctx context.Context, p *player) error {
 			return err
 		}
 	}
-	var list []api.UnknownVM
+	var list []api.OrphanedVM
 	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil || len(list) != 2 || list[0].Fate != api.FateUndecided {
 		return fmt.Errorf("unknown VMs %v, %w", list, err)
 	}
@@ -55,24 +55,24 @@ func undecided(ctx context.Context, p *player) error {
 }
 
 // strangers are VMs that nobody owns.
-func strangers(n int) (list []api.Held) {
+func strangers(n int) (list []api.InventoryItem) {
 	for i := range n {
-		list = append(list, api.Held{VMID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)})
+		list = append(list, api.InventoryItem{VMID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)})
 	}
 	return list
 }
 
 // ordered says once what the node holds, describes what it is asked about, and gives the
 // VMs that it is to remove.
-func (h *hand) ordered(ctx context.Context, held []api.Held) (gone []string, err error) {
+func (h *hand) ordered(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := h.poll(ctx, held)
 	if err != nil {
 		return nil, err
 	}
 	if len(a.Describe) > 0 {
-		var details []api.HeldDetail
+		var details []api.InventoryDetail
 		for _, id := range a.Describe {
-			details = append(details, api.HeldDetail{ID: id, Status: api.InstanceStatus{Phase: api.PhaseRunning}})
+			details = append(details, api.InventoryDetail{ID: id, Status: api.InstanceStatus{Phase: api.PhaseRunning}})
 		}
 		if a, err = h.poll(ctx, held, details...); err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (h *hand) ordered(ctx context.Context, held []api.Held) (gone []string, err
 }
 
 // kept says what the node holds; nothing of it may be ordered away.
-func (h *hand) kept(ctx context.Context, held []api.Held) error {
+func (h *hand) kept(ctx context.Context, held []api.InventoryItem) error {
 	gone, err := h.ordered(ctx, held)
 	if err == nil && len(gone) > 0 {
 		err = fmt.Errorf("%v are to be removed", gone)

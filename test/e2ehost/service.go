@@ -132,7 +132,7 @@ func (v *service) ask(ctx context.Context, method, path string, q url.Values, in
 	if err != nil {
 		return err
 	}
-	var a api.HostAnswer
+	var a api.HostEnvelope
 	if err := json.Unmarshal(b, &a); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}

@@ -18,13 +18,13 @@ import (
 const pastPage = 1000
 
 // past asks for every instance that is gone and remembered, the newest first.
-func (c *client) past(ctx context.Context) (all []api.PastInstance, err error) {
+func (c *client) past(ctx context.Context) (all []api.HistoryInstance, err error) {
 	for after := ""; ; {
 		q := url.Values{"limit": {strconv.Itoa(pastPage)}}
 		if after != "" {
 			q.Set("after", after)
 		}
-		var page []api.PastInstance
+		var page []api.HistoryInstance
 		if err := c.Send(ctx, http.MethodGet, "/api/v1/vm/history?"+q.Encode(), nil, &page); err != nil {
 			return nil, fmt.Errorf("read the history of the instances: %w", err)
 		}
@@ -39,7 +39,7 @@ func (c *client) past(ctx context.Context) (all []api.PastInstance, err error) {
 // of a cloud that is empty: each that was acknowledged has one whole record, and only
 // the oldest may be forgotten: an instance finished after its end was asked for, and perhaps
 // long before that was acknowledged. begin is when the clock of the lives began.
-func judgePast(lives map[string]*life, past []api.PastInstance, begin time.Time, f *findings) {
+func judgePast(lives map[string]*life, past []api.HistoryInstance, begin time.Time, f *findings) {
 	records, oldest := map[string]int{}, never
 	for _, p := range past {
 		records[p.InstanceID]++
@@ -64,7 +64,7 @@ const pastKept = 19_000
 
 // wrongPast says what is wrong with a record: from Scheduling, in which every life
 // begins, it leads to the end along the edges; "" when nothing is.
-func wrongPast(p api.PastInstance) string {
+func wrongPast(p api.HistoryInstance) string {
 	was := api.Transition{State: string(farm.Scheduling)}
 	for _, t := range p.Transitions {
 		if !reaches[farm.InstanceState(was.State)][farm.InstanceState(t.State)] || t.Time.Before(was.Time) {

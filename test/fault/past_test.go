@@ -13,31 +13,31 @@ import (
 // TestJudgePast plants what may be wrong with the records of instances that are gone.
 func TestJudgePast(t *testing.T) {
 	begin := time.Now()
-	record := func(id string, finished time.Duration, states ...string) api.PastInstance {
-		p := api.PastInstance{InstanceID: id, Finished: begin.Add(finished)}
+	record := func(id string, finished time.Duration, states ...string) api.HistoryInstance {
+		p := api.HistoryInstance{InstanceID: id, Finished: begin.Add(finished)}
 		for i, s := range states {
 			p.Transitions = append(p.Transitions, api.Transition{State: s, Time: begin.Add(time.Duration(i))})
 		}
 		return p
 	}
 	whole := record("a", 8, "Started", "Terminating", "Terminated")
-	full := make([]api.PastInstance, 0, pastKept) // each append below makes one of its own
+	full := make([]api.HistoryInstance, 0, pastKept) // each append below makes one of its own
 	for i := range pastKept {
 		full = append(full, record(fmt.Sprint("x", i), 9, "Terminated"))
 	}
 	calls := []call{create(1, 2, "x", "a"), terminate(5, 6, true, "a")}
 	for name, c := range map[string]struct {
 		calls      []call
-		past       []api.PastInstance
+		past       []api.HistoryInstance
 		kind, want string
 	}{
-		"whole":             {calls, []api.PastInstance{whole}, "", ""},
+		"whole":             {calls, []api.HistoryInstance{whole}, "", ""},
 		"missing":           {calls, nil, "lost: ", "has no record"},
 		"nothing promised":  {[]call{create(1, 2, "x")}, nil, "", ""},
-		"twice":             {calls, []api.PastInstance{whole, whole}, "wrong: ", "has 2 records"},
-		"without its end":   {calls, []api.PastInstance{record("a", 8, "Started")}, "wrong: ", "tells no whole life"},
-		"without its time":  {calls, []api.PastInstance{{InstanceID: "a", Transitions: whole.Transitions}}, "wrong: ", "tells no whole life"},
-		"against the edges": {calls, []api.PastInstance{record("a", 8, "Terminating", "Started", "Terminated")}, "wrong: ", "follows Terminating"},
+		"twice":             {calls, []api.HistoryInstance{whole, whole}, "wrong: ", "has 2 records"},
+		"without its end":   {calls, []api.HistoryInstance{record("a", 8, "Started")}, "wrong: ", "tells no whole life"},
+		"without its time":  {calls, []api.HistoryInstance{{InstanceID: "a", Transitions: whole.Transitions}}, "wrong: ", "tells no whole life"},
+		"against the edges": {calls, []api.HistoryInstance{record("a", 8, "Terminating", "Started", "Terminated")}, "wrong: ", "follows Terminating"},
 		"rightly forgotten": {calls, full, "", ""},
 		"acknowledged late": {
 			[]call{create(1, 2, "x", "a"), terminate(5, 8, true, "a")}, append(full, record("y", 7, "Terminated")), "", "",

@@ -62,9 +62,9 @@ func (s *site) attackAsNode(ctx context.Context, a *attackers) error {
 		got, err := shows.send(ctx, method+" "+s.registry+path, as.Replace(t.body))
 		o.note(got, err)
 	})
-	var invented []api.Held
+	var invented []api.InventoryItem
 	for range 200 {
-		invented = append(invented, api.Held{VMID: uuid.NewString()})
+		invented = append(invented, api.InventoryItem{VMID: uuid.NewString()})
 	}
 	a.every(ctx, "node that lies", 200*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
 		r := m.pollRequest(invented)

@@ -142,7 +142,7 @@ func otherIDs(ctx context.Context, s *site, o *outcome) {
 		report := api.Report{Protocol: api.LinkProtocol, NodeID: n.NodeID, BootID: "boot", Seq: 1 << 40}
 		for path, body := range map[string]any{
 			api.PathPoll + "?wait=0s": poll, api.PathReport: report,
-			api.PathPass: api.PassRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID}, api.PathDisjoin: map[string]string{"node_id": n.NodeID},
+			api.PathPass: api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID}, api.PathDisjoin: map[string]string{"node_id": n.NodeID},
 			api.PathJoin: api.JoinRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID, Credential: m.is.Credential, Name: "x", Host: "127.0.0.1"},
 		} {
 			a, err := m.post(ctx, path, body)
@@ -233,11 +233,11 @@ func inventedVMs(ctx context.Context, s *site, o *outcome) {
 	for _, id := range ids {
 		o.check(honest.run(ctx, id))
 	}
-	var invented []api.Held
+	var invented []api.InventoryItem
 	for range 50 {
-		invented = append(invented, api.Held{VMID: uuid.NewString()})
+		invented = append(invented, api.InventoryItem{VMID: uuid.NewString()})
 	}
-	orphan := api.Held{VMID: uuid.NewString()}
+	orphan := api.InventoryItem{VMID: uuid.NewString()}
 	honest.held = append(honest.held, orphan)
 	began, removed := time.Now(), false
 	for time.Since(began) < 2*orphanAge && !removed && ctx.Err() == nil {
@@ -282,15 +282,15 @@ func (m *member) claim(id string) string {
 }
 
 // orders says what the node holds, describes what it is asked about, and gives the VMs that it is to remove.
-func (m *member) orders(ctx context.Context, held []api.Held) (gone []string, err error) {
+func (m *member) orders(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := m.poll(ctx, held)
 	if err != nil {
 		return nil, err
 	}
 	if len(a.Describe) > 0 {
-		var details []api.HeldDetail
+		var details []api.InventoryDetail
 		for _, id := range a.Describe {
-			details = append(details, api.HeldDetail{ID: id, Status: api.InstanceStatus{Phase: api.PhaseRunning}})
+			details = append(details, api.InventoryDetail{ID: id, Status: api.InstanceStatus{Phase: api.PhaseRunning}})
 		}
 		if a, err = m.poll(ctx, held, details...); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ type member struct {
 	is   api.JoinAnswer
 	info api.NodeInfo
 	seq  int64
-	held []api.Held
+	held []api.InventoryItem
 }
 
 // join makes a node of the cloud. It is in no group, so that no jobs of others come to it.
@@ -49,7 +49,7 @@ func (s *site) join(ctx context.Context, name string) (*member, error) {
 }
 
 // poll says what the node holds, and gives its orders.
-func (m *member) poll(ctx context.Context, held []api.Held, details ...api.HeldDetail) (a api.PollAnswer, err error) {
+func (m *member) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (a api.PollAnswer, err error) {
 	return a, m.get(ctx, "POST "+m.s.controller+api.PathPoll+"?wait=0s", m.pollRequest(held, details...), &a)
 }
 
@@ -62,7 +62,7 @@ func (m *member) post(ctx context.Context, path string, in any) (answer, error) 
 	return m.send(ctx, "POST "+m.s.controller+path, string(raw))
 }
 
-func (m *member) pollRequest(held []api.Held, details ...api.HeldDetail) api.PollRequest {
+func (m *member) pollRequest(held []api.InventoryItem, details ...api.InventoryDetail) api.PollRequest {
 	return api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: m.is.NodeID, BootID: "boot", InfoHash: "i", Info: &m.info,
 		HeldHash: fmt.Sprint("h", len(held)), Held: held, HasHeld: true, Details: details,
@@ -87,8 +87,8 @@ func (m *member) run(ctx context.Context, id string) error {
 			if order.Kind != api.OrderStart || order.InstanceID != id {
 				continue
 			}
-			m.held = append(m.held, api.Held{InstanceID: id, Claim: order.Claim, VMID: id})
-			vm := &api.LinkVM{UUID: id, Name: "vm", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()}
+			m.held = append(m.held, api.InventoryItem{InstanceID: id, Claim: order.Claim, VMID: id})
+			vm := &api.NodeVM{UUID: id, Name: "vm", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()}
 			return true, m.report(ctx, api.InstanceStatus{InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, VM: vm})
 		}
 		return false, nil
@@ -109,7 +109,7 @@ func (m *member) token(ctx context.Context, purpose string) (token string, a ans
 	if a, err = m.send(ctx, "POST "+m.s.controller+api.PathPass, body+"}"); err != nil {
 		return "", a, err
 	}
-	var got api.PassAnswer
+	var got api.RegistryTokenResponse
 	if a.code != http.StatusOK || json.Unmarshal(a.envelope().Body, &got) != nil || got.Pass == "" {
 		return "", a, nil
 	}

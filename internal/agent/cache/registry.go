@@ -85,10 +85,10 @@ func (r *Registry) client(address string) (*transfer.Client, error) {
 }
 
 // Log sends rows for the central logs of a registry, once.
-func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (api.LogTaken, error) {
+func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (api.LogAppendResult, error) {
 	c, err := r.client(address)
 	if err != nil {
-		return api.LogTaken{}, err
+		return api.LogAppendResult{}, err
 	}
 	return c.Log(registrytoken.For(ctx, api.TokenPurpose{Rows: true}), rows)
 }

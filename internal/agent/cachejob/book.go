@@ -15,12 +15,12 @@ import (
 // jobFile is the content of the file: the errands that are not over. A node without it is told
 // everything again; it is kept so that pulls go on also while the controller is away.
 type jobFile struct {
-	Node    string       `json:"node"`
-	Errands []api.Errand `json:"errands"`
+	Node    string         `json:"node"`
+	Errands []api.CacheJob `json:"errands"`
 }
 
 // load reads what an earlier agent has left.
-func (r *Runner) load() []api.Errand {
+func (r *Runner) load() []api.CacheJob {
 	if r.o.File == "" {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (r *Runner) save() {
 	}
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	b := jobFile{Node: r.o.Node, Errands: []api.Errand{}}
+	b := jobFile{Node: r.o.Node, Errands: []api.CacheJob{}}
 	r.mu.Lock()
 	for _, e := range r.entries {
 		if !e.over() {
@@ -57,7 +57,7 @@ func (r *Runner) save() {
 		}
 	}
 	r.mu.Unlock()
-	slices.SortFunc(b.Errands, func(x, y api.Errand) int { return strings.Compare(x.ID, y.ID) })
+	slices.SortFunc(b.Errands, func(x, y api.CacheJob) int { return strings.Compare(x.ID, y.ID) })
 	raw, err := json.Marshal(b)
 	if err == nil {
 		err = datadir.WriteFile(r.o.File, raw)

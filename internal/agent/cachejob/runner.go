@@ -68,9 +68,9 @@ type Runner struct {
 
 // job is one errand. mu of its Runner guards all but order.
 type job struct {
-	order   api.Errand
+	order   api.CacheJob
 	stop    context.CancelFunc // ends its worker
-	stage   api.ErrandStage
+	stage   api.CacheJobStage
 	done    float64 // 0..1, of the pull
 	message string
 	removed int
@@ -101,7 +101,7 @@ func (r *Runner) Begin(ctx context.Context) {
 func (r *Runner) Wait() { r.running.Wait() }
 
 // Take takes errands over. Repeated ones are told again. Workers end with ctx.
-func (r *Runner) Take(ctx context.Context, orders []api.Errand) {
+func (r *Runner) Take(ctx context.Context, orders []api.CacheJob) {
 	if len(orders) == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (r *Runner) Take(ctx context.Context, orders []api.Errand) {
 	r.save()
 }
 
-func (r *Runner) take(ctx context.Context, order api.Errand) {
+func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	r.mu.Lock()
 	_, known := r.entries[order.ID]
 	full := len(r.entries) >= maxErrands
@@ -139,7 +139,7 @@ func (r *Runner) take(ctx context.Context, order api.Errand) {
 func holder(id string) string { return "errand:" + id }
 
 // employ gives an errand a worker.
-func (r *Runner) employ(ctx context.Context, order api.Errand, work func(context.Context, *job)) {
+func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
 	e := &job{order: order, stage: api.ErrandAccepted}
 	r.mu.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -231,10 +231,10 @@ func (r *Runner) ResendStatuses() {
 
 // Statuses gives what is to be told now, ordered; what does not fit comes with the next
 // call. Each is given once, unless it changes or Again is called.
-func (r *Runner) Statuses() []api.ErrandStatus {
+func (r *Runner) Statuses() []api.CacheJobStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []api.ErrandStatus
+	var list []api.CacheJobStatus
 	for id := range r.untold {
 		if len(list) == maxStatuses {
 			break
@@ -243,19 +243,19 @@ func (r *Runner) Statuses() []api.ErrandStatus {
 		if e := r.entries[id]; e != nil {
 			list = append(list, e.status())
 		} else if _, is := r.dropped[id]; is {
-			list = append(list, api.ErrandStatus{ID: id, Stage: api.ErrandDropped})
+			list = append(list, api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
 		}
 	}
-	slices.SortFunc(list, func(a, b api.ErrandStatus) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b api.CacheJobStatus) int { return strings.Compare(a.ID, b.ID) })
 	return list
 }
 
-func (e *job) status() api.ErrandStatus {
-	return api.ErrandStatus{ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed, Kept: e.kept}
+func (e *job) status() api.CacheJobStatus {
+	return api.CacheJobStatus{ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed, Kept: e.kept}
 }
 
 // Again has statuses told again that did not arrive.
-func (r *Runner) Again(lost []api.ErrandStatus) {
+func (r *Runner) Again(lost []api.CacheJobStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range lost {
@@ -264,7 +264,7 @@ func (r *Runner) Again(lost []api.ErrandStatus) {
 }
 
 // Answered notes what the controller knows now. What is done or has failed is over with that.
-func (r *Runner) Answered(sent []api.ErrandStatus) {
+func (r *Runner) Answered(sent []api.CacheJobStatus) {
 	over := false
 	r.mu.Lock()
 	for _, s := range sent {

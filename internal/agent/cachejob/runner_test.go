@@ -132,13 +132,13 @@ type node struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	changed chan struct{}
-	told    map[string]api.ErrandStatus
+	told    map[string]api.CacheJobStatus
 	reports int
 }
 
 // boot starts a runner; the controller hears everything it has to tell.
 func boot(t *testing.T, s *shelf, file string) *node {
-	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.ErrandStatus{}}
+	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.CacheJobStatus{}}
 	n.Runner = cachejob.New(cachejob.Options{
 		Node: "node", Templates: s, File: file, Logger: slog.New(slog.DiscardHandler),
 		Registry: func(address string) string { return address },
@@ -181,12 +181,12 @@ func (n *node) after(d time.Duration) {
 }
 
 // order hands over errands.
-func (n *node) order(orders ...api.Errand) {
+func (n *node) order(orders ...api.CacheJob) {
 	n.Take(n.ctx, orders)
 	n.listen()
 }
 
-func (n *node) want(id string, stage api.ErrandStage, progress float64) {
+func (n *node) want(id string, stage api.CacheJobStage, progress float64) {
 	n.t.Helper()
 	n.listen()
 	got := n.told[id]
@@ -195,14 +195,14 @@ func (n *node) want(id string, stage api.ErrandStage, progress float64) {
 	}
 }
 
-func pull(id string) api.Errand {
-	return api.Errand{ID: id, Kind: api.ErrandPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
+func pull(id string) api.CacheJob {
+	return api.CacheJob{ID: id, Kind: api.ErrandPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
 }
 
-func drop(id string) api.Errand { return api.Errand{ID: id, Kind: api.ErrandDrop} }
+func drop(id string) api.CacheJob { return api.CacheJob{ID: id, Kind: api.ErrandDrop} }
 
-func remove(id string) api.Errand {
-	return api.Errand{ID: id, Kind: api.ErrandRemove, TemplateID: "t"}
+func remove(id string) api.CacheJob {
+	return api.CacheJob{ID: id, Kind: api.ErrandRemove, TemplateID: "t"}
 }
 
 func inBubble(t *testing.T, do func(t *testing.T, n *node)) {
@@ -360,7 +360,7 @@ func TestANewAgentGoesOn(t *testing.T) {
 // TestUntoldIsToldByTheNextAgent: what is done and was not heard is told once it is asked for again.
 func TestUntoldIsToldByTheNextAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.Take(n.ctx, []api.Errand{pull("a")})
+		n.Take(n.ctx, []api.CacheJob{pull("a")})
 		time.Sleep(101 * time.Second)
 		n.stop()
 		*n = *boot(t, n.shelf, n.file)
@@ -401,7 +401,7 @@ func TestNothingIsTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := boot(t, newShelf(), filepath.Join(t.TempDir(), "missing", "errands.json"))
 		defer n.stop()
-		var many []api.Errand
+		var many []api.CacheJob
 		for i := range 1200 {
 			many = append(many, pull(fmt.Sprint(i)))
 		}
@@ -460,7 +460,7 @@ func TestRemove(t *testing.T) {
 // TestLostReports: what did not arrive is told again, what changed meanwhile as it is.
 func TestLostReports(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.Take(n.ctx, []api.Errand{pull("a"), drop("x")})
+		n.Take(n.ctx, []api.CacheJob{pull("a"), drop("x")})
 		lost := n.Statuses()
 		if len(lost) != 2 || len(n.Statuses()) != 0 {
 			t.Fatalf("to be told are %+v", lost)

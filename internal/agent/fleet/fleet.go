@@ -186,7 +186,7 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, err
 	}
-	n.pass = registrytoken.New(registrytoken.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
+	n.pass = registrytoken.New(registrytoken.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
 		return controller.RegistryToken(ctx, identity.NodeID, purpose)
 	}})
 	options := o.Sim

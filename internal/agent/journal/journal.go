@@ -49,7 +49,7 @@ type State struct {
 	// after a restart, the outcome is unknown.
 	ScriptBegun bool              `json:"script_begun,omitempty"`
 	Message     string            `json:"message,omitempty"`
-	VM          *api.LinkVM       `json:"vm,omitempty"`
+	VM          *api.NodeVM       `json:"vm,omitempty"`
 	Script      *api.ScriptStatus `json:"script,omitempty"`
 	// Task is the last save or restart that was ordered. It is never changed, only
 	// replaced, so that copies of a State may share it.

@@ -82,7 +82,7 @@ func TestBook(t *testing.T) {
 			}
 			must(b.Accept(start(idB, "1")))
 			must(b.Accept(start(idA, "2")))
-			s := journal.State{No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true, VM: &api.LinkVM{UUID: "u"}}
+			s := journal.State{No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true, VM: &api.NodeVM{UUID: "u"}}
 			s.Task = &journal.Task{
 				Order: api.Order{Kind: api.OrderSave, InstanceID: idA, Task: "s", Save: &api.SaveOrder{Script: []byte{0, 255}}},
 				Stage: api.TaskTesting, ScriptBegun: true, Script: &api.ScriptStatus{Code: 3}, Failure: &journal.TaskFailure{Message: "m", Code: 3},

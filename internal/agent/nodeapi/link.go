@@ -126,12 +126,12 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 }
 
 // RegistryToken asks for what the node shows to a registry for a purpose; the zero value is for all orders of the node.
-func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.PassAnswer, error) {
-	in := api.PassRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
+func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
+	in := api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
 	if purpose != (api.TokenPurpose{}) {
 		in.Purpose = &purpose
 	}
-	return call[api.PassAnswer](ctx, c, api.PathPass, callTimeout, in)
+	return call[api.RegistryTokenResponse](ctx, c, api.PathPass, callTimeout, in)
 }
 
 // Poll asks for work and waits up to wait for it.

@@ -123,7 +123,7 @@ func TestPass(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"pass":"p","life":600}}`)
 	})
-	if got, err := c.RegistryToken(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.PassAnswer{Pass: "p", Life: 600}) {
+	if got, err := c.RegistryToken(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.RegistryTokenResponse{Pass: "p", Life: 600}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -63,9 +63,9 @@ type Credentials interface {
 
 // Options say where tokens come from.
 type Options struct {
-	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) // the controller for a token
-	Own    Credentials                                                                 // of the node's own; nil: it has none
-	Logger *slog.Logger                                                                // nil: nothing is said
+	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) // the controller for a token
+	Own    Credentials                                                                            // of the node's own; nil: it has none
+	Logger *slog.Logger                                                                           // nil: nothing is said
 }
 
 // Source has the tokens of a node, one for each purpose.
@@ -193,13 +193,13 @@ func within(at time.Time, d time.Duration, now time.Time) bool {
 }
 
 // take notes what the controller has answered.
-func (h *Source) take(purpose api.TokenPurpose, answer api.PassAnswer, err error, now time.Time) {
+func (h *Source) take(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
 	t.tried = now
 	if farm.CodeOf(err) == farm.CodeNotFound { // a controller that knows no tokens
-		answer, err = api.PassAnswer{}, nil
+		answer, err = api.RegistryTokenResponse{}, nil
 	}
 	if t.failed = err; err != nil {
 		if farm.CodeOf(err) != farm.CodeForbidden {

@@ -26,7 +26,7 @@ type scene struct {
 	log   bytes.Buffer
 	mu    sync.Mutex
 	asked int
-	gives func(n int) (api.PassAnswer, error)
+	gives func(n int) (api.RegistryTokenResponse, error)
 	takes func(shown string) bool
 	seen  []string
 }
@@ -34,11 +34,11 @@ type scene struct {
 func newScene(t *testing.T, own Credentials) *scene {
 	t.Helper()
 	s := &scene{t: t}
-	s.gives = func(n int) (api.PassAnswer, error) {
-		return api.PassAnswer{Pass: fmt.Sprintf("pass %d", n), Life: 600}, nil
+	s.gives = func(n int) (api.RegistryTokenResponse, error) {
+		return api.RegistryTokenResponse{Pass: fmt.Sprintf("pass %d", n), Life: 600}, nil
 	}
 	s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
-	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context, api.TokenPurpose) (api.PassAnswer, error) {
+	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context, api.TokenPurpose) (api.RegistryTokenResponse, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.asked++
@@ -111,7 +111,9 @@ func TestAControllerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.want("Bearer pass 1", true)
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, farm.Unavailable(nil, "away") }
+		s.gives = func(int) (api.RegistryTokenResponse, error) {
+			return api.RegistryTokenResponse{}, farm.Unavailable(nil, "away")
+		}
 		s.takes = func(shown string) bool { return shown == "Bearer pass 1" }
 		for range 9 {
 			time.Sleep(time.Minute)
@@ -125,7 +127,9 @@ func TestAControllerThatIsAway(t *testing.T) {
 		if _, _, err := s.call(); farm.CodeOf(err) != farm.CodeUnavailable || s.asked != asked {
 			t.Errorf("%v; the controller was asked %d times more at once", err, s.asked-asked)
 		}
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{Pass: "pass 1", Life: 600}, nil }
+		s.gives = func(int) (api.RegistryTokenResponse, error) {
+			return api.RegistryTokenResponse{Pass: "pass 1", Life: 600}, nil
+		}
 		time.Sleep(askAgain)
 		s.want("Bearer pass 1", true)
 	})
@@ -139,7 +143,7 @@ func TestNothingIsNeeded(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t, nil)
-			s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, err }
+			s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, err }
 			s.takes = func(shown string) bool { return shown == "" }
 			for range 100 {
 				s.want("", true)
@@ -160,8 +164,8 @@ func TestNothingIsNeeded(t *testing.T) {
 func TestAnOldController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
-		s.gives = func(int) (api.PassAnswer, error) {
-			return api.PassAnswer{}, farm.Errorf(farm.CodeNotFound, "No such route")
+		s.gives = func(int) (api.RegistryTokenResponse, error) {
+			return api.RegistryTokenResponse{}, farm.Errorf(farm.CodeNotFound, "No such route")
 		}
 		s.want("", false)
 		time.Sleep(askAgain)
@@ -175,7 +179,7 @@ func TestAuthenticationIsTurnedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		gives := s.gives
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, nil }
 		takes := s.takes
 		s.takes = func(shown string) bool { return shown == "" }
 		s.want("", true)
@@ -194,7 +198,7 @@ func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		gives, takes := s.gives, s.takes
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, nil }
 		s.takes = func(shown string) bool { return shown == "" }
 		s.want("", true)
 		s.takes = takes
@@ -205,13 +209,15 @@ func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
 			t.Errorf("asked %d times", s.asked)
 		}
 		time.Sleep(askAgain)
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, farm.Unavailable(nil, "away") }
+		s.gives = func(int) (api.RegistryTokenResponse, error) {
+			return api.RegistryTokenResponse{}, farm.Unavailable(nil, "away")
+		}
 		if _, _, err := s.call(); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("a later attempt would do: %v", err)
 		}
 
 		s = newScene(t, nil)
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, nil }
 		s.takes = func(shown string) bool { return shown == "" }
 		s.want("", true)
 		s.gives, s.takes = gives, takes
@@ -249,7 +255,7 @@ func TestTheKeyOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &key{}
 		s := newScene(t, k)
-		s.gives = func(int) (api.PassAnswer, error) { return api.PassAnswer{}, nil }
+		s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, nil }
 		s.takes = func(shown string) bool { return shown == "Bearer key" }
 		s.want("Bearer key", true)
 		s.takes = func(string) bool { return k.renewed == 1 } // its session has ended
@@ -274,7 +280,7 @@ func TestManyAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, slow := newScene(t, nil), make(chan struct{})
 		gives := s.gives
-		s.gives = func(n int) (api.PassAnswer, error) {
+		s.gives = func(n int) (api.RegistryTokenResponse, error) {
 			<-slow
 			return gives(n)
 		}

@@ -47,7 +47,7 @@ func NamesFor(config api.TemplateConfig) FileNames {
 type Changes struct {
 	Save     string    // id of the save
 	Names    FileNames // State "" for a guest that was shut down
-	Pin      *api.StatePin
+	Pin      *api.StateRequirements
 	CPUs     int // as the VM has them
 	MemoryMB int
 	Mode     string // of the network; "" as before

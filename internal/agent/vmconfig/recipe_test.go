@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-var pin = api.StatePin{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1}
+var pin = api.StateRequirements{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1}
 
 // full is a configuration with everything that a start looks at.
 func full() api.TemplateConfig {
@@ -70,7 +70,7 @@ func TestSpec(t *testing.T) {
 			want:  func(s *hv.Spec) { s.Network, s.Ports = hv.NetworkBridge, nil },
 		},
 		"but what is ordered is told": {
-			order: api.StartOrder{Machine: &api.Machine{Network: "disconnected"}, PortOverride: true, Ports: []api.LinkPort{{Name: "x", GuestPort: 1}}},
+			order: api.StartOrder{Machine: &api.Machine{Network: "disconnected"}, PortOverride: true, Ports: []api.NodePortRule{{Name: "x", GuestPort: 1}}},
 			want: func(s *hv.Spec) {
 				s.Network, s.Ports = hv.NetworkDisconnected, []hv.PortRule{{Name: "x", GuestPort: 1}}
 			},
@@ -105,7 +105,7 @@ func TestSpec(t *testing.T) {
 
 // TestPinKeepsAll: every field of a pin reaches the driver and comes back.
 func TestPinKeepsAll(t *testing.T) {
-	var p api.StatePin
+	var p api.StateRequirements
 	v := reflect.ValueOf(&p).Elem()
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Kind() == reflect.String {
@@ -115,7 +115,7 @@ func TestPinKeepsAll(t *testing.T) {
 		}
 	}
 	s, err := vmconfig.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"}, &api.StartOrder{})
-	if err != nil || api.StatePin(s.State.Pin) != p {
+	if err != nil || api.StateRequirements(s.State.Pin) != p {
 		t.Errorf("got %+v, %v", s.State, err)
 	}
 }

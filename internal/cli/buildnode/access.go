@@ -17,7 +17,7 @@ import (
 // newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
 func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *registrytoken.Source {
 	return registrytoken.New(registrytoken.Options{
-		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.PassAnswer, error) {
+		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
 			return controller.RegistryToken(ctx, id.NodeID, purpose)
 		},
 		Own:    ownKeyOf(id),

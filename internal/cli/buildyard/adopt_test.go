@@ -98,9 +98,9 @@ func (l *lostCloud) list(state string) (list []api.InstanceItem) {
 }
 
 // unknown gives the VMs that nobody owns and of which the nodes have said what they are.
-func (l *lostCloud) unknown() (list []api.UnknownVM) {
+func (l *lostCloud) unknown() (list []api.OrphanedVM) {
 	l.t.Helper()
-	var all []api.UnknownVM
+	var all []api.OrphanedVM
 	if err := l.api.get(l.t.Context(), "/api/v1/node/adopt", &all); err != nil {
 		l.t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestLostRecords(t *testing.T) {
 	if err := l.api.get(t.Context(), "/api/v1/status", &status); err != nil || status.UnknownVMs != 6 || len(status.Alarms) != 1 {
 		t.Errorf("status = %+v, %v", status, err)
 	}
-	nodes := map[string][]api.UnknownVM{}
+	nodes := map[string][]api.OrphanedVM{}
 	for _, u := range l.unknown() {
 		nodes[u.NodeName] = append(nodes[u.NodeName], u)
 	}
@@ -189,7 +189,7 @@ func (l *lostCloud) vms() int {
 	return len(files)
 }
 
-func (l *lostCloud) keeps(node string, vms []api.UnknownVM, before map[string]api.Instance) {
+func (l *lostCloud) keeps(node string, vms []api.OrphanedVM, before map[string]api.Instance) {
 	t := l.t
 	if code, out, _ := l.run("node", "adopt", node, "--keep", "--dry-run"); code != 0 || strings.Count(out, "would be kept") != len(vms) || len(l.list("")) > 0 {
 		t.Errorf("dry run: exit %d:\n%s", code, out)
@@ -209,7 +209,7 @@ func (l *lostCloud) keeps(node string, vms []api.UnknownVM, before map[string]ap
 	}
 }
 
-func (l *lostCloud) removes(node string, vms []api.UnknownVM) {
+func (l *lostCloud) removes(node string, vms []api.OrphanedVM) {
 	t := l.t
 	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs stay as they are") {
 		t.Errorf("exit %d: %s", code, said)

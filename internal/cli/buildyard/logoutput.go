@@ -23,7 +23,7 @@ type logOutput struct {
 	shippers map[string]*logs.Shipper // that run, by where they send to
 
 	central *logs.Shipper // nil: not asked for
-	send    func(ctx context.Context, rows []api.LogRow) (api.LogTaken, error)
+	send    func(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error)
 	dir     *central.Logs // nil: not asked for
 }
 
@@ -39,13 +39,17 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 		if o.dir, err = openLogDir(dir, settings); err != nil {
 			return nil, fmt.Errorf("%s: %w", config.LogDir, err)
 		}
-		who.Send = func(_ context.Context, _ string, rows []api.LogRow) (api.LogTaken, error) { return o.dir.Append(rows) }
+		who.Send = func(_ context.Context, _ string, rows []api.LogRow) (api.LogAppendResult, error) {
+			return o.dir.Append(rows)
+		}
 		files := logs.New(who)
 		files.Ship(dir)
 		o.shippers["directory"] = files
 	}
 	if settings.Bool(config.CentralLogging) {
-		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) (api.LogTaken, error) { return o.send(ctx, rows) }
+		who.Send = func(ctx context.Context, _ string, rows []api.LogRow) (api.LogAppendResult, error) {
+			return o.send(ctx, rows)
+		}
 		o.central = logs.New(who)
 		o.shippers["central"] = o.central
 	}
@@ -81,7 +85,7 @@ func (o *logOutput) here(to *central.Logs) {
 	if o.central == nil || o.send != nil {
 		return
 	}
-	o.send = func(_ context.Context, rows []api.LogRow) (api.LogTaken, error) { return to.Append(rows) }
+	o.send = func(_ context.Context, rows []api.LogRow) (api.LogAppendResult, error) { return to.Append(rows) }
 	o.central.Ship("this process")
 }
 

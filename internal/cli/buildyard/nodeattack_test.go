@@ -82,7 +82,7 @@ func (n *handNode) into(answer string, out any) error {
 func (n *handNode) token(more string) (token, refusal string) {
 	n.t.Helper()
 	code, body := n.send("POST "+n.controller+api.PathPass, n.is.Credential, `{"protocol":1,"node_id":"`+n.is.NodeID+`"`+more+`}`)
-	var got api.PassAnswer
+	var got api.RegistryTokenResponse
 	if err := n.into(body, &got); err != nil || code != 200 {
 		return "", fmt.Sprintf("%d %s", code, strings.TrimSpace(body))
 	}

@@ -110,7 +110,7 @@ func (k *keeper) open(ctx context.Context, work func(*registry.Registry) error) 
 }
 
 // upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
-func (k *keeper) upkeep(ctx context.Context, req api.UpkeepRequest) (api.Upkeep, error) {
+func (k *keeper) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
 	u, err := k.api.BeginUpkeep(ctx, req)
 	if err != nil {
 		return u, err
@@ -138,7 +138,7 @@ func (k *keeper) upkeep(ctx context.Context, req api.UpkeepRequest) (api.Upkeep,
 }
 
 // progress says how far a deep check is.
-func (k *keeper) progress(p api.UpkeepProgress) {
+func (k *keeper) progress(p api.StorageJobProgress) {
 	if p.Total == 0 {
 		return
 	}
@@ -147,9 +147,9 @@ func (k *keeper) progress(p api.UpkeepProgress) {
 }
 
 // often calls show at most every progressEvery.
-func (k *keeper) often() func(api.UpkeepProgress) {
+func (k *keeper) often() func(api.StorageJobProgress) {
 	next := time.Now().Add(progressEvery)
-	return func(p api.UpkeepProgress) {
+	return func(p api.StorageJobProgress) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(progressEvery)
 			k.progress(p)

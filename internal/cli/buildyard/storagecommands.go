@@ -61,8 +61,8 @@ The exit code is 1 when something is lost that "repair" cannot bring back.`,
 			return err
 		})
 		if err == nil && !done {
-			var u api.Upkeep
-			if u, err = k.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepCheck, Deep: d.deep, Rate: rate}); err == nil {
+			var u api.StorageJob
+			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepCheck, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Check
 			}
 		}
@@ -142,8 +142,8 @@ The exit code is 1 when something is lost that it could not bring back.`,
 			return err
 		})
 		if err == nil && !done {
-			var u api.Upkeep
-			if u, err = k.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepRepair, Deep: d.deep, Rate: rate}); err == nil {
+			var u api.StorageJob
+			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Repair
 			}
 		}
@@ -198,8 +198,8 @@ With --empty-trash it removes all of the trash: what was deleted cannot be taken
 			})
 		})
 		if err == nil && !done {
-			var u api.Upkeep
-			if u, err = k.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
+			var u api.StorageJob
+			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
 				report = *u.GC
 			}
 		}

@@ -70,11 +70,11 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	case decides:
 		return o.decide(cmd.Context(), node)
 	}
-	got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.UnknownVM, error) { return o.API.UnknownVMs(ctx, node) })
+	got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.UnknownVMs(ctx, node) })
 	if err != nil {
 		return nodes.named(err, node)
 	}
-	return single(&o.Asker, got, "", func(g *cli.Grid, list []api.UnknownVM) {
+	return single(&o.Asker, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
 		if len(list) == 0 {
 			g.Row("every VM belongs to an instance")
 			return

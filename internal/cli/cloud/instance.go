@@ -192,18 +192,18 @@ can start it come first, the best one first.`,
 	})
 }
 
-var pastView = view[api.PastInstance]{
-	id: func(p api.PastInstance) string { return p.InstanceID },
-	columns: []column[api.PastInstance]{
-		{head: "ID", cell: func(p api.PastInstance) any { return p.InstanceID }},
-		{head: "NAME", cell: func(p api.PastInstance) any { return p.Name }},
-		{head: "TEMPLATE", cell: func(p api.PastInstance) any { return joined(p.TemplateName, p.Tag) }},
-		{head: "NODE", cell: func(p api.PastInstance) any { return p.NodeName }},
-		{head: "EXTERNAL ID", cell: func(p api.PastInstance) any { return p.ExternalID }, wide: true},
-		{head: "CREATED", cell: func(p api.PastInstance) any { return when(p.CRTime) }},
-		{head: "STARTED", cell: func(p api.PastInstance) any { return when(p.Started) }, wide: true},
-		{head: "FINISHED", cell: func(p api.PastInstance) any { return when(p.Finished) }},
-		{head: "MESSAGE", cell: func(p api.PastInstance) any { return p.Message }},
+var pastView = view[api.HistoryInstance]{
+	id: func(p api.HistoryInstance) string { return p.InstanceID },
+	columns: []column[api.HistoryInstance]{
+		{head: "ID", cell: func(p api.HistoryInstance) any { return p.InstanceID }},
+		{head: "NAME", cell: func(p api.HistoryInstance) any { return p.Name }},
+		{head: "TEMPLATE", cell: func(p api.HistoryInstance) any { return joined(p.TemplateName, p.Tag) }},
+		{head: "NODE", cell: func(p api.HistoryInstance) any { return p.NodeName }},
+		{head: "EXTERNAL ID", cell: func(p api.HistoryInstance) any { return p.ExternalID }, wide: true},
+		{head: "CREATED", cell: func(p api.HistoryInstance) any { return when(p.CRTime) }},
+		{head: "STARTED", cell: func(p api.HistoryInstance) any { return when(p.Started) }, wide: true},
+		{head: "FINISHED", cell: func(p api.HistoryInstance) any { return when(p.Finished) }},
+		{head: "MESSAGE", cell: func(p api.HistoryInstance) any { return p.Message }},
 	},
 }
 
@@ -218,10 +218,10 @@ whole id of one it shows every change of its state.`,
   buildyard instance history 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			look := func(ctx context.Context) ([]api.PastInstance, error) { return a.API.History(ctx, o.ListOptions) }
+			look := func(ctx context.Context) ([]api.HistoryInstance, error) { return a.API.History(ctx, o.ListOptions) }
 			return show(cmd.Context(), &a, &o, pastView, look)
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.PastInstance, error) { return a.API.PastInstance(ctx, args[0]) })
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.HistoryInstance, error) { return a.API.PastInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
 			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the history does not know instance %q: give its whole id", args[0]))
 		}
@@ -235,7 +235,7 @@ whole id of one it shows every change of its state.`,
 	return cmd
 }
 
-func pastDetails(g *cli.Grid, p api.PastInstance) {
+func pastDetails(g *cli.Grid, p api.HistoryInstance) {
 	put(g, "id", p.InstanceID)
 	put(g, "name", p.Name)
 	put(g, "template", joined(p.TemplateName, p.Tag))

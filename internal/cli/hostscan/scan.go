@@ -141,7 +141,7 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 }
 
 // partly is the failure of a scan that could not see everything; nil when it could.
-func partly(l api.HostScanned) error {
+func partly(l api.HostScanResult) error {
 	n := l.Denied + l.Unread
 	if n == 0 {
 		return nil

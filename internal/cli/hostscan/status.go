@@ -106,7 +106,7 @@ func pushed(p api.HostPush) string {
 
 func local(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
-func scanned(l api.HostScanned) string {
+func scanned(l api.HostScanResult) string {
 	where := l.Path
 	if where == "" {
 		where = "the whole host"

@@ -17,7 +17,7 @@ func TestStatusText(t *testing.T) {
 	}
 	s := api.HostStatus{
 		HostState: api.HostState{State: api.HostRealTime}, Path: "/srv", Since: &at, Version: "1",
-		LastScan: &api.HostScanned{Started: at, Packages: 1, Seconds: 1.25, Denied: 2, Unread: 1, FirstUnread: []string{"/srv/\x1b[2Jx"}},
+		LastScan: &api.HostScanResult{Started: at, Packages: 1, Seconds: 1.25, Denied: 2, Unread: 1, FirstUnread: []string{"/srv/\x1b[2Jx"}},
 		Mounts: []api.HostMount{
 			{Path: "/", Type: "ext4", Method: "fanotify"},
 			pseudo("/proc"),

@@ -122,7 +122,7 @@ func (o *reportOptions) document(r api.HostReport, status api.HostStatus) report
 	}
 	d := report.Report{
 		Source: api.ScanSource{Type: "host", Target: name}, Matches: matches(r.Vulnerabilities), OnlyPackages: o.part == packages,
-		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, Odd: []api.ScanUnread{}, Hidden: map[string]int{}},
+		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Hidden: map[string]int{}},
 	}
 	for _, p := range r.Packages {
 		d.Packages = append(d.Packages, p.ScanPackage)

@@ -191,10 +191,10 @@ func hidden(h match.Hidden) map[string]int {
 	return out
 }
 
-func unjudged(list []match.Unjudged) []api.ScanUnjudged {
-	var out []api.ScanUnjudged
+func unjudged(list []match.Unjudged) []api.ScanNotEvaluated {
+	var out []api.ScanNotEvaluated
 	for _, u := range list[:min(len(list), mostNamed)] {
-		out = append(out, api.ScanUnjudged{Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason})
+		out = append(out, api.ScanNotEvaluated{Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason})
 	}
 	return out
 }

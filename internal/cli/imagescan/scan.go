@@ -283,7 +283,7 @@ const mostNamed = 100
 // coverage tells what an inventory rests on.
 func coverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
-		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, Odd: []api.ScanUnread{}, Unreads: inv.Unread, Hidden: map[string]int{},
+		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unread, Hidden: map[string]int{},
 	}
 	for _, v := range inv.Volumes {
 		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages, Notes: v.Notes})
@@ -298,7 +298,7 @@ func coverage(inv *scan.Inventory) api.ScanCoverage {
 			list = &c.Odd
 		}
 		if len(*list) < mostNamed {
-			*list = append(*list, api.ScanUnread{Path: w.Path, Reason: w.What})
+			*list = append(*list, api.ScanUnreadable{Path: w.Path, Reason: w.What})
 		}
 	}
 	return c

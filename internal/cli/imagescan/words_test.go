@@ -23,7 +23,7 @@ func TestNotJudged(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for _, name := range []string{"a", "b\n", "c", "d"} {
-		c.Unjudged = append(c.Unjudged, api.ScanUnjudged{Name: name, Version: "HEAD"})
+		c.Unjudged = append(c.Unjudged, api.ScanNotEvaluated{Name: name, Version: "HEAD"})
 	}
 	c.Unjudgeds = 200
 	if got, want := notJudged(&c), ", 200 packages not judged: a HEAD, b? HEAD, c HEAD, 197 more"; got != want {

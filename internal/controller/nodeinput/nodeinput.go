@@ -58,7 +58,7 @@ func named(field string, values []string) (list []name) {
 }
 
 // Pass bounds a request for a node token.
-func Pass(r *api.PassRequest) error {
+func Pass(r *api.RegistryTokenRequest) error {
 	if err := protocol(r.Protocol); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func info(in *api.NodeInfo) {
 }
 
 // detail bounds what a node knows of a VM without a record.
-func detail(d *api.HeldDetail) error {
+func detail(d *api.InventoryDetail) error {
 	if err := refuse(name{"details.id", d.ID, MaxID}); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func order(o *api.StartOrder) {
 	}
 }
 
-func ports(list []api.LinkPort) []api.LinkPort {
+func ports(list []api.NodePortRule) []api.NodePortRule {
 	list = list[:min(len(list), MaxPorts)]
 	for i := range list {
 		cut(MaxName, &list[i].Name, &list[i].HostIP, &list[i].Protocol)

@@ -160,14 +160,14 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 	for field, err := range map[string]error{
 		"boot_id":              poll(func(r *api.PollRequest) { r.BootID = "a\nb" }),
 		"host":                 poll(func(r *api.PollRequest) { r.Host = long }),
-		"held.vm_id":           poll(func(r *api.PollRequest) { r.Held = []api.Held{{VMID: long}} }),
+		"held.vm_id":           poll(func(r *api.PollRequest) { r.Held = []api.InventoryItem{{VMID: long}} }),
 		"acks.claim":           poll(func(r *api.PollRequest) { r.Acks = []api.Ack{{Claim: long}} }),
 		"info_hash":            poll(func(r *api.PollRequest) { r.InfoHash = long }),
 		"update.id":            poll(func(r *api.PollRequest) { r.Update = &api.UpdateStatus{ID: long} }),
 		"name":                 Join(&api.JoinRequest{Name: "a\u202eb", Host: "h"}),
 		"statuses.instance_id": Report(&api.Report{Statuses: []api.InstanceStatus{{InstanceID: long}}}),
-		"errands.id":           Report(&api.Report{Errands: []api.ErrandStatus{{ID: long}}}),
-		"purpose.save":         Pass(&api.PassRequest{Purpose: &api.TokenPurpose{Save: long}}),
+		"errands.id":           Report(&api.Report{Errands: []api.CacheJobStatus{{ID: long}}}),
+		"purpose.save":         Pass(&api.RegistryTokenRequest{Purpose: &api.TokenPurpose{Save: long}}),
 	} {
 		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), field+": must ") {
 			t.Errorf("%s: %v", field, err)

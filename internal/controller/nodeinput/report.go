@@ -58,7 +58,7 @@ func status(field string, s *api.InstanceStatus) error {
 }
 
 // machine bounds a VM as its node sees it.
-func machine(v *api.LinkVM) {
+func machine(v *api.NodeVM) {
 	cut(MaxField, &v.Version, &v.Accel)
 	cut(MaxName, &v.UUID, &v.Name, &v.Status, &v.IP, &v.HostIP, &v.MAC)
 	clamp(MaxCores, &v.CPUs)
@@ -98,7 +98,7 @@ func version(v *api.PushResult) {
 }
 
 // errand bounds what a node says of a cache job.
-func errand(e *api.ErrandStatus) error {
+func errand(e *api.CacheJobStatus) error {
 	clampShare(&e.Progress)
 	clamp(maxCount, &e.Removed, &e.Kept)
 	cutLines(&e.Message)

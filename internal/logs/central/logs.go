@@ -139,8 +139,8 @@ func (l *Logs) Stats() Stats {
 // Append writes rows, each to the file of its service and machine. What cannot be written is dropped and
 // counted, also in a row once there is room again: only rows that can never be written are an error, and then
 // none is.
-func (l *Logs) Append(rows []api.LogRow) (api.LogTaken, error) {
-	var taken api.LogTaken
+func (l *Logs) Append(rows []api.LogRow) (api.LogAppendResult, error) {
+	var taken api.LogAppendResult
 	for i := range rows {
 		if err := checkRow(&rows[i]); err != nil {
 			return taken, ofRow(err, i, len(rows))

@@ -32,7 +32,7 @@ type Upload struct {
 const lookBytes = 1 << 20
 
 // Put stores a file, in the place of one of that name: after a crash there is the old or the new one.
-func (s *Store) Put(u Upload) (receipt api.FileReceipt, err error) {
+func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	receipt.Name = u.Name
 	if err := writable(u.Name); err != nil {
 		return receipt, err

@@ -24,15 +24,15 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]api.UnknownVM, len(list))
+	out := make([]api.OrphanedVM, len(list))
 	for i, u := range list {
 		out[i] = unknownVM(u)
 	}
-	return slices.DeleteFunc(out, func(u api.UnknownVM) bool { return !seen.node(u.NodeID) }), nil
+	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.node(u.NodeID) }), nil
 }
 
-func unknownVM(u controller.UnknownVM) api.UnknownVM {
-	out := api.UnknownVM{
+func unknownVM(u controller.UnknownVM) api.OrphanedVM {
+	out := api.OrphanedVM{
 		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
 		Since: u.Since, Fate: api.FateUndecided,
 	}

@@ -13,12 +13,12 @@ func TestAdopt(t *testing.T) {
 	n := c.join()
 	poll := api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", Info: &api.NodeInfo{Arch: "amd64"},
-		HeldHash: "h", HasHeld: true, Held: []api.Held{{InstanceID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22", Claim: "c", VMID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"}},
+		HeldHash: "h", HasHeld: true, Held: []api.InventoryItem{{InstanceID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22", Claim: "c", VMID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"}},
 	}
 	if _, err := c.Poll(t.Context(), n.cred, poll, 0); err != nil {
 		t.Fatal(err)
 	}
-	var list []api.UnknownVM
+	var list []api.OrphanedVM
 	c.call("GET", "/api/v1/node/adopt?node="+n.id, "").into(t, &list)
 	if len(list) != 1 || list[0].ID != "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22" || list[0].NodeID != n.id || list[0].Fate != api.FateUndecided || time.Since(list[0].Since) > time.Minute {
 		t.Errorf("list = %+v", list)

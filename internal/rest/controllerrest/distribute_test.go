@@ -27,7 +27,7 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 }
 
 // polled gives what a node is to do, when it hangs for that long.
-func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.Errand {
+func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.CacheJob {
 	c.t.Helper()
 	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", Info: info, HasHeld: true,
@@ -39,7 +39,7 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 }
 
 // reports tells of errands over the wire.
-func (c *cloud) reports(node api.JoinAnswer, statuses ...api.ErrandStatus) {
+func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
 	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, Errands: statuses})
 	if err != nil {
@@ -89,14 +89,14 @@ func TestDistributeOverTheWire(t *testing.T) {
 	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
 		t.Fatalf("a node gets %+v", list)
 	}
-	c.reports(a, api.ErrandStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
 	status := func(node api.JoinAnswer) map[string]any {
 		return c.object(at)["distribute_status"].(map[string]any)[node.NodeID].(map[string]any)
 	}
 	if diff := cmp.Diff(map[string]any{"status": false, "progress": 0.5}, status(a)); diff != "" {
 		t.Errorf("while it is pulled (-want +got):\n%s", diff)
 	}
-	c.reports(a, api.ErrandStatus{ID: id, Stage: api.ErrandDone})
+	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 	if a := c.call("DELETE", distributePath, `{"id":"`+id+`"}`); a.code != http.StatusOK || a.Status != "OK" || a.Body != nil {
 		t.Errorf("the cancel answers %+v", a)
 	}
@@ -223,7 +223,7 @@ func TestRemoveOverTheWire(t *testing.T) {
 	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.ErrandRemove || list[0].TemplateID != templateID {
 		t.Fatalf("the node gets %+v", list)
 	}
-	c.reports(a, api.ErrandStatus{ID: made.RequestID, Stage: api.ErrandDone, Removed: 1})
+	c.reports(a, api.CacheJobStatus{ID: made.RequestID, Stage: api.ErrandDone, Removed: 1})
 	got := c.object(path + "?id=" + made.RequestID)
 	delete(got["request"].(map[string]any), "time_requested")
 	want := map[string]any{

@@ -28,7 +28,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	past := s.c.History(q)
-	list := make([]api.PastInstance, len(past))
+	list := make([]api.HistoryInstance, len(past))
 	for i, p := range past {
 		list[i] = pastInstance(p, seen)
 	}
@@ -43,8 +43,8 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 
 // pastInstance gives the shape of an instance that is gone, without the name of a node that the
 // caller does not see.
-func pastInstance(p *farm.Past, seen sight) api.PastInstance {
-	out := api.PastInstance{
+func pastInstance(p *farm.Past, seen sight) api.HistoryInstance {
+	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
 		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,
 		GroupID: p.GroupID, Owner: p.Owner, NodeID: p.NodeID, NodeName: p.NodeName,

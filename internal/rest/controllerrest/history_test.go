@@ -54,7 +54,7 @@ func TestHistory(t *testing.T) {
 		id := c.start(`,"external_id":"http://ci/1","startup_script":"c2VjcmV0"`)
 		ids = append(ids, id)
 		c.call("DELETE", "/api/v1/vm", `{"id":"`+id+`"}`)
-		var gone api.PastInstance
+		var gone api.HistoryInstance
 		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			a := c.call("GET", "/api/v1/vm/history?id="+id, "")
 			if a.Status == api.StatusOK {
@@ -72,7 +72,7 @@ func TestHistory(t *testing.T) {
 	}
 	list := func(query string) (got []string) {
 		t.Helper()
-		var past []api.PastInstance
+		var past []api.HistoryInstance
 		c.call("GET", "/api/v1/vm/history"+query, "").into(t, &past)
 		for _, p := range past {
 			got = append(got, p.InstanceID)

@@ -19,7 +19,7 @@ type node struct {
 	id   string
 	cred string
 	no   int64
-	held []api.Held
+	held []api.InventoryItem
 }
 
 func (c *cloud) join() *node {
@@ -50,7 +50,7 @@ func (n *node) orders(wait time.Duration) []api.Order {
 	orders := poll(nil, wait)
 	for _, o := range orders {
 		acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
-		n.held = append(n.held, api.Held{InstanceID: o.InstanceID, Claim: o.Claim})
+		n.held = append(n.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim})
 	}
 	poll(acks, 0)
 	return orders
@@ -73,7 +73,7 @@ func (n *node) say(o api.Order, task *api.TaskStatus) {
 	_, err := n.c.Report(n.c.t.Context(), n.cred, api.Report{
 		Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", Seq: n.no, Statuses: []api.InstanceStatus{{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseRunning, Task: task,
-			VM: &api.LinkVM{UUID: "vm-1", Name: "vm", Status: "running", HostIP: "10.1.1.1", VNCPort: 5901, MAC: "52:54:00:00:00:01"},
+			VM: &api.NodeVM{UUID: "vm-1", Name: "vm", Status: "running", HostIP: "10.1.1.1", VNCPort: 5901, MAC: "52:54:00:00:00:01"},
 		}},
 	})
 	if err != nil {

@@ -48,18 +48,18 @@ func mayJoin(door rest.Door, caller rest.Caller) error {
 }
 
 // nodePass gives a node what it shows to the registry, for the purpose that it names.
-func (s *server) nodePass(ctx context.Context, r *http.Request, in api.PassRequest) (api.PassAnswer, error) {
+func (s *server) nodePass(ctx context.Context, r *http.Request, in api.RegistryTokenRequest) (api.RegistryTokenResponse, error) {
 	node, err := s.c.Member(in.NodeID, credential(r))
 	if err == nil {
 		err = nodeinput.Pass(&in)
 	}
 	if err != nil || s.passes == nil {
-		return api.PassAnswer{}, err
+		return api.RegistryTokenResponse{}, err
 	}
 	scope, err := s.c.NodeScope(ctx, node, in.Purpose)
 	if err != nil {
-		return api.PassAnswer{}, err
+		return api.RegistryTokenResponse{}, err
 	}
 	text, life := s.passes(node, scope)
-	return api.PassAnswer{Pass: text, Life: int(life / time.Second)}, nil
+	return api.RegistryTokenResponse{Pass: text, Life: int(life / time.Second)}, nil
 }

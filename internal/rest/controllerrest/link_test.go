@@ -159,7 +159,7 @@ func TestPassesOfNodes(t *testing.T) {
 	var is api.JoinAnswer
 	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t, &is)
 	ask := `{"protocol":1,"node_id":"` + is.NodeID + `"}`
-	var got api.PassAnswer
+	var got api.RegistryTokenResponse
 	c.call("POST", api.PathPass, ask, "Authorization", "Bearer "+is.Credential).into(t, &got)
 	if got.Pass != "pass of "+is.NodeID+" by builder" || got.Life != 600 {
 		t.Errorf("%+v", got)
@@ -178,7 +178,7 @@ func TestPassesOfNodes(t *testing.T) {
 	plain := newCloud(t)
 	plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+plain.JoinToken()+`"}`).into(t, &is)
 	plain.call("POST", api.PathPass, `{"protocol":1,"node_id":"`+is.NodeID+`"}`, "Authorization", "Bearer "+is.Credential).into(t, &got)
-	if got != (api.PassAnswer{}) {
+	if got != (api.RegistryTokenResponse{}) {
 		t.Errorf("where there are none: %+v", got)
 	}
 	if a := plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`); a.code != 401 {

@@ -77,9 +77,9 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 // foundOn is api.NodeScan with lists as they came.
 type foundOn struct {
 	api.NodeScanSummary
-	Vulnerabilities json.RawMessage  `json:"vulnerabilities"`
-	Packages        json.RawMessage  `json:"packages"`
-	LeftOut         api.NodeScanLeft `json:"left_out"`
+	Vulnerabilities json.RawMessage       `json:"vulnerabilities"`
+	Packages        json.RawMessage       `json:"packages"`
+	LeftOut         api.NodeScanTruncated `json:"left_out"`
 }
 
 // nodeScan answers all that was found on a node.
@@ -213,7 +213,7 @@ func (f *scanFields) read(s *api.NodeScanSummary) {
 	f.into("counts", &s.Counts, numbers)
 	f.has("vulnerabilities", '[', "must be an array")
 	f.has("packages", '[', "must be an array")
-	f.into("left_out", &api.NodeScanLeft{}, numbers)
+	f.into("left_out", &api.NodeScanTruncated{}, numbers)
 }
 
 // into reads a field, unless it is absent or null.

@@ -118,9 +118,9 @@ func TestStartedInstance(t *testing.T) {
 	want(t, "script in the order", string(order.Start.Script.Text), "true \xe9\xff") // not UTF-8, and kept
 	report, _ := json.Marshal(api.Report{Protocol: 1, NodeID: joined.NodeID, BootID: "boot", Statuses: []api.InstanceStatus{{
 		InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, Script: &api.ScriptStatus{Stdout: "hi"},
-		VM: &api.LinkVM{
+		VM: &api.NodeVM{
 			UUID: "u", Name: order.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 1024, IP: "10.0.2.15", HostIP: "10.1.1.1",
-			Ports: []api.LinkPort{{Name: "ssh", GuestPort: 22, HostPort: 10000, Protocol: "tcp"}},
+			Ports: []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10000, Protocol: "tcp"}},
 		},
 	}}})
 	want(t, "report", c.call("POST", api.PathReport, string(report), bearer...).Status, "OK")

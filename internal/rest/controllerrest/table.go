@@ -205,21 +205,21 @@ func (s *server) listHolders(r *rest.Request) (any, error) {
 	if !seen.template(id) {
 		return nil, farm.NotFound()
 	}
-	list := []api.TemplateHolder{}
+	list := []api.TemplateNode{}
 	for _, view := range s.c.Nodes() {
 		if !seen.node(view.Node.ID) {
 			continue
 		}
-		h := api.TemplateHolder{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.Shown())}
+		h := api.TemplateNode{NodeID: view.Node.ID, NodeName: view.Node.Name, State: string(view.Node.Shown())}
 		for _, t := range view.Info.Templates {
 			if t.ID == id {
-				h.Versions = append(h.Versions, api.HeldVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})
+				h.Versions = append(h.Versions, api.CachedVersion{Tag: t.Tag, ContentID: t.ContentID, Size: t.Size})
 			}
 		}
 		if len(h.Versions) > 0 {
 			list = append(list, h)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b api.TemplateHolder) int { return strings.Compare(a.NodeName, b.NodeName) })
+	slices.SortStableFunc(list, func(a, b api.TemplateNode) int { return strings.Compare(a.NodeName, b.NodeName) })
 	return list, nil
 }

@@ -60,10 +60,10 @@ func limitWrite(w http.ResponseWriter) {
 func (s *Server) succeed(w http.ResponseWriter, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		send(w, http.StatusInternalServerError, api.HostAnswer{Status: api.StatusFail, Error: err.Error()})
+		send(w, http.StatusInternalServerError, api.HostEnvelope{Status: api.StatusFail, Error: err.Error()})
 		return
 	}
-	send(w, http.StatusOK, api.HostAnswer{Status: api.StatusOK, Body: raw})
+	send(w, http.StatusOK, api.HostEnvelope{Status: api.StatusOK, Body: raw})
 }
 
 // codes are the failures of the scanner as HTTP has them.
@@ -101,10 +101,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	send(w, f.code, api.HostAnswer{Status: api.StatusFail, Error: f.text})
+	send(w, f.code, api.HostEnvelope{Status: api.StatusFail, Error: f.text})
 }
 
-func send(w http.ResponseWriter, code int, a api.HostAnswer) {
+func send(w http.ResponseWriter, code int, a api.HostEnvelope) {
 	limitWrite(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

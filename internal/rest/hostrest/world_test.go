@@ -142,7 +142,7 @@ type reply struct {
 	code   int
 	header http.Header
 	raw    string
-	api.HostAnswer
+	api.HostEnvelope
 }
 
 // do makes a request; a body that begins with { or is a form is sent. Headers are "Name: value".
@@ -167,7 +167,7 @@ func (w *world) do(method, target, body string, headers ...string) reply {
 	raw, err := io.ReadAll(resp.Body)
 	must(w.t, err)
 	r := reply{code: resp.StatusCode, header: resp.Header, raw: string(raw)}
-	_ = json.Unmarshal(raw, &r.HostAnswer)
+	_ = json.Unmarshal(raw, &r.HostEnvelope)
 	return r
 }
 

@@ -20,7 +20,7 @@ func operator(do rest.Func) rest.Func {
 
 func (s service) beginUpkeep(r *rest.Request) (any, error) {
 	p := r.Params
-	req := api.UpkeepRequest{
+	req := api.StorageJobRequest{
 		Do: p.Required("do"), Deep: p.Bool("deep", false), EmptyTrash: p.Bool("empty_trash", false), DryRun: p.Bool("dry_run", false),
 	}
 	p.JSON("rate", &req.Rate)

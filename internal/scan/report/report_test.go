@@ -49,7 +49,7 @@ func sample() Report {
 		Source:   api.ScanSource{Type: "dir", Target: "/srv"},
 		Packages: []api.ScanPackage{lodash, odd},
 		Matches:  []api.ScanMatch{matchOf(at(0), "CVE-2019-10744", 9.1, "critical"), matchOf(at(1), "CVE-2019-10744", 9.1, "critical"), matchOf(odd, "GHSA-1", 0, "unknown")},
-		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnread{}, Hidden: map[string]int{}},
+		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Hidden: map[string]int{}},
 	}
 }
 
@@ -210,7 +210,7 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	const evil = "a\u0085\u009b1m\x7f\u202e\u2066\x1b[2J"
 	p := pack("npm", evil, evil, "/"+evil)
 	r := Report{Source: api.ScanSource{Type: "dir", Target: evil}, Packages: []api.ScanPackage{p}, Matches: []api.ScanMatch{matchOf(p, "CVE-2019-1", 9.1, "critical")}}
-	r.Coverage.Unread = []api.ScanUnread{{Path: evil, Reason: evil}}
+	r.Coverage.Unread = []api.ScanUnreadable{{Path: evil, Reason: evil}}
 	for _, f := range Formats {
 		out := write(t, f, options, r)
 		if !plain.Is(out) {

@@ -77,7 +77,7 @@ func (s *service) ask(ctx context.Context, method, path string, q url.Values, bo
 	if err != nil {
 		return err
 	}
-	var a api.HostAnswer
+	var a api.HostEnvelope
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -116,8 +116,8 @@ func (s *service) await(ctx context.Context, most time.Duration, is func(api.Hos
 }
 
 // scan scans a folder, "" for the whole host, and gives how long the caller waited.
-func (s *service) scan(ctx context.Context, folder string, then url.Values) (time.Duration, api.HostScanned, error) {
-	var last api.HostScanned
+func (s *service) scan(ctx context.Context, folder string, then url.Values) (time.Duration, api.HostScanResult, error) {
+	var last api.HostScanResult
 	q := url.Values{}
 	maps.Copy(q, then)
 	if folder != "" {

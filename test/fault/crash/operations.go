@@ -75,7 +75,7 @@ var operations = []operation{
 		if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
 			return fmt.Errorf("empty a damaged template by hand: %w", err)
 		}
-		return s.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepRepair})
+		return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair})
 	}},
 	{name: "last push", want: "amd64: v5 v2", do: pushing("v2")},
 }
@@ -103,7 +103,7 @@ func reverting(tag string) func(context.Context, *walk, *server) error {
 
 func collecting(empty bool) func(context.Context, *walk, *server) error {
 	return func(ctx context.Context, _ *walk, s *server) error {
-		return s.upkeep(ctx, api.UpkeepRequest{Do: api.UpkeepGC, EmptyTrash: empty})
+		return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, EmptyTrash: empty})
 	}
 }
 

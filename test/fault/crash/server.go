@@ -123,8 +123,8 @@ func tagsOf(state string) []string {
 const upkeepPath = "/registry/v2/upkeep"
 
 // upkeep has the registry do something and waits for its end.
-func (s *server) upkeep(ctx context.Context, req api.UpkeepRequest) error {
-	var u api.Upkeep
+func (s *server) upkeep(ctx context.Context, req api.StorageJobRequest) error {
+	var u api.StorageJob
 	if err := s.calls.Send(ctx, http.MethodPost, upkeepPath, req, &u); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type body struct {
 	to     io.Writer
 	left   int // bytes that may still be written
 	counts api.NodeScanCounts
-	out    api.NodeScanLeft
+	out    api.NodeScanTruncated
 	err    error
 }
 
@@ -46,8 +46,8 @@ func (s *Sender) write(ctx context.Context, to io.Writer, node string) error {
 	b.text(`],"packages":[`)
 	b.packages(s.host)
 	tail, err := json.Marshal(struct {
-		Counts  api.NodeScanCounts `json:"counts"`
-		LeftOut api.NodeScanLeft   `json:"left_out"`
+		Counts  api.NodeScanCounts    `json:"counts"`
+		LeftOut api.NodeScanTruncated `json:"left_out"`
 	}{b.counts, b.out})
 	b.text("]," + string(tail[1:]))
 	return errors.Join(err, b.err, z.Close())

@@ -80,7 +80,7 @@ func cpe(text string) api.HostCPE {
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
 		Time: e.At.UTC(), Cause: string(e.Cause), Counts: api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
-		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostGone{},
+		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostRemovedPackage{},
 	}
 	for _, p := range e.New {
 		out.Packages = append(out.Packages, Package(p))
@@ -89,7 +89,7 @@ func Event(e host.Event) api.HostEvent {
 		out.Vulnerabilities = append(out.Vulnerabilities, Vulnerability(f))
 	}
 	for _, p := range e.Gone {
-		out.Gone = append(out.Gone, api.HostGone{Name: p.Name, Version: p.Version, Type: string(p.Kind)})
+		out.Gone = append(out.Gone, api.HostRemovedPackage{Name: p.Name, Version: p.Version, Type: string(p.Kind)})
 	}
 	return out
 }

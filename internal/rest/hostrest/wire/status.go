@@ -18,7 +18,7 @@ func Status(s host.Status) api.HostStatus {
 		}
 	}
 	if l := s.LastScan; l != nil {
-		out.LastScan = &api.HostScanned{
+		out.LastScan = &api.HostScanResult{
 			Path: l.Path, Started: l.Started.UTC(), Seconds: l.Took.Seconds(), Files: l.Files, Read: l.Read, Packages: l.Packages,
 			Denied: l.Denied, Unread: l.Unread, Skipped: l.Skipped, FirstUnread: orEmpty(l.FirstUnread), FirstSkipped: orEmpty(l.FirstSkipped),
 			Cancelled: l.Cancelled, Error: l.Error,

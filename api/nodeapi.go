@@ -52,8 +52,8 @@ type JoinAnswer struct {
 	UpdateKeys string `json:"update_keys,omitempty"`
 }
 
-// PassRequest asks for what the node shows to the registry, a node token: POST PathPass.
-type PassRequest struct {
+// RegistryTokenRequest asks for what the node shows to the registry, a node token: POST PathPass.
+type RegistryTokenRequest struct {
 	Protocol int    `json:"protocol"`
 	NodeID   string `json:"node_id"`
 	// Purpose is what the token is for; it is good for nothing else. An agent that does not know the field
@@ -70,8 +70,8 @@ type TokenPurpose struct {
 	Rows bool   `json:"rows,omitempty"` // to append the node's own rows to the central logs
 }
 
-// PassAnswer is the body of its answer.
-type PassAnswer struct {
+// RegistryTokenResponse is the body of its answer.
+type RegistryTokenResponse struct {
 	// Pass is a secret, for Authorization: Bearer at the registry; "" where the registry
 	// needs none, or takes none that this controller could make.
 	Pass string `json:"pass"`
@@ -81,20 +81,20 @@ type PassAnswer struct {
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
 // question for work. It hangs until there is work or wait has passed.
 type PollRequest struct {
-	Protocol int       `json:"protocol"`
-	NodeID   string    `json:"node_id"`
-	BootID   string    `json:"boot_id"`        // new at every agent start
-	InfoHash string    `json:"info_hash"`      // of Info
-	Info     *NodeInfo `json:"info,omitempty"` // when it changed or was asked for
-	HeldHash string    `json:"held_hash"`      // of Held
-	Held     []Held    `json:"held,omitempty"` // with HasHeld: everything the node has
-	HasHeld  bool      `json:"has_held,omitempty"`
-	Usage    *Usage    `json:"usage,omitempty"`  // about every 5 s
-	Acks     []Ack     `json:"acks,omitempty"`   // orders taken (journalled) since the last poll
-	Pulled   int64     `json:"pulled,omitempty"` // bytes that came from registries since the last poll that was answered
-	Host     string    `json:"host,omitempty"`   // address, when it changed
+	Protocol int             `json:"protocol"`
+	NodeID   string          `json:"node_id"`
+	BootID   string          `json:"boot_id"`        // new at every agent start
+	InfoHash string          `json:"info_hash"`      // of Info
+	Info     *NodeInfo       `json:"info,omitempty"` // when it changed or was asked for
+	HeldHash string          `json:"held_hash"`      // of Held
+	Held     []InventoryItem `json:"held,omitempty"` // with HasHeld: everything the node has
+	HasHeld  bool            `json:"has_held,omitempty"`
+	Usage    *Usage          `json:"usage,omitempty"`  // about every 5 s
+	Acks     []Ack           `json:"acks,omitempty"`   // orders taken (journalled) since the last poll
+	Pulled   int64           `json:"pulled,omitempty"` // bytes that came from registries since the last poll that was answered
+	Host     string          `json:"host,omitempty"`   // address, when it changed
 
-	Details []HeldDetail `json:"details,omitempty"` // of what the last answer asked about
+	Details []InventoryDetail `json:"details,omitempty"` // of what the last answer asked about
 
 	Update *UpdateStatus `json:"update,omitempty"` // of the one that is asked for, or failed
 }
@@ -107,17 +107,17 @@ type Ack struct {
 	Task       string    `json:"task,omitempty"` // of the order
 }
 
-// Held is one instance that a node has: in its journal, as a VM, or both. A VM
+// InventoryItem is one instance that a node has: in its journal, as a VM, or both. A VM
 // whose instance is unknown to the node itself has only VMID.
-type Held struct {
+type InventoryItem struct {
 	InstanceID string `json:"instance_id"`
 	Claim      string `json:"claim"`
 	VMID       string `json:"vm_id,omitempty"`
 }
 
-// HeldDetail is everything that a node knows of something it holds, so that a
+// InventoryDetail is everything that a node knows of something it holds, so that a
 // controller that lost its record can make one again. It carries no secret.
-type HeldDetail struct {
+type InventoryDetail struct {
 	ID        string         `json:"id"`               // Held.InstanceID, or Held.VMID where that is empty
 	Ending    bool           `json:"ending,omitempty"` // it is on its way out
 	ContentID string         `json:"content_id,omitempty"`
@@ -153,20 +153,20 @@ type PollAnswer struct {
 	Describe []string `json:"describe,omitempty"`
 	// Errands are what the node is to do with its templates, for no instance. An agent
 	// that does not know the field leaves them undone.
-	Errands []Errand `json:"errands,omitempty"`
+	Errands []CacheJob `json:"errands,omitempty"`
 	// Consoles are screens that somebody wants to see. An agent that does not know the field
 	// shows none.
-	Consoles []ConsoleCall `json:"consoles,omitempty"`
+	Consoles []ConsoleRequest `json:"consoles,omitempty"`
 	// Update asks for another version of the agent. One that does not know the field goes
 	// on as it is.
 	Update *AgentUpdate `json:"update,omitempty"`
 }
 
-// ConsoleCall asks a node to open a WebSocket for the screen of a VM: GET
+// ConsoleRequest asks a node to open a WebSocket for the screen of a VM: GET
 // PathConsole?node_id=...&session=... with the credential of the node. Both sides then send
 // binary messages with whatever the screen and its viewer say (RFB); the frame that closes it
 // may say why. A call may come more than once; the controller takes a session once.
-type ConsoleCall struct {
+type ConsoleRequest struct {
 	Session    string `json:"session"` // a secret
 	InstanceID string `json:"instance_id"`
 	Claim      string `json:"claim"`
@@ -198,18 +198,18 @@ type Order struct {
 
 // StartOrder is everything a node needs to start an instance.
 type StartOrder struct {
-	TemplateID   string     `json:"template_id"`
-	TemplateName string     `json:"template_name"`
-	Tag          string     `json:"tag"`
-	Version      int        `json:"version"`
-	ContentID    string     `json:"content_id"`
-	Registry     string     `json:"registry"`
-	VMName       string     `json:"vm_name"` // finished, prefix included
-	Script       *Script    `json:"script,omitempty"`
-	PortOverride bool       `json:"port_override,omitempty"` // Ports replaces the template's rules
-	Ports        []LinkPort `json:"ports,omitempty"`
-	StartTimeout int        `json:"start_timeout"` // seconds, of the start without the pull
-	Machine      *Machine   `json:"machine,omitempty"`
+	TemplateID   string         `json:"template_id"`
+	TemplateName string         `json:"template_name"`
+	Tag          string         `json:"tag"`
+	Version      int            `json:"version"`
+	ContentID    string         `json:"content_id"`
+	Registry     string         `json:"registry"`
+	VMName       string         `json:"vm_name"` // finished, prefix included
+	Script       *Script        `json:"script,omitempty"`
+	PortOverride bool           `json:"port_override,omitempty"` // Ports replaces the template's rules
+	Ports        []NodePortRule `json:"ports,omitempty"`
+	StartTimeout int            `json:"start_timeout"` // seconds, of the start without the pull
+	Machine      *Machine       `json:"machine,omitempty"`
 }
 
 // Machine is what an order changes of the machine that the template describes. The
@@ -260,8 +260,8 @@ type Script struct {
 	OnFailure  int    `json:"on_failure"` // 0 stop, 1 keep, 2 delete; with Monitoring
 }
 
-// LinkPort is a port rule; HostPort 0 lets the node choose.
-type LinkPort struct {
+// NodePortRule is a port rule; HostPort 0 lets the node choose.
+type NodePortRule struct {
 	Name      string `json:"name"`
 	GuestPort int    `json:"guest_port"`
 	HostPort  int    `json:"host_port"`
@@ -296,7 +296,7 @@ type InstanceStatus struct {
 	Phase      Phase         `json:"phase"`
 	Progress   float64       `json:"progress,omitempty"` // 0..1, of the pull
 	Message    string        `json:"message,omitempty"`
-	VM         *LinkVM       `json:"vm,omitempty"`
+	VM         *NodeVM       `json:"vm,omitempty"`
 	Script     *ScriptStatus `json:"script,omitempty"`
 	Task       *TaskStatus   `json:"task,omitempty"` // the last save or restart that was ordered
 }
@@ -326,24 +326,24 @@ type TaskStatus struct {
 	Version  *PushResult   `json:"version,omitempty"`  // with TaskDone of a save
 }
 
-// LinkVM is a VM as its node sees it.
-type LinkVM struct {
-	UUID     string     `json:"uuid"`
-	Name     string     `json:"name"`
-	Status   string     `json:"status"` // running, stopped, suspended, deleted
-	Version  string     `json:"version"`
-	Accel    string     `json:"accel"`
-	PID      int        `json:"pid,omitempty"`
-	CPUs     int        `json:"cpus"`
-	MemoryMB int        `json:"memory_mb"`
-	IP       string     `json:"ip"`
-	HostIP   string     `json:"host_ip"`
-	MAC      string     `json:"mac,omitempty"`
-	VNCPort  int        `json:"vnc_port,omitempty"` // 0: the screen cannot be reached
-	Ports    []LinkPort `json:"ports,omitempty"`
-	Created  time.Time  `json:"created,omitzero"`
-	Started  time.Time  `json:"started,omitzero"`
-	Stopped  time.Time  `json:"stopped,omitzero"`
+// NodeVM is a VM as its node sees it.
+type NodeVM struct {
+	UUID     string         `json:"uuid"`
+	Name     string         `json:"name"`
+	Status   string         `json:"status"` // running, stopped, suspended, deleted
+	Version  string         `json:"version"`
+	Accel    string         `json:"accel"`
+	PID      int            `json:"pid,omitempty"`
+	CPUs     int            `json:"cpus"`
+	MemoryMB int            `json:"memory_mb"`
+	IP       string         `json:"ip"`
+	HostIP   string         `json:"host_ip"`
+	MAC      string         `json:"mac,omitempty"`
+	VNCPort  int            `json:"vnc_port,omitempty"` // 0: the screen cannot be reached
+	Ports    []NodePortRule `json:"ports,omitempty"`
+	Created  time.Time      `json:"created,omitzero"`
+	Started  time.Time      `json:"started,omitzero"`
+	Stopped  time.Time      `json:"stopped,omitzero"`
 }
 
 // ScriptStatus is the outcome of a startup script.
@@ -363,7 +363,7 @@ type Report struct {
 	BootID   string           `json:"boot_id"`
 	Seq      int64            `json:"seq"`
 	Statuses []InstanceStatus `json:"statuses"`
-	Errands  []ErrandStatus   `json:"errands,omitempty"`
+	Errands  []CacheJobStatus `json:"errands,omitempty"`
 }
 
 // ReportAnswer is the answer to a report. A status under a claim that is not the

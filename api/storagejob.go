@@ -3,7 +3,7 @@ package api
 // What operators ask of a registry's storage: POST /registry/v2/upkeep begins it, GET tells how it goes, DELETE
 // ends it. One runs at a time. GET /registry/v2/stats needs no beginning.
 
-// Kinds of UpkeepRequest.Do.
+// Kinds of StorageJobRequest.Do.
 const (
 	UpkeepCheck  = "check"
 	UpkeepRepair = "repair"
@@ -18,8 +18,8 @@ const (
 	UpkeepFailed  = "failed"
 )
 
-// UpkeepRequest asks for work on the storage.
-type UpkeepRequest struct {
+// StorageJobRequest asks for work on the storage.
+type StorageJobRequest struct {
 	Do string `json:"do"` // "check", "repair" or "gc"
 	// Deep reads and verifies every frame of every layer, in a check and in a repair.
 	Deep bool `json:"deep,omitempty"`
@@ -31,19 +31,19 @@ type UpkeepRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Upkeep is the work that was asked for last and how far it is.
-type Upkeep struct {
-	State    string          `json:"state"`
-	Request  *UpkeepRequest  `json:"request,omitempty"`
-	Progress UpkeepProgress  `json:"progress"`
-	Problem  string          `json:"problem,omitempty"` // why it failed
-	Check    *RegistryCheck  `json:"check,omitempty"`
-	Repair   *RegistryRepair `json:"repair,omitempty"`
-	GC       *RegistryGC     `json:"gc,omitempty"`
+// StorageJob is the work that was asked for last and how far it is.
+type StorageJob struct {
+	State    string             `json:"state"`
+	Request  *StorageJobRequest `json:"request,omitempty"`
+	Progress StorageJobProgress `json:"progress"`
+	Problem  string             `json:"problem,omitempty"` // why it failed
+	Check    *RegistryCheck     `json:"check,omitempty"`
+	Repair   *RegistryRepair    `json:"repair,omitempty"`
+	GC       *RegistryGC        `json:"gc,omitempty"`
 }
 
-// UpkeepProgress is how far a check is.
-type UpkeepProgress struct {
+// StorageJobProgress is how far a check is.
+type StorageJobProgress struct {
 	Done  int64 `json:"done"`            // bytes of layer files that were verified
 	Total int64 `json:"total"`           // bytes that a deep check will verify
 	Rate  int64 `json:"rate,omitempty"`  // bytes a second since it began
@@ -75,14 +75,14 @@ type RegistryFinding struct {
 
 // RegistryRepair is what a repair did.
 type RegistryRepair struct {
-	Repaired []RegistryFinding `json:"repaired"`
-	SetAside []RegistryAside   `json:"set_aside"`
-	Left     []RegistryFinding `json:"left"`
-	Lost     int               `json:"lost"` // findings in Left that are losses
+	Repaired []RegistryFinding     `json:"repaired"`
+	SetAside []RegistryQuarantined `json:"set_aside"`
+	Left     []RegistryFinding     `json:"left"`
+	Lost     int                   `json:"lost"` // findings in Left that are losses
 }
 
-// RegistryAside is a directory or a layer file that a repair moved out of the way.
-type RegistryAside struct {
+// RegistryQuarantined is a directory or a layer file that a repair moved out of the way.
+type RegistryQuarantined struct {
 	What    string `json:"what"`
 	Place   string `json:"place"` // below the storage
 	Problem string `json:"problem"`
