@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func openFolder(t testing.TB, dir string) *Folder {
+func openFolder(t testing.TB, dir string) *Dir {
 	t.Helper()
 	f, err := OpenFolder(dir)
 	must(t, err)

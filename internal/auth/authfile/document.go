@@ -31,7 +31,7 @@ const (
 )
 
 // save replaces a document.
-func (f *Folder) save(name string, data []byte) error {
+func (f *Dir) save(name string, data []byte) error {
 	sum := sha256.Sum256(data)
 	raw, err := json.Marshal(document{Form: documentForm, Sum: hex.EncodeToString(sum[:]), Data: data})
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *Folder) save(name string, data []byte) error {
 
 // load gives what a document holds; nil when there is none. Its errors say nothing of what
 // the document holds.
-func (f *Folder) load(name string) ([]byte, error) {
+func (f *Dir) load(name string) ([]byte, error) {
 	raw, err := f.read(name, maxDocument)
 	if raw == nil || err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func damaged(name string, why error) error {
 }
 
 // Keys opens the user keys. Damage is an error: no key may be lost or change unnoticed.
-func (f *Folder) Keys() (*auth.KeyTable, error) {
+func (f *Dir) Keys() (*auth.KeyTable, error) {
 	raw, err := f.load(keysFile)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (f *Folder) Keys() (*auth.KeyTable, error) {
 }
 
 // Ring opens the signing keys, and makes them when there are none.
-func (f *Folder) Ring() (auth.Ring, error) {
+func (f *Dir) Ring() (auth.Ring, error) {
 	raw, err := f.load(ringFile)
 	if err != nil {
 		return auth.Ring{}, err
@@ -110,7 +110,7 @@ func (f *Folder) Ring() (auth.Ring, error) {
 }
 
 // SaveRing replaces the signing keys.
-func (f *Folder) SaveRing(r auth.Ring) error {
+func (f *Dir) SaveRing(r auth.Ring) error {
 	raw, err := r.Encode()
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (f *Folder) SaveRing(r auth.Ring) error {
 }
 
 // Grants opens the grants of a service.
-func (f *Folder) Grants(s farm.Service) (*auth.GrantTable, error) {
+func (f *Dir) Grants(s farm.Service) (*auth.GrantTable, error) {
 	raw, err := f.load(grantsFile)
 	if err != nil {
 		return nil, err

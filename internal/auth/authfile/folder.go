@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Folder is a directory that holds the files of this package, for its owner only.
-type Folder struct {
+// Dir is a directory that holds the files of this package, for its owner only.
+type Dir struct {
 	root *os.Root
 	// step is told what comes next of what changes the disk; tests end the process there.
 	step func(string)
 }
 
 // OpenFolder opens a directory, and makes it when it is not there.
-func OpenFolder(dir string) (*Folder, error) {
+func OpenFolder(dir string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of keys: %w", err)
 	}
@@ -25,18 +25,18 @@ func OpenFolder(dir string) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory of keys: %w", err)
 	}
-	return &Folder{root: root, step: func(string) {}}, nil
+	return &Dir{root: root, step: func(string) {}}, nil
 }
 
 // Close closes the directory.
-func (f *Folder) Close() error { return f.root.Close() }
+func (f *Dir) Close() error { return f.root.Close() }
 
 // temporary marks a file that is not whole; nothing reads it.
 const temporary = ".tmp"
 
 // replace puts a file in the place of another: after a crash it has its old or its new
 // content, and after a success the new one.
-func (f *Folder) replace(name string, data []byte) error {
+func (f *Dir) replace(name string, data []byte) error {
 	temp := name + temporary
 	f.step("create")
 	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -62,7 +62,7 @@ func (f *Folder) replace(name string, data []byte) error {
 }
 
 // sync makes the names in the directory durable.
-func (f *Folder) sync() error {
+func (f *Dir) sync() error {
 	dir, err := f.root.Open(".")
 	if err != nil {
 		return fmt.Errorf("sync the directory of keys: %w", err)
@@ -75,7 +75,7 @@ func (f *Folder) sync() error {
 }
 
 // read gives a file of at most limit bytes; nil when there is none.
-func (f *Folder) read(name string, limit int64) ([]byte, error) {
+func (f *Dir) read(name string, limit int64) ([]byte, error) {
 	file, err := f.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -98,7 +98,7 @@ func (f *Folder) read(name string, limit int64) ([]byte, error) {
 }
 
 // names lists the files whose name has a prefix.
-func (f *Folder) names(prefix string) ([]string, error) {
+func (f *Dir) names(prefix string) ([]string, error) {
 	dir, err := f.root.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("list the directory of keys: %w", err)

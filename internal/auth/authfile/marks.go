@@ -29,20 +29,20 @@ const (
 // castagnoli has an instruction in most processors.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Marks remember used secrets in a Folder. All calls that come while the disk is written
+// Nonces remember used secrets in a Folder. All calls that come while the disk is written
 // share the next write.
-type Marks struct {
-	folder *Folder
+type Nonces struct {
+	folder *Dir
 	table  auth.MarkTable // what is used, durable or about to be
 
 	mu      sync.Mutex // guards what follows
 	next    *batch     // what is written next
 	writing bool
 	closed  bool
-	logs    []*markLog // the last is the one that is written; held by the writer
+	logs    []*nonceLog // the last is the one that is written; held by the writer
 }
 
-var _ auth.Marks = (*Marks)(nil)
+var _ auth.Marks = (*Nonces)(nil)
 
 // batch is marks that are written together.
 type batch struct {
@@ -52,8 +52,8 @@ type batch struct {
 	err     error
 }
 
-// markLog is one file.
-type markLog struct {
+// nonceLog is one file.
+type nonceLog struct {
 	name  string
 	file  *os.File // nil: nothing more is written to it
 	begun time.Time
@@ -61,8 +61,8 @@ type markLog struct {
 }
 
 // Marks opens the marks. Records that a crash has cut off were never promised to anybody.
-func (f *Folder) Marks() (*Marks, error) {
-	m := &Marks{folder: f, next: newBatch()}
+func (f *Dir) Marks() (*Nonces, error) {
+	m := &Nonces{folder: f, next: newBatch()}
 	names, err := f.names(markPrefix)
 	if err != nil {
 		return nil, err
@@ -81,12 +81,12 @@ func (f *Folder) Marks() (*Marks, error) {
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
 // load reads the marks of a log.
-func (m *Marks) load(name string) (*markLog, error) {
+func (m *Nonces) load(name string) (*nonceLog, error) {
 	raw, err := m.folder.read(name, maxLog)
 	if err != nil {
 		return nil, err
 	}
-	log := &markLog{name: name}
+	log := &nonceLog{name: name}
 	for ; len(raw) >= recordSize; raw = raw[recordSize:] {
 		mark, until, ok := parseRecord(raw[:recordSize])
 		if !ok {
@@ -119,7 +119,7 @@ func parseRecord(raw []byte) (mark auth.Mark, until time.Time, ok bool) {
 }
 
 // Use implements auth.Marks.
-func (m *Marks) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
 	if first, err := m.table.Use(ctx, mark, until); !first || err != nil {
 		return false, err
 	}
@@ -149,7 +149,7 @@ func (m *Marks) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool,
 var errClosed = errors.New("the store of used secrets is closed")
 
 // write writes batches until there is none.
-func (m *Marks) write() {
+func (m *Nonces) write() {
 	for {
 		m.mu.Lock()
 		b := m.next
@@ -169,7 +169,7 @@ func (m *Marks) write() {
 }
 
 // commit makes a batch durable.
-func (m *Marks) commit(b *batch) error {
+func (m *Nonces) commit(b *batch) error {
 	now := time.Now()
 	m.forget(now)
 	log, err := m.open(now)
@@ -194,7 +194,7 @@ func (m *Marks) commit(b *batch) error {
 }
 
 // open gives the log to write to.
-func (m *Marks) open(now time.Time) (*markLog, error) {
+func (m *Nonces) open(now time.Time) (*nonceLog, error) {
 	if n := len(m.logs); n > 0 && m.logs[n-1].file != nil {
 		last := m.logs[n-1]
 		if now.Sub(last.begun) < logAge {
@@ -215,13 +215,13 @@ func (m *Marks) open(now time.Time) (*markLog, error) {
 		_ = m.folder.root.Remove(name) // it is empty
 		return nil, err
 	}
-	log := &markLog{name: name, file: file, begun: now}
+	log := &nonceLog{name: name, file: file, begun: now}
 	m.logs = append(m.logs, log)
 	return log, nil
 }
 
 // forget removes the logs whose marks are all over.
-func (m *Marks) forget(now time.Time) {
+func (m *Nonces) forget(now time.Time) {
 	kept := m.logs[:0]
 	for _, log := range m.logs {
 		if log.file != nil || log.until.After(now) {
@@ -237,7 +237,7 @@ func (m *Marks) forget(now time.Time) {
 }
 
 // Close waits for what is being written.
-func (m *Marks) Close() error {
+func (m *Nonces) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	last, writing := m.next.done, m.writing

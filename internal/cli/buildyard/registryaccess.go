@@ -19,8 +19,8 @@ import (
 
 // registryKeeps is what a registry that runs alone has open for authentication.
 type registryKeeps struct {
-	folder  *authfile.Folder
-	marks   *authfile.Marks
+	folder  *authfile.Dir
+	marks   *authfile.Nonces
 	keys    *auth.Keys
 	signer  *auth.Signer
 	licence *license.File

@@ -12,7 +12,7 @@ import (
 const seldom = time.Hour
 
 // Chores are what has to be done for the keys of a folder. Used secrets look after themselves.
-func (f *Folder) Chores(keys *auth.Keys, signer *auth.Signer) []chore.Chore {
+func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []chore.Chore {
 	return []chore.Chore{
 		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
 			_, err := keys.Sweep(ctx)
@@ -23,7 +23,7 @@ func (f *Folder) Chores(keys *auth.Keys, signer *auth.Signer) []chore.Chore {
 }
 
 // renew rotates signing keys that are old.
-func (f *Folder) renew(signer *auth.Signer) error {
+func (f *Dir) renew(signer *auth.Signer) error {
 	ring, err := f.Ring()
 	if err != nil || !ring.Old(time.Now()) {
 		return err
