@@ -53,7 +53,7 @@ type partRecord struct {
 	Resources []farm.ResourcePermission `json:"resources"`
 }
 
-type grantTable = store.Table[row[grantRecord]]
+type grantTable = store.Table[cachedRecord[grantRecord]]
 
 func newGrantTable() *grantTable {
 	return newTable(kindGrant, func(r grantRecord) ([]byte, error) { return json.Marshal(r) }, decodeGrant)
@@ -78,27 +78,27 @@ func decodeGrant(raw []byte) (grantRecord, error) {
 	return r, nil
 }
 
-// held is the grants of a service as they are stored.
-type held struct {
+// storedGrants is the grants of a service as they are stored.
+type storedGrants struct {
 	grants auth.Grants
-	rev    int64               // of the service's record; 0: there is none
-	parts  map[string][]string // of groups
-	orphan map[string]orphan   // parts that no group has
-	damage error               // of records that cannot be read
+	rev    int64                  // of the service's record; 0: there is none
+	parts  map[string][]string    // of groups
+	orphan map[string]unownedPart // parts that no group has
+	damage error                  // of records that cannot be read
 }
 
-// orphan is a part that no group has, or not yet.
-type orphan struct {
+// unownedPart is a part that no group has, or not yet.
+type unownedPart struct {
 	rev  int64
 	made time.Time
 }
 
 // assemble puts the grants of a service together. What cannot be read grants nothing, and
 // leaves permissions counting.
-func assemble(view *store.View[row[grantRecord]], s farm.Service) *held {
-	h := &held{
+func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *storedGrants {
+	h := &storedGrants{
 		grants: auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}},
-		parts:  map[string][]string{}, orphan: map[string]orphan{},
+		parts:  map[string][]string{}, orphan: map[string]unownedPart{},
 	}
 	if r, rev, ok := view.Get(string(s)); ok {
 		h.rev = rev
@@ -123,8 +123,8 @@ func assemble(view *store.View[row[grantRecord]], s farm.Service) *held {
 }
 
 // under yields the records whose ids begin with a prefix.
-func under(view *store.View[row[grantRecord]], prefix string) func(yield func(string, *row[grantRecord]) bool) {
-	return func(yield func(string, *row[grantRecord]) bool) {
+func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yield func(string, *cachedRecord[grantRecord]) bool) {
+	return func(yield func(string, *cachedRecord[grantRecord]) bool) {
 		for id, r := range view.Range(prefix, math.MaxInt) {
 			if !strings.HasPrefix(id, prefix) || !yield(id, r) {
 				return
@@ -134,7 +134,7 @@ func under(view *store.View[row[grantRecord]], prefix string) func(yield func(st
 }
 
 // broken notes a record that is not what it should be.
-func (h *held) broken(id string, why error) {
+func (h *storedGrants) broken(id string, why error) {
 	if why == nil {
 		why = errGrantForm
 	}
@@ -142,17 +142,17 @@ func (h *held) broken(id string, why error) {
 }
 
 // part notes a part that no group was found for yet.
-func (h *held) part(view *store.View[row[grantRecord]], id string) {
+func (h *storedGrants) part(view *store.View[cachedRecord[grantRecord]], id string) {
 	r, rev, _ := view.Get(id)
 	if r.Damage != nil || r.Value.Part == nil {
 		h.broken(id, r.Damage)
 		return
 	}
-	h.orphan[id] = orphan{rev, r.Value.Part.Made}
+	h.orphan[id] = unownedPart{rev, r.Value.Part.Made}
 }
 
 // group adds a permission group.
-func (h *held) group(view *store.View[row[grantRecord]], id string, g *groupRecord) {
+func (h *storedGrants) group(view *store.View[cachedRecord[grantRecord]], id string, g *groupRecord) {
 	_, name, _ := strings.Cut(id, groupDir)
 	resources := slices.Clip(g.Resources) // the record's own stay as they are
 	for _, part := range g.Parts {

@@ -111,7 +111,7 @@ func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, 
 }
 
 // put stores grants in the place of those that are held.
-func (g *Grants) put(ctx context.Context, h *held, next auth.Grants) (err error) {
+func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (err error) {
 	names := differences(h.grants, next)
 	if len(names) == 0 && next.Enforced == h.grants.Enforced {
 		return nil
@@ -149,7 +149,7 @@ func (g *Grants) put(ctx context.Context, h *held, next auth.Grants) (err error)
 
 // replace gives the changes that put a group's record in the place of what is held of it; nil
 // removes it. The parts that it names must still be there.
-func (g *Grants) replace(h *held, name string, record *groupRecord) []store.Change {
+func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []store.Change {
 	id := string(g.service) + groupDir + name
 	var changes []store.Change
 	if record == nil {

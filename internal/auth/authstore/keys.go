@@ -16,7 +16,7 @@ import (
 const kindKey = store.Kind("y")
 
 // keyTable is the table of user keys.
-type keyTable = store.Table[row[farm.APIKey]]
+type keyTable = store.Table[cachedRecord[farm.APIKey]]
 
 func newKeyTable() *keyTable {
 	return newTable(kindKey, func(k farm.APIKey) ([]byte, error) { return json.Marshal(k) }, decodeKey)
@@ -36,7 +36,7 @@ func decodeKey(raw []byte) (farm.APIKey, error) {
 }
 
 // keyDamage says why the record of an id is no key; nil when it is one.
-func keyDamage(id string, r *row[farm.APIKey]) error {
+func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	switch {
 	case r.Damage != nil:
 		return unreadable(kindKey, id, r.Damage)

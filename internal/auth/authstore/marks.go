@@ -40,19 +40,19 @@ func newMarkTable() *markTable {
 		func([]byte) (*struct{}, error) { return &struct{}{}, nil }))
 }
 
-// Marks are the used secrets of all replicas.
-type Marks struct {
+// Nonces are the used secrets of all replicas.
+type Nonces struct {
 	st     *store.Store
 	table  *markTable
 	most   int // that are remembered at a time
 	atOnce int // that one sweep forgets, rounded up to whole commits
 }
 
-var _ auth.Marks = (*Marks)(nil)
+var _ auth.Marks = (*Nonces)(nil)
 
 // Use implements auth.Marks. The backend takes a record only when there is none of its id:
 // of all who use a mark, on whatever replica, one is the first.
-func (m *Marks) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
 	if !until.After(time.Now()) {
 		return false, nil
 	}
@@ -103,7 +103,7 @@ func parseMark(id string) (mark auth.Mark, forget time.Time, err error) {
 }
 
 // sweep removes marks that are over, the oldest first, and says how many.
-func (m *Marks) sweep(ctx context.Context, now time.Time) (n int, err error) {
+func (m *Nonces) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	for n < m.atOnce {
 		var changes []store.Change
 		for id := range m.table.All() {

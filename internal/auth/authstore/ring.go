@@ -37,7 +37,7 @@ type storedSigning struct {
 	Ring  json.RawMessage `json:"ring"` // with its secrets
 }
 
-type ringTable = store.Table[row[signing]]
+type ringTable = store.Table[cachedRecord[signing]]
 
 func newRingTable() *ringTable { return newTable(kindRing, encodeSigning, decodeSigning) }
 
@@ -62,8 +62,8 @@ func decodeSigning(raw []byte) (signing, error) {
 	return signing{in.Epoch, ring}, nil
 }
 
-// ring is the signing keys of the cluster and the signer that follows them.
-type ring struct {
+// keyRing is the signing keys of the cluster and the signer that follows them.
+type keyRing struct {
 	st     *store.Store
 	table  *ringTable
 	log    *slog.Logger
@@ -73,7 +73,7 @@ type ring struct {
 }
 
 // open makes the keys unless there are some, and the signer.
-func (r *ring) open(ctx context.Context) error {
+func (r *keyRing) open(ctx context.Context) error {
 	if err := r.ensure(ctx); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (r *ring) open(ctx context.Context) error {
 var errNoRing = unreadable(kindRing, ringID, errors.New("it was removed"))
 
 // current gives the keys that count and the revision of their record.
-func (r *ring) current() (signing, int64, error) {
+func (r *keyRing) current() (signing, int64, error) {
 	got, rev, ok := r.table.Get(ringID)
 	switch {
 	case !ok:
@@ -103,7 +103,7 @@ func (r *ring) current() (signing, int64, error) {
 // ensure makes the keys when there are none, and others when they came out of a backup: marks
 // of secrets that were used after it are lost, and with new keys these secrets are void.
 // Replicas that do so at once end with the same keys.
-func (r *ring) ensure(ctx context.Context) error {
+func (r *keyRing) ensure(ctx context.Context) error {
 	for range tries {
 		s, rev, err := r.current()
 		cond := store.IfRev(rev)
@@ -128,7 +128,7 @@ func (r *ring) ensure(ctx context.Context) error {
 	return farm.Errorf(farm.CodeBusy, "The signing keys are changed too often; try again")
 }
 
-func (r *ring) put(ctx context.Context, next auth.Ring, cond store.If) error {
+func (r *keyRing) put(ctx context.Context, next auth.Ring, cond store.If) error {
 	err := r.st.Commit(ctx, store.Put(r.table, ringID, good(signing{r.st.Epoch(), next}), cond))
 	if err != nil {
 		return fmt.Errorf("store the signing keys: %w", err)
@@ -137,7 +137,7 @@ func (r *ring) put(ctx context.Context, next auth.Ring, cond store.If) error {
 }
 
 // rotate adds a signing key, unless another replica does so at the same time.
-func (r *ring) rotate(ctx context.Context) error {
+func (r *keyRing) rotate(ctx context.Context) error {
 	if err := r.ensure(ctx); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *ring) rotate(ctx context.Context) error {
 }
 
 // renew rotates keys that are old.
-func (r *ring) renew(ctx context.Context) error {
+func (r *keyRing) renew(ctx context.Context) error {
 	s, _, err := r.current()
 	if err != nil || !s.Ring.Old(time.Now()) {
 		return err
@@ -170,7 +170,7 @@ func (r *ring) renew(ctx context.Context) error {
 
 // follow has the signer sign with the keys that count now. Keys that cannot be read change
 // nothing: there is nothing better than those of before.
-func (r *ring) follow() {
+func (r *keyRing) follow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.signer == nil {

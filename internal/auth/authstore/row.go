@@ -6,28 +6,28 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// row is a record in memory. A store leaves out what its codec refuses; here that would look
+// cachedRecord is a record in memory. A store leaves out what its codec refuses; here that would look
 // as if it had never been, so that it is kept with the reason.
-type row[T any] struct {
+type cachedRecord[T any] struct {
 	Value  T
 	Damage error // why the record cannot be read; nil: Value is the record
 }
 
 // good makes a row of a value.
-func good[T any](v T) *row[T] { return &row[T]{Value: v} }
+func good[T any](v T) *cachedRecord[T] { return &cachedRecord[T]{Value: v} }
 
 // newTable makes a table of rows.
-func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode func([]byte) (T, error)) *store.Table[row[T]] {
+func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode func([]byte) (T, error)) *store.Table[cachedRecord[T]] {
 	return store.NewTable(kind, store.WithCodec(
-		func(r *row[T]) ([]byte, error) {
+		func(r *cachedRecord[T]) ([]byte, error) {
 			if r.Damage != nil {
 				return nil, r.Damage
 			}
 			return encode(r.Value)
 		},
-		func(raw []byte) (*row[T], error) {
+		func(raw []byte) (*cachedRecord[T], error) {
 			v, err := decode(raw)
-			return &row[T]{v, err}, nil
+			return &cachedRecord[T]{v, err}, nil
 		}))
 }
 

@@ -37,8 +37,8 @@ func (t *Tables) All() []store.AnyTable {
 // and a used secret are the same at both. Grants are each service's own.
 type Stores struct {
 	keys   *Keys
-	marks  *Marks
-	ring   *ring
+	marks  *Nonces
+	ring   *keyRing
 	grants map[farm.Service]*Grants
 	log    *slog.Logger
 }
@@ -48,8 +48,8 @@ type Stores struct {
 func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*Stores, error) {
 	s := &Stores{
 		keys:   &Keys{st: st, table: t.keys},
-		marks:  &Marks{st: st, table: t.marks, most: auth.MaxMarks, atOnce: sweepMost},
-		ring:   &ring{st: st, table: t.ring, log: log},
+		marks:  &Nonces{st: st, table: t.marks, most: auth.MaxMarks, atOnce: sweepMost},
+		ring:   &keyRing{st: st, table: t.ring, log: log},
 		grants: map[farm.Service]*Grants{},
 		log:    log,
 	}
@@ -112,7 +112,7 @@ func (s *Stores) check() error {
 func (s *Stores) Keys() *Keys { return s.keys }
 
 // Marks gives the marks of used secrets.
-func (s *Stores) Marks() *Marks { return s.marks }
+func (s *Stores) Marks() *Nonces { return s.marks }
 
 // Grants gives the grants of a service.
 func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service] }
@@ -197,7 +197,7 @@ func (s *Stores) observe(events []store.Event) {
 }
 
 func (s *Stores) keyChanged(ev store.Event) {
-	if r, ok := ev.New.(*row[farm.APIKey]); ok {
+	if r, ok := ev.New.(*cachedRecord[farm.APIKey]); ok {
 		if err := keyDamage(ev.ID, r); err != nil {
 			s.log.Error("a user key is not accepted", "error", err)
 		}
