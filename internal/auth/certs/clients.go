@@ -34,8 +34,8 @@ const (
 	BehindProxy              // a reverse proxy is believed; nothing else must reach the port
 )
 
-// owner is whom a certificate was given to.
-type owner struct {
+// certSubject is whom a certificate was given to.
+type certSubject struct {
 	name   string   // the CN
 	groups []string // the OUs, or all Os when there is no OU
 }
@@ -44,7 +44,7 @@ type owner struct {
 // knows nobody.
 type Clients struct {
 	o     ClientOptions
-	files *files
+	files *reloadedFiles
 	trust atomic.Pointer[trust]
 }
 
@@ -76,9 +76,9 @@ func (c *Clients) Identity(r *http.Request) (name string, groups []string, ok bo
 	return who.name, who.groups, ok, err
 }
 
-func (c *Clients) ownerOf(r *http.Request) (owner, bool, error) {
+func (c *Clients) ownerOf(r *http.Request) (certSubject, bool, error) {
 	if c == nil {
-		return owner{}, false, nil
+		return certSubject{}, false, nil
 	}
 	if c.o.Proxy == BehindProxy {
 		if text, proxied, err := passedOn(r.Header); proxied || err != nil {
@@ -86,26 +86,26 @@ func (c *Clients) ownerOf(r *http.Request) (owner, bool, error) {
 		}
 	}
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return owner{}, false, nil
+		return certSubject{}, false, nil
 	}
 	who, err := c.shown(r.TLS.PeerCertificates)
 	if err != nil {
-		return owner{}, false, refused(err)
+		return certSubject{}, false, refused(err)
 	}
 	return who, true, nil
 }
 
 // byProxy says whose certificate a proxy has passed on: text is "" when its client shows none.
-func (c *Clients) byProxy(text string, err error) (owner, bool, error) {
+func (c *Clients) byProxy(text string, err error) (certSubject, bool, error) {
 	if err == nil && text == "" {
-		return owner{}, false, nil
+		return certSubject{}, false, nil
 	}
-	var who owner
+	var who certSubject
 	if err == nil {
 		who, err = c.passed(text)
 	}
 	if err != nil {
-		return owner{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
+		return certSubject{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
 	}
 	return who, true, nil
 }
@@ -115,7 +115,7 @@ func refused(cause error) error {
 }
 
 // shown judges what a client has shown in its handshake: its own certificate first.
-func (c *Clients) shown(chain []*x509.Certificate) (owner, error) {
+func (c *Clients) shown(chain []*x509.Certificate) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256(chain[0].Raw)
 	if who, ok := t.remembered(digest, now); ok {
@@ -129,7 +129,7 @@ func (c *Clients) shown(chain []*x509.Certificate) (owner, error) {
 }
 
 // passed judges a certificate that a proxy has passed on.
-func (c *Clients) passed(text string) (owner, error) {
+func (c *Clients) passed(text string) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256([]byte(text))
 	if who, ok := t.remembered(digest, now); ok {
@@ -137,7 +137,7 @@ func (c *Clients) passed(text string) (owner, error) {
 	}
 	leaf, err := decodePassed(text)
 	if err != nil {
-		return owner{}, err
+		return certSubject{}, err
 	}
 	v, err := t.judge(leaf, nil, now)
 	if err == nil {
@@ -167,7 +167,7 @@ func (c *Clients) take(texts [][]byte) error {
 			return fmt.Errorf("the certificate %s in %s cannot vouch for others: %w", name(a), c.o.CA, errNoAuthority)
 		}
 	}
-	var lists []*list
+	var lists []*crl
 	for i, path := range c.o.CRLs {
 		more, err := listsIn(path, texts[i+1], authorities)
 		if err != nil {

@@ -380,7 +380,7 @@ func TestPlainProxy(t *testing.T) {
 func TestRememberedIsBounded(t *testing.T) {
 	trust := newTrust(nil, nil)
 	for i := range maxKnown + 10 {
-		trust.remember([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verdict{})
+		trust.remember([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verifyResult{})
 	}
 	if len(trust.known) > maxKnown {
 		t.Errorf("%d are remembered", len(trust.known))
@@ -397,22 +397,22 @@ func TestRememberedIsBounded(t *testing.T) {
 
 func TestOutgoing(t *testing.T) {
 	s := newService(t, Direct)
-	ask := func(o Outgoing) error {
+	ask := func(o ClientTrust) error {
 		config, err := o.Config()
 		if err == nil {
 			_, _, err = get(client(t, config), s.url)
 		}
 		return err
 	}
-	if err := ask(Outgoing{CA: filepath.Join(s.dir, "ca.pem")}); err != nil {
+	if err := ask(ClientTrust{CA: filepath.Join(s.dir, "ca.pem")}); err != nil {
 		t.Error(err)
 	}
-	if err := ask(Outgoing{Skip: true}); err != nil {
+	if err := ask(ClientTrust{Skip: true}); err != nil {
 		t.Error(err)
 	}
-	wants(t, ask(Outgoing{}), "certificate signed by unknown authority")
-	wants(t, ask(Outgoing{CA: filepath.Join(s.dir, "key.pem")}), "authorities to trust", "holds no certificate in PEM form")
-	wants(t, ask(Outgoing{CA: filepath.Join(s.dir, "none")}), "cannot be read")
+	wants(t, ask(ClientTrust{}), "certificate signed by unknown authority")
+	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "key.pem")}), "authorities to trust", "holds no certificate in PEM form")
+	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "none")}), "cannot be read")
 }
 
 func FuzzPassedCertificate(f *testing.F) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// list is a revocation list of one of the authorities, verified.
-type list struct {
+// crl is a revocation list of one of the authorities, verified.
+type crl struct {
 	path         string
 	issuer       []byte // name in DER
 	by           string // for people
@@ -35,7 +35,7 @@ var (
 
 // listsIn reads the revocation lists of a file: any number in PEM form, or one in DER form.
 // Every one must be signed by one of the authorities.
-func listsIn(path string, text []byte, authorities []*x509.Certificate) ([]*list, error) {
+func listsIn(path string, text []byte, authorities []*x509.Certificate) ([]*crl, error) {
 	ders, err := blocks(text, blockList)
 	if err == nil && len(ders) == 0 {
 		ders = [][]byte{text}
@@ -43,9 +43,9 @@ func listsIn(path string, text []byte, authorities []*x509.Certificate) ([]*list
 			err = errNoList
 		}
 	}
-	var out []*list
+	var out []*crl
 	for _, der := range ders {
-		var l *list
+		var l *crl
 		if err == nil {
 			l, err = parseList(der, authorities)
 		}
@@ -58,12 +58,12 @@ func listsIn(path string, text []byte, authorities []*x509.Certificate) ([]*list
 	return out, nil
 }
 
-func parseList(der []byte, authorities []*x509.Certificate) (*list, error) {
+func parseList(der []byte, authorities []*x509.Certificate) (*crl, error) {
 	parsed, err := x509.ParseRevocationList(der)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoList, err)
 	}
-	l := &list{issuer: parsed.RawIssuer, by: parsed.Issuer.String(), made: parsed.ThisUpdate, renews: parsed.NextUpdate}
+	l := &crl{issuer: parsed.RawIssuer, by: parsed.Issuer.String(), made: parsed.ThisUpdate, renews: parsed.NextUpdate}
 	if err := signedBy(parsed, authorities); err != nil {
 		return nil, fmt.Errorf("of %.200q: %w", l.by, err)
 	}
@@ -113,7 +113,7 @@ func signedBy(l *x509.RevocationList, authorities []*x509.Certificate) error {
 }
 
 // dates warns of a list that should have been replaced. What it revokes stays revoked.
-func (l *list) dates(now time.Time) []string {
+func (l *crl) dates(now time.Time) []string {
 	switch {
 	case now.Before(l.made):
 		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by, l.path, moment(l.made))}

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// Outgoing says whom a service believes that it calls. The zero value trusts the authorities
+// ClientTrust says whom a service believes that it calls. The zero value trusts the authorities
 // of the system.
-type Outgoing struct {
+type ClientTrust struct {
 	CA   string // PEM file: trusted instead of the system's authorities
 	Skip bool   // believe whoever answers: whoever is on the way can read and change what is said
 }
 
 // Config makes what a client needs.
-func (o Outgoing) Config() (*tls.Config, error) {
+func (o ClientTrust) Config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Skip} //nolint:gosec // as the operator asks
 	if o.CA == "" {
 		return c, nil

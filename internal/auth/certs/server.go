@@ -30,7 +30,7 @@ type Options struct {
 type Server struct {
 	o     Options
 	min   uint16
-	files *files
+	files *reloadedFiles
 	pair  atomic.Pointer[tls.Certificate]
 
 	mu      sync.Mutex // guards what follows

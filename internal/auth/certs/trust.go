@@ -23,24 +23,24 @@ const (
 // what it remembers: a change of the files makes a new one.
 type trust struct {
 	authorities []*x509.Certificate
-	lists       []*list
+	lists       []*crl
 	roots       *x509.CertPool
 	revoked     map[string]map[string]bool // name of the issuer (DER) -> serial number -> true
 
 	mu    sync.RWMutex
-	known map[[sha256.Size]byte]verdict // by a digest of what was shown
+	known map[[sha256.Size]byte]verifyResult // by a digest of what was shown
 }
 
-// verdict is that a certificate is good, as long as its chain is valid.
-type verdict struct {
-	who         owner
+// verifyResult is that a certificate is good, as long as its chain is valid.
+type verifyResult struct {
+	who         certSubject
 	from, until time.Time
 }
 
-func newTrust(authorities []*x509.Certificate, lists []*list) *trust {
+func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 	t := &trust{
 		authorities: authorities, lists: lists, roots: x509.NewCertPool(),
-		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verdict{},
+		revoked: map[string]map[string]bool{}, known: map[[sha256.Size]byte]verifyResult{},
 	}
 	for _, a := range authorities {
 		t.roots.AddCert(a)
@@ -59,7 +59,7 @@ func newTrust(authorities []*x509.Certificate, lists []*list) *trust {
 }
 
 // remembered gives the verdict on what was shown before, if it still counts.
-func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (owner, bool) {
+func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
 	t.mu.RLock()
 	v, ok := t.known[digest]
 	t.mu.RUnlock()
@@ -68,7 +68,7 @@ func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (owner, bool
 
 // remember keeps a good verdict. The store is bounded, and refusals are not kept: so nobody
 // can fill it with what no authority has signed.
-func (t *trust) remember(digest [sha256.Size]byte, v verdict) {
+func (t *trust) remember(digest [sha256.Size]byte, v verifyResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.known) >= maxKnown {
@@ -84,7 +84,7 @@ var (
 )
 
 // judge verifies a client's certificate against authorities and revocation lists.
-func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (verdict, error) {
+func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (verifyResult, error) {
 	pool := x509.NewCertPool()
 	for _, c := range between {
 		pool.AddCert(c)
@@ -94,17 +94,17 @@ func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now t
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return verdict{}, fmt.Errorf("the certificate is not valid: %w", err)
+		return verifyResult{}, fmt.Errorf("the certificate is not valid: %w", err)
 	}
 	i := slices.IndexFunc(chains, func(chain []*x509.Certificate) bool { return !slices.ContainsFunc(chain, t.isRevoked) })
 	if i < 0 {
-		return verdict{}, errRevoked
+		return verifyResult{}, errRevoked
 	}
 	who, err := ownerOf(leaf)
 	if err != nil {
-		return verdict{}, err
+		return verifyResult{}, err
 	}
-	v := verdict{who: who, from: leaf.NotBefore, until: leaf.NotAfter}
+	v := verifyResult{who: who, from: leaf.NotBefore, until: leaf.NotAfter}
 	for _, c := range chains[i] {
 		if c.NotBefore.After(v.from) {
 			v.from = c.NotBefore
@@ -122,9 +122,9 @@ func (t *trust) isRevoked(c *x509.Certificate) bool {
 
 // ownerOf reads who a certificate was given to: the user is the CN; the groups are the OUs, or
 // all Os when there is no OU.
-func ownerOf(c *x509.Certificate) (owner, error) {
+func ownerOf(c *x509.Certificate) (certSubject, error) {
 	if !plain(c.Subject.CommonName) {
-		return owner{}, errName
+		return certSubject{}, errName
 	}
 	groups := c.Subject.OrganizationalUnit
 	if len(groups) == 0 {
@@ -132,9 +132,9 @@ func ownerOf(c *x509.Certificate) (owner, error) {
 	}
 	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "" })
 	if len(groups) > maxGroups || slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
-		return owner{}, errGroups
+		return certSubject{}, errGroups
 	}
-	return owner{name: c.Subject.CommonName, groups: slices.Clip(groups)}, nil
+	return certSubject{name: c.Subject.CommonName, groups: slices.Clip(groups)}, nil
 }
 
 // plain says whether a text can be a name: not empty, not long, and nothing in it that a

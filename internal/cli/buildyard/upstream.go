@@ -20,7 +20,7 @@ import (
 // controller asks for a user carries that user's name.
 type upstream struct {
 	address string
-	tls     certs.Outgoing
+	tls     certs.ClientTrust
 	creds   *client.Registry // nil: no credentials are shown
 	inner   *pipe            // to the registry in this process; nil: by the network
 	log     *slog.Logger
@@ -34,7 +34,7 @@ func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 // openUpstream gives the way to the registry at an address. local says that it is the port for
 // programs of this machine of the registry in this process, which asks for no credentials.
 func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
-	u := &upstream{address: address, log: log, tls: certs.Outgoing{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
+	u := &upstream{address: address, log: log, tls: certs.ClientTrust{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
 	if local {
 		return u, nil
 	}

@@ -27,8 +27,8 @@ const (
 	maxFile = 32 << 20
 )
 
-// files are files that count together: all of them are taken up, or none.
-type files struct {
+// reloadedFiles are files that count together: all of them are taken up, or none.
+type reloadedFiles struct {
 	what  string // they are, in the log
 	paths []string
 	take  func(texts [][]byte) error // puts the contents in force, or says why not and changes nothing
@@ -46,18 +46,18 @@ type files struct {
 }
 
 // newFiles fills in what a caller has left out.
-func newFiles(what string, log *slog.Logger, now func() time.Time, paths ...string) *files {
+func newFiles(what string, log *slog.Logger, now func() time.Time, paths ...string) *reloadedFiles {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if now == nil {
 		now = time.Now
 	}
-	return &files{what: what, paths: paths, log: log, now: now}
+	return &reloadedFiles{what: what, paths: paths, log: log, now: now}
 }
 
 // load takes the files up for the first time.
-func (f *files) load() error {
+func (f *reloadedFiles) load() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen, texts, err := readAll(f.paths)
@@ -69,7 +69,7 @@ func (f *files) load() error {
 }
 
 // remember notes what was read; f.mu is held.
-func (f *files) remember(seen []fs.FileInfo, texts [][]byte) {
+func (f *reloadedFiles) remember(seen []fs.FileInfo, texts [][]byte) {
 	f.seen, f.sum, f.young = seen, sumOf(texts), false
 	for _, s := range seen {
 		f.young = f.young || f.now().Sub(s.ModTime()) < settled
@@ -78,14 +78,14 @@ func (f *files) remember(seen []fs.FileInfo, texts [][]byte) {
 
 // run follows the files until ctx ends: every few seconds, and when the process is told to
 // by SIGHUP.
-func (f *files) run(ctx context.Context) {
+func (f *reloadedFiles) run(ctx context.Context) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGHUP)
 	defer signal.Stop(told)
 	f.loop(ctx, told)
 }
 
-func (f *files) loop(ctx context.Context, told <-chan os.Signal) {
+func (f *reloadedFiles) loop(ctx context.Context, told <-chan os.Signal) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -105,7 +105,7 @@ func (f *files) loop(ctx context.Context, told <-chan os.Signal) {
 // follow takes changed files up when they are valid. Two files cannot be replaced at once,
 // and one may be half written: what is not valid is read again at the next look, and there is
 // an alarm when it failed then too. Who has asked for it counts as a look.
-func (f *files) follow(ctx context.Context, asked int) {
+func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if asked == 0 && f.failed == 0 && !f.young && f.unchanged() {
@@ -132,7 +132,7 @@ func (f *files) follow(ctx context.Context, asked int) {
 }
 
 // unchanged says whether the files look as they did when they were read; f.mu is held.
-func (f *files) unchanged() bool {
+func (f *reloadedFiles) unchanged() bool {
 	for i, path := range f.paths {
 		st, err := os.Stat(path)
 		if err != nil || !os.SameFile(st, f.seen[i]) || st.Size() != f.seen[i].Size() || !st.ModTime().Equal(f.seen[i].ModTime()) {
@@ -143,7 +143,7 @@ func (f *files) unchanged() bool {
 }
 
 // alarm says what an operator has to look at; "" for nothing.
-func (f *files) alarm() string {
+func (f *reloadedFiles) alarm() string {
 	parts := f.warn(f.now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,7 +154,7 @@ func (f *files) alarm() string {
 }
 
 // say logs an alarm that is new.
-func (f *files) say(ctx context.Context) {
+func (f *reloadedFiles) say(ctx context.Context) {
 	alarm := f.alarm()
 	f.mu.Lock()
 	fresh := alarm != f.said
