@@ -22,10 +22,10 @@ const (
 // away is what a caller sees of a provider that does not answer.
 const away = "The identity provider cannot be reached; try again later"
 
-// cell holds something that is fetched from the provider: when it is asked for first, again
+// cachedFetch holds something that is fetched from the provider: when it is asked for first, again
 // when it is old or when it lacks what is asked for, never twice at a time nor too often. While
 // the provider is away, what is held goes on to count for a day.
-type cell[T any] struct {
+type cachedFetch[T any] struct {
 	what  string
 	fetch func(context.Context) (T, error)
 	log   *slog.Logger
@@ -40,13 +40,13 @@ type cell[T any] struct {
 	flight chan struct{}
 }
 
-func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cell[T] {
-	return &cell[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
+func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
+	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
 }
 
 // get gives the value, a newer one when the held one is not good and may be fetched now. What
 // it gives is not good when the provider has nothing better.
-func (c *cell[T]) get(ctx context.Context, good func(T) bool) (T, error) {
+func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) {
 	c.mu.Lock()
 	switch now := c.now(); {
 	case c.counts(now) && good(c.value):
@@ -77,10 +77,10 @@ func (c *cell[T]) get(ctx context.Context, good func(T) bool) (T, error) {
 // whatever is for values of which one is as good as another.
 func whatever[T any](T) bool { return true }
 
-func (c *cell[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
+func (c *cachedFetch[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
 
 // due says whether the provider may be asked again; c.mu is held.
-func (c *cell[T]) due(now time.Time) bool {
+func (c *cachedFetch[T]) due(now time.Time) bool {
 	gap := pause
 	if c.failed > 0 {
 		gap = min(time.Second<<min(c.failed-1, 10), maxBackoff)
@@ -89,7 +89,7 @@ func (c *cell[T]) due(now time.Time) bool {
 }
 
 // held gives the value while it counts, else why there is none; c.mu is held.
-func (c *cell[T]) held() (T, error) {
+func (c *cachedFetch[T]) held() (T, error) {
 	if c.counts(c.now()) {
 		return c.value, nil
 	}
@@ -103,7 +103,7 @@ func (c *cell[T]) held() (T, error) {
 
 // begin starts a fetch unless there is one; c.mu is held. The fetch outlives the request that
 // asked for it, since others wait for it too.
-func (c *cell[T]) begin(ctx context.Context) {
+func (c *cachedFetch[T]) begin(ctx context.Context) {
 	if c.flight != nil {
 		return
 	}
@@ -119,7 +119,7 @@ func (c *cell[T]) begin(ctx context.Context) {
 }
 
 // end takes the outcome of a fetch over, and says when the provider has come or gone.
-func (c *cell[T]) end(ctx context.Context, value T, err error) {
+func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flight, c.err = nil, err
@@ -136,7 +136,7 @@ func (c *cell[T]) end(ctx context.Context, value T, err error) {
 }
 
 // alarm says what an operator has to look at; "" for nothing.
-func (c *cell[T]) alarm() string {
+func (c *cachedFetch[T]) alarm() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed == 0 {

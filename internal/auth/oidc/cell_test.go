@@ -32,7 +32,7 @@ func (s *source) fetch(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-func newTestCell() (*cell[int], *source) {
+func newTestCell() (*cachedFetch[int], *source) {
 	s := &source{}
 	return newCell("number", s.fetch, Options{Logger: slog.New(slog.DiscardHandler), Now: time.Now}), s
 }

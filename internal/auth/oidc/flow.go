@@ -22,9 +22,9 @@ const (
 	maxReturn  = 1024             // bytes of the address to return to
 )
 
-// flow is a log-in that is under way. Its browser keeps it in a signed cookie, so that any
+// loginFlow is a log-in that is under way. Its browser keeps it in a signed cookie, so that any
 // replica can end it and nothing is stored.
-type flow struct {
+type loginFlow struct {
 	State    string    `json:"s"` // comes back in the callback's address: the log-in was begun by this browser
 	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this log-in
 	Verifier string    `json:"v"` // of PKCE: the code is redeemed by who asked for it
@@ -33,8 +33,8 @@ type flow struct {
 	Ends     time.Time `json:"e"`
 }
 
-func newFlow(redirect, back string, now time.Time) flow {
-	return flow{
+func newFlow(redirect, back string, now time.Time) loginFlow {
+	return loginFlow{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
 		Redirect: redirect, Return: LocalPath(back), Ends: now.Add(flowFor),
 	}
@@ -44,7 +44,7 @@ func newFlow(redirect, back string, now time.Time) flow {
 const forFlows auth.Purpose = "log-in at an identity provider"
 
 // seal writes a flow so that nobody else can.
-func (p *Provider) seal(f flow) string {
+func (p *Provider) seal(f loginFlow) string {
 	raw, _ := json.Marshal(f) // texts and a time
 	return p.o.Signer.Seal(forFlows, raw)
 }
@@ -52,13 +52,13 @@ func (p *Provider) seal(f flow) string {
 var errFlow = errors.New("the log-in was not begun by this browser, or took too long")
 
 // unseal reads what seal wrote.
-func (p *Provider) unseal(text string) (f flow, err error) {
+func (p *Provider) unseal(text string) (f loginFlow, err error) {
 	if len(text) > maxCookie {
-		return flow{}, errFlow
+		return loginFlow{}, errFlow
 	}
 	raw, err := p.o.Signer.Unseal(forFlows, text, flowFor)
 	if err != nil || json.Unmarshal(raw, &f) != nil || p.o.Now().After(f.Ends) {
-		return flow{}, errFlow
+		return loginFlow{}, errFlow
 	}
 	return f, nil
 }

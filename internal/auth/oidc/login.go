@@ -68,7 +68,7 @@ func quiet(w http.ResponseWriter) {
 }
 
 // client is this service as the provider knows it.
-func (p *Provider) client(m metadata, f flow) *oauth2.Config {
+func (p *Provider) client(m metadata, f loginFlow) *oauth2.Config {
 	e := m.endpoint()
 	if p.o.ClientSecret.Reveal() == "" {
 		e.AuthStyle = oauth2.AuthStyleInParams // a public client says its id alone
@@ -139,7 +139,7 @@ func clean(text string) string {
 }
 
 // redeem exchanges the code for an ID token, and reads from it who the user is.
-func (p *Provider) redeem(ctx context.Context, m metadata, f flow, code string) (user, error) {
+func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code string) (user, error) {
 	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code, oauth2.VerifierOption(f.Verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
 		return user{}, denied(e.ErrorCode, e.ErrorDescription)
@@ -181,7 +181,7 @@ func unusable(cause error) error {
 }
 
 // belongs checks that an ID token is of this log-in and for this client.
-func (p *Provider) belongs(id *oidc.IDToken, c claims, f flow, access string) error {
+func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access string) error {
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return errors.New("the token is of another log-in (nonce)")
 	}

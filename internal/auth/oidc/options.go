@@ -52,8 +52,8 @@ type Provider struct {
 	o        Options
 	issuer   string
 	http     *http.Client
-	metadata *cell[metadata]
-	keys     *cell[keySet]
+	metadata *cachedFetch[metadata]
+	keys     *cachedFetch[keySet]
 	logins   chan struct{} // holds a token for each log-in that asks the provider
 }
 

@@ -447,7 +447,7 @@ func FuzzLogin(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	own := p.seal(flow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
+	own := p.seal(loginFlow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
 	for _, s := range []string{own, "", ".", own + ".", "/a", "//evil", "/\\evil", "/a?b#c", "/%2f%2fevil", "http://evil"} {
 		f.Add(s)
 	}
