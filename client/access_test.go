@@ -18,8 +18,8 @@ import (
 // accessRoutes are the routes of authentication of a service, all of them.
 func accessRoutes(service farm.Service) []rest.Route {
 	return authrest.Routes(authrest.Options{
-		Service: service, Keys: &auth.Keys{}, Tap: &auth.Tap{}, Grants: &auth.GrantTable{}, Resources: true,
-		Logins: &auth.Logins{}, Root: &auth.Root{}, Provider: &oidc.Provider{},
+		Service: service, Keys: &auth.Keys{}, Tap: &auth.TAP{}, Grants: &auth.GrantTable{}, Resources: true,
+		Logins: &auth.LoginCookies{}, Root: &auth.RootToken{}, Provider: &oidc.Provider{},
 	})
 }
 

@@ -15,10 +15,10 @@ const maxGroups = 1000
 
 // Authenticator says who makes a request. What is nil is not accepted.
 type Authenticator struct {
-	Root     *Root
+	Root     *RootToken
 	Sessions *Sessions
-	Logins   *Logins // of browsers
-	Passes   *Passes // of nodes
+	Logins   *LoginCookies // of browsers
+	Passes   *NodeTokens   // of nodes
 	// Certificate gives the user of a request's client certificate; ok is false without one.
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	// JWT verifies a Bearer value that is a token of the identity provider.
@@ -71,10 +71,10 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	return foreign(name, groups, ByCertificate)
 }
 
-// Still says who makes a request that goes on since a while, and was let in as somebody. What it
+// Revalidate says who makes a request that goes on since a while, and was let in as somebody. What it
 // was let in with may not be taken back meanwhile; but a session whose time is over is as long as
 // its key, since who goes on with a request cannot show another.
-func (a *Authenticator) Still(r *http.Request, was Identity) (Identity, error) {
+func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, error) {
 	who, err := a.Identify(r)
 	if !errors.Is(err, errSessionExpired) {
 		return who, err

@@ -130,12 +130,12 @@ func TestStill(t *testing.T) {
 		must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
 		for _, wait := range []time.Duration{0, DefaultSessionTTL + time.Second} {
 			time.Sleep(wait)
-			if who, err := a.Still(r, was); err != nil || who.Name != "ci" || who.Method != ByKey || !slices.Equal(who.Groups, groups) {
+			if who, err := a.Revalidate(r, was); err != nil || who.Name != "ci" || who.Method != ByKey || !slices.Equal(who.Groups, groups) {
 				t.Errorf("after %s: %+v, %v", wait, who, err)
 			}
 		}
 		must(t, w.keys.Delete(t.Context(), "ci"))
-		who, err := a.Still(r, was)
+		who, err := a.Revalidate(r, was)
 		refusedAs(t, err, errSessionKey)
 		if who.Method != "" {
 			t.Errorf("of a deleted key: %+v", who)
@@ -154,10 +154,10 @@ func TestStillOfAKeyThatEnds(t *testing.T) {
 		was, err := a.Identify(r)
 		must(t, err)
 		time.Sleep(time.Hour)
-		_, err = a.Still(r, was)
+		_, err = a.Revalidate(r, was)
 		refusedAs(t, err, errSessionKey)
 		r.Header.Set("Authorization", "Basic x")
-		_, err = a.Still(r, was)
+		_, err = a.Revalidate(r, was)
 		refusedAs(t, err, errBasicForm)
 	})
 }

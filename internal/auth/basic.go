@@ -14,18 +14,18 @@ const (
 	maxBasic     = 2 * 1024 // bytes of the base64 text
 )
 
-// Root is the root user's token.
-type Root struct{ token Secret }
+// RootToken is the root user's token.
+type RootToken struct{ token Secret }
 
 // NewRoot takes the root token of the settings.
-func NewRoot(token string) (*Root, error) {
+func NewRoot(token string) (*RootToken, error) {
 	if n := utf8.RuneCountInString(token); n < MinRootToken {
 		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
 	}
 	if len(token) > MaxRootToken {
 		return nil, fmt.Errorf("the root token has %d bytes; it may have at most %d", len(token), MaxRootToken)
 	}
-	return &Root{NewSecret(token)}, nil
+	return &RootToken{NewSecret(token)}, nil
 }
 
 var (
@@ -35,7 +35,7 @@ var (
 )
 
 // Verify judges Basic credentials, the base64 text of user:token. The user is root or empty.
-func (r *Root) Verify(basic string) (Identity, error) {
+func (r *RootToken) Verify(basic string) (Identity, error) {
 	user, token, err := parseBasic(basic)
 	if err != nil {
 		return Identity{}, err
@@ -48,7 +48,7 @@ func (r *Root) Verify(basic string) (Identity, error) {
 }
 
 // VerifyToken judges a token by itself, as it is typed into a page.
-func (r *Root) VerifyToken(token string) (Identity, error) {
+func (r *RootToken) VerifyToken(token string) (Identity, error) {
 	if len(token) > MaxRootToken || !r.token.Equal(token) {
 		return Identity{}, errBasicToken
 	}

@@ -12,7 +12,7 @@ const forDecoys Purpose = "tap-decoy"
 // decoy gives a public key for an id that has none, always the same one while the signing key is,
 // on every replica: a hand for an unknown id is answered like any other, so that it does not tell
 // which ids there are. Nobody has the private key to it.
-func (t *Tap) decoy(id string) *rsa.PublicKey {
+func (t *TAP) decoy(id string) *rsa.PublicKey {
 	key := t.sessions.signer.ring.Load().signing(time.Now())
 	modulus := make([]byte, 0, madeKeyBits/8)
 	for i := byte(0); len(modulus) < madeKeyBits/8; i++ {

@@ -23,7 +23,7 @@ func Example() {
 	// The service: its stores, here in memory, and what it makes of them.
 	keys := auth.NewKeys(auth.NewKeyTable(nil, nil))
 	sessions := auth.NewSessions(keys, auth.NewSigner(auth.NewRing(time.Now())), auth.DefaultSessionTTL)
-	tap := auth.NewTap(sessions, &auth.MarkTable{})
+	tap := auth.NewTap(sessions, &auth.MemoryNonces{})
 	root, _ := auth.NewRoot("a long root token")
 	who := &auth.Authenticator{Root: root, Sessions: sessions}
 	grants, _ := auth.Grants{}.SetGroup(farm.ServiceController, "builders", []farm.Permission{"start_vm"})

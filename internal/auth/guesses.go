@@ -26,7 +26,7 @@ const (
 // the right secret came within a day. The zero value is ready.
 type GuessLimiter struct {
 	mu        sync.Mutex // guards what follows
-	byAddress allowances
+	byAddress tokenBuckets
 	total     time.Time            // from when on the whole allowance of all is there again
 	known     map[string]time.Time // address -> when the right secret came from it
 }

@@ -34,10 +34,10 @@ var root = Identity{Name: RootName, Method: ByRoot, Root: true}
 
 // denied makes a refusal of credentials. Callers see none of its reason, which is for logs.
 func denied(reason string) *farm.Error {
-	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: why(reason)}
+	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: denyReason(reason)}
 }
 
-// why is the reason of a refusal.
-type why string
+// denyReason is the reason of a refusal.
+type denyReason string
 
-func (w why) Error() string { return string(w) }
+func (w denyReason) Error() string { return string(w) }

@@ -69,9 +69,9 @@ func (t *GrantTable) Watch(changed func()) {
 	t.watchers = append(t.watchers, changed)
 }
 
-// Judge holds the rules that count now. Changes count for the next request, whatever its
+// Authorizer holds the rules that count now. Changes count for the next request, whatever its
 // session.
-type Judge struct {
+type Authorizer struct {
 	store GrantStore
 	rules atomic.Pointer[Rules]
 
@@ -84,25 +84,25 @@ type Judge struct {
 }
 
 // NewJudge judges by a policy and the grants of a store, which it follows.
-func NewJudge(p Policy, store GrantStore) *Judge {
-	j := &Judge{store: store, policy: p}
+func NewJudge(p Policy, store GrantStore) *Authorizer {
+	j := &Authorizer{store: store, policy: p}
 	store.Watch(j.renew) // before it reads: no change may come in between
 	j.renew()
 	return j
 }
 
 // Rules gives the rules of this moment.
-func (j *Judge) Rules() *Rules { return j.rules.Load() }
+func (j *Authorizer) Rules() *Rules { return j.rules.Load() }
 
 // Watch has a function called after each change of the rules. It must not block.
-func (j *Judge) Watch(changed func()) {
+func (j *Authorizer) Watch(changed func()) {
 	j.watching.Lock()
 	defer j.watching.Unlock()
 	j.watchers = append(j.watchers, changed)
 }
 
 // SetTier changes the tier of the licence. What was denied stays denied.
-func (j *Judge) SetTier(t farm.Tier) {
+func (j *Authorizer) SetTier(t farm.Tier) {
 	j.mu.Lock()
 	j.policy.Tier = t
 	j.mu.Unlock()
@@ -110,7 +110,7 @@ func (j *Judge) SetTier(t farm.Tier) {
 }
 
 // renew makes the rules from what there is now, and tells those who watch.
-func (j *Judge) renew() {
+func (j *Authorizer) renew() {
 	j.remake()
 	j.watching.Lock()
 	defer j.watching.Unlock()
@@ -119,7 +119,7 @@ func (j *Judge) renew() {
 	}
 }
 
-func (j *Judge) remake() {
+func (j *Authorizer) remake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g := j.store.Grants()
@@ -132,7 +132,7 @@ func (j *Judge) remake() {
 // Keep makes the store remember whether permissions have counted, so that no licence opens
 // anything after a restart. It belongs behind NewJudge and SetTier, and is repeated when it
 // fails.
-func (j *Judge) Keep(ctx context.Context) error {
+func (j *Authorizer) Keep(ctx context.Context) error {
 	want := j.Rules().Enforced()
 	if j.store.Grants().Enforced == want {
 		return nil

@@ -24,19 +24,19 @@ const (
 	maxCookies         = 16 * 1024 // bytes of all cookies of a request
 )
 
-// Logins are what browsers keep of a log-in: signed identities, which every replica verifies
+// LoginCookies are what browsers keep of a log-in: signed identities, which every replica verifies
 // and which are stored nowhere. A log-in of the root user ends with the root token, one of the
 // identity provider's users with the provider.
-type Logins struct {
+type LoginCookies struct {
 	signer   *Signer
-	root     *Root
+	root     *RootToken
 	provider string
 }
 
 // NewLogins makes log-ins. root is nil when the root token lets nobody in; provider is the
 // address of the identity provider, or "".
-func NewLogins(signer *Signer, root *Root, provider string) *Logins {
-	return &Logins{signer, root, provider}
+func NewLogins(signer *Signer, root *RootToken, provider string) *LoginCookies {
+	return &LoginCookies{signer, root, provider}
 }
 
 // login is the content of a cookie.
@@ -53,7 +53,7 @@ const (
 
 // Open gives the text of a cookie for a user who has logged in, with the root token or at the
 // identity provider.
-func (l *Logins) Open(who Identity) (string, error) {
+func (l *LoginCookies) Open(who Identity) (string, error) {
 	kind, content := byte(loginOfProvider), login{Name: who.Name, Groups: who.Groups}
 	switch {
 	case who.Root:
@@ -82,7 +82,7 @@ func (l *Logins) Open(who Identity) (string, error) {
 }
 
 // bound is what a kind of log-in ends with; ok is false when there is none of the kind.
-func (l *Logins) bound(kind byte) (bound []string, ok bool) {
+func (l *LoginCookies) bound(kind byte) (bound []string, ok bool) {
 	switch {
 	case kind == loginOfRoot && l.root != nil:
 		return []string{string(ByRoot), l.root.token.Reveal()}, true
@@ -100,7 +100,7 @@ var (
 )
 
 // Verify judges the text of a cookie.
-func (l *Logins) Verify(text string) (Identity, error) {
+func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if text == "" || len(text) > maxLogin {
 		return Identity{}, errLoginForm
 	}
@@ -126,7 +126,7 @@ func (l *Logins) Verify(text string) (Identity, error) {
 }
 
 // identify says which user a browser has logged in; ok is false when it shows no log-in.
-func (l *Logins) identify(r *http.Request) (who Identity, ok bool, err error) {
+func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err error) {
 	size := 0
 	for _, line := range r.Header["Cookie"] {
 		size += len(line)

@@ -16,14 +16,14 @@ import (
 
 const issuer = "https://login.test"
 
-func newLogins(t *testing.T, token string) *Logins {
+func newLogins(t *testing.T, token string) *LoginCookies {
 	t.Helper()
 	r, err := NewRoot(token)
 	must(t, err)
 	return NewLogins(NewSigner(NewRing(time.Now())), r, issuer)
 }
 
-func opened(t *testing.T, l *Logins, who Identity) string {
+func opened(t *testing.T, l *LoginCookies, who Identity) string {
 	t.Helper()
 	text, err := l.Open(who)
 	must(t, err)
@@ -43,7 +43,7 @@ func TestLogins(t *testing.T) {
 		if strings.Contains(ofRoot, "0123456789") || !strings.HasPrefix(ofRoot, "r") {
 			t.Error("the cookie of root holds the token")
 		}
-		refuse := func(l *Logins, text string, reason *farm.Error) {
+		refuse := func(l *LoginCookies, text string, reason *farm.Error) {
 			t.Helper()
 			_, err := l.Verify(text)
 			refusedAs(t, err, reason)
@@ -166,7 +166,7 @@ func TestLocal(t *testing.T) {
 // TestFailuresOfAddresses: addresses have allowances of their own, and names do not count.
 func TestFailuresOfAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f Failures
+		var f FailureLimiter
 		for i := range failBurst + 5 {
 			if got := f.CountFrom("192.0.2.1"); got != (i >= failBurst) {
 				t.Fatal(i, got)

@@ -26,27 +26,27 @@ const (
 	passPrefix = "node~"
 )
 
-// Passes are what nodes show to a registry: signed values which the controller makes for its
+// NodeTokens are what nodes show to a registry: signed values which the controller makes for its
 // nodes and the registry verifies, and which are stored nowhere. They are for Bearer headers.
-type Passes struct {
+type NodeTokens struct {
 	signer func() *Signer
 	keys   *Keys
 }
 
 // NewPasses makes passes. keys are those that nodes have joined with; nil: there are none.
-func NewPasses(signer *Signer, keys *Keys) *Passes {
-	return &Passes{func() *Signer { return signer }, keys}
+func NewPasses(signer *Signer, keys *Keys) *NodeTokens {
+	return &NodeTokens{func() *Signer { return signer }, keys}
 }
 
-// DerivedPasses makes passes that are signed with a key made of the root token, for a
+// NewDerivedNodeTokens makes passes that are signed with a key made of the root token, for a
 // controller and a registry that share nothing else. The first one takes a good part of a
 // second.
-func DerivedPasses(root Secret, keys *Keys) *Passes {
-	return &Passes{sync.OnceValue(func() *Signer { return derivedSigner(root) }), keys}
+func NewDerivedNodeTokens(root Secret, keys *Keys) *NodeTokens {
+	return &NodeTokens{sync.OnceValue(func() *Signer { return derivedSigner(root) }), keys}
 }
 
-// pass is what a pass says.
-type pass struct {
+// nodeToken is what a pass says.
+type nodeToken struct {
 	Node string `json:"n"`
 	Key  string `json:"k,omitempty"` // id of the user key that the node has joined with
 	// Scope is what it is good for; nil, as controllers of the release before make them: nothing.
@@ -55,9 +55,9 @@ type pass struct {
 
 // Open makes a pass for a node and says how long it is good. keyID is that of the user key
 // with which the node has joined, or "". Of a scope that is too large the least urgent part is left out.
-func (p *Passes) Open(node, keyID string, scope NodeScope) (value string, life time.Duration) {
+func (p *NodeTokens) Open(node, keyID string, scope NodeScope) (value string, life time.Duration) {
 	fitted := fitScope(scope)
-	raw := compact(pass{node, keyID, &fitted})
+	raw := compact(nodeToken{node, keyID, &fitted})
 	return passPrefix + p.signer().Seal(forPasses, raw), PassTTL
 }
 
@@ -94,7 +94,7 @@ var (
 
 // Verify judges a pass. The groups are those that the key of the node has now: none, when it
 // has ended.
-func (p *Passes) Verify(value string) (Identity, error) {
+func (p *NodeTokens) Verify(value string) (Identity, error) {
 	text, ok := strings.CutPrefix(value, passPrefix)
 	if !ok {
 		return Identity{}, errPassForm
@@ -108,7 +108,7 @@ func (p *Passes) Verify(value string) (Identity, error) {
 	case err != nil:
 		return Identity{}, errPassForeign
 	}
-	var is pass
+	var is nodeToken
 	if json.Unmarshal(raw, &is) != nil || !goodName(is.Node) {
 		return Identity{}, errPassForm
 	}
@@ -136,5 +136,5 @@ func derivedSigner(root Secret) *Signer {
 	if err != nil {
 		panic(fmt.Sprintf("derive a key: %v", err)) // the length and the hash are above
 	}
-	return NewSigner(Ring{[]*signingKey{{version: 1, secret: (*[32]byte)(secret)}}})
+	return NewSigner(KeyRing{[]*signingKey{{version: 1, secret: (*[32]byte)(secret)}}})
 }

@@ -190,13 +190,13 @@ func TestPassesAsCredentials(t *testing.T) {
 
 // TestDerivedPasses: who has the same root token makes the same passes, and nobody else does.
 func TestDerivedPasses(t *testing.T) {
-	controller, registry := DerivedPasses(NewSecret("0123456789"), nil), DerivedPasses(NewSecret("0123456789"), nil)
+	controller, registry := NewDerivedNodeTokens(NewSecret("0123456789"), nil), NewDerivedNodeTokens(NewSecret("0123456789"), nil)
 	value, _ := controller.Open("node-1", "ci", NodeScope{})
 	who, err := registry.Verify(value)
 	if err != nil || who.Name != "node-1" || who.KeyID != "ci" {
 		t.Errorf("%+v, %v", who, err)
 	}
-	_, err = DerivedPasses(NewSecret("0123456788"), nil).Verify(value)
+	_, err = NewDerivedNodeTokens(NewSecret("0123456788"), nil).Verify(value)
 	refusedAs(t, err, errPassForeign)
 	key := controller.signer().ring.Load().keys[0].secret
 	if *key == [32]byte{} || string(key[:10]) == "0123456789" {

@@ -24,10 +24,10 @@ const RingAge = 30 * 24 * time.Hour
 
 const ringForm = 1
 
-// Ring is the cluster's signing keys, the oldest first. It is stored as Encode gives it,
+// KeyRing is the cluster's signing keys, the oldest first. It is stored as Encode gives it,
 // once for all replicas, and is never changed: rotation makes a new one. The zero value
 // signs nothing.
-type Ring struct {
+type KeyRing struct {
 	keys []*signingKey // pointers, so that nothing that prints them shows them
 }
 
@@ -39,13 +39,13 @@ type signingKey struct {
 }
 
 // Format implements fmt.Formatter: every verb prints the mask.
-func (Ring) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
+func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 
 // MarshalText gives the mask, in JSON too: storing a ring takes Encode.
-func (Ring) MarshalText() ([]byte, error) { return []byte(masked), nil }
+func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
 // NewRing makes a ring of one key, which signs at once.
-func NewRing(now time.Time) Ring { return Ring{[]*signingKey{newSigningKey(1, now)}} }
+func NewRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
 
 func newSigningKey(version uint32, from time.Time) *signingKey {
 	k := &signingKey{version, from.UTC().Truncate(time.Second), new([32]byte)}
@@ -55,7 +55,7 @@ func newSigningKey(version uint32, from time.Time) *signingKey {
 
 // Rotated gives the ring with a new key, which signs a minute from now, and without those
 // that nothing can still be signed with. What was signed stays good for its time.
-func (r Ring) Rotated(now time.Time) Ring {
+func (r KeyRing) Rotated(now time.Time) KeyRing {
 	keys, last := slices.Clone(r.keys), uint32(0)
 	for len(keys) > 1 && now.Sub(keys[1].from) > ringKeep {
 		keys = keys[1:]
@@ -63,20 +63,20 @@ func (r Ring) Rotated(now time.Time) Ring {
 	if len(keys) > 0 {
 		last = keys[len(keys)-1].version
 	}
-	return Ring{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
+	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
 }
 
 // Old says whether it is time for another key.
-func (r Ring) Old(now time.Time) bool {
+func (r KeyRing) Old(now time.Time) bool {
 	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }
 
 // Full says whether the ring has been rotated so often in so short a time that it takes
 // no more keys.
-func (r Ring) Full() bool { return len(r.keys) >= ringLimit }
+func (r KeyRing) Full() bool { return len(r.keys) >= ringLimit }
 
 // signing gives the key that signs now.
-func (r Ring) signing(now time.Time) *signingKey {
+func (r KeyRing) signing(now time.Time) *signingKey {
 	for i := len(r.keys) - 1; i > 0; i-- {
 		if !r.keys[i].from.After(now) {
 			return r.keys[i]
@@ -86,7 +86,7 @@ func (r Ring) signing(now time.Time) *signingKey {
 }
 
 // find gives the key of a version.
-func (r Ring) find(version uint32) *signingKey {
+func (r KeyRing) find(version uint32) *signingKey {
 	for _, k := range r.keys {
 		if k.version == version {
 			return k
@@ -108,7 +108,7 @@ type storedKey struct {
 }
 
 // Encode gives the ring with its secrets, for a store that only the services read.
-func (r Ring) Encode() ([]byte, error) {
+func (r KeyRing) Encode() ([]byte, error) {
 	out := storedRing{Form: ringForm}
 	for _, k := range r.keys {
 		out.Keys = append(out.Keys, storedKey{k.version, k.from, k.secret[:]})
@@ -121,26 +121,26 @@ func (r Ring) Encode() ([]byte, error) {
 }
 
 // ParseRing reads what Encode gave. Its errors hold nothing of the text.
-func ParseRing(raw []byte) (Ring, error) {
+func ParseRing(raw []byte) (KeyRing, error) {
 	var in storedRing
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return Ring{}, errors.New("the signing keys cannot be read: they are not JSON of their form")
+		return KeyRing{}, errors.New("the signing keys cannot be read: they are not JSON of their form")
 	}
 	if in.Form > ringForm {
-		return Ring{}, fmt.Errorf("the signing keys have form %d, this program knows up to %d", in.Form, ringForm)
+		return KeyRing{}, fmt.Errorf("the signing keys have form %d, this program knows up to %d", in.Form, ringForm)
 	}
 	if n := len(in.Keys); n < 1 || n > ringLimit {
-		return Ring{}, fmt.Errorf("there are %d signing keys; 1 to %d are possible", n, ringLimit)
+		return KeyRing{}, fmt.Errorf("there are %d signing keys; 1 to %d are possible", n, ringLimit)
 	}
-	var r Ring
+	var r KeyRing
 	for i, k := range in.Keys {
 		key := &signingKey{k.Version, k.From, new([32]byte)}
 		if len(k.Secret) != len(key.secret) {
-			return Ring{}, fmt.Errorf("signing key %d does not have %d bytes", k.Version, len(key.secret))
+			return KeyRing{}, fmt.Errorf("signing key %d does not have %d bytes", k.Version, len(key.secret))
 		}
 		copy(key.secret[:], k.Secret)
 		if i > 0 && (k.Version <= in.Keys[i-1].Version || k.From.Before(in.Keys[i-1].From)) {
-			return Ring{}, errors.New("the signing keys are not in order")
+			return KeyRing{}, errors.New("the signing keys are not in order")
 		}
 		r.keys = append(r.keys, key)
 	}

@@ -28,7 +28,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"field":      struct{ token Secret }{NewSecret(hidden)},
 		"list":       []Secret{NewSecret(hidden)},
 		"ring":       ring,
-		"ring field": struct{ r Ring }{ring},
+		"ring field": struct{ r KeyRing }{ring},
 		"signer":     NewSigner(ring),
 		"session":    session,
 		"shake":      api.ShakeRequest{ID: "x", Secret: hidden},

@@ -17,10 +17,10 @@ type Purpose string
 const skew = time.Minute
 
 // Signer signs with a ring that can be replaced while it is used.
-type Signer struct{ ring atomic.Pointer[Ring] }
+type Signer struct{ ring atomic.Pointer[KeyRing] }
 
 // NewSigner signs with a ring, which has a key.
-func NewSigner(r Ring) *Signer {
+func NewSigner(r KeyRing) *Signer {
 	s := &Signer{}
 	s.Replace(r)
 	return s
@@ -28,7 +28,7 @@ func NewSigner(r Ring) *Signer {
 
 // Replace makes a ring the one that counts. What was signed with a key that the ring still
 // has stays good.
-func (s *Signer) Replace(r Ring) { s.ring.Store(&r) }
+func (s *Signer) Replace(r KeyRing) { s.ring.Store(&r) }
 
 // What can be wrong with a sealed text.
 var (

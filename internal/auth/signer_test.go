@@ -147,7 +147,7 @@ func TestRingsAreStored(t *testing.T) {
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ring := NewRing(now)
-	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (Ring{}).Old(now) {
+	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (KeyRing{}).Old(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}
 	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) || !ring.Old(now.Add(2*RingAge+ringLead)) {

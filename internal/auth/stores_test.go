@@ -16,7 +16,7 @@ func TestKeyTable(t *testing.T) {
 }
 
 func TestMarkTable(t *testing.T) {
-	authtest.Marks(t, func(*testing.T) auth.Marks { return &auth.MarkTable{} }, authtest.Forgets)
+	authtest.Marks(t, func(*testing.T) auth.NonceStore { return &auth.MemoryNonces{} }, authtest.Forgets)
 }
 
 func TestGrantTable(t *testing.T) {

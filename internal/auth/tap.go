@@ -33,20 +33,20 @@ const (
 // handText is the base64 of secrets. One text stands for one secret.
 var handText = base64.RawURLEncoding.Strict()
 
-// Tap is the token authentication protocol: a hand gives a secret that only the holder of
+// TAP is the token authentication protocol: a hand gives a secret that only the holder of
 // the key can read, a shake that shows it gives a session. A hand keeps nothing, so that
 // any replica can take the shake.
-type Tap struct {
+type TAP struct {
 	keys     *Keys
 	sessions *Sessions
-	marks    Marks
-	failed   Failures
+	marks    NonceStore
+	failed   FailureLimiter
 }
 
 // NewTap makes handshakes for the keys of sessions; marks remembers the secrets that were
 // used.
-func NewTap(s *Sessions, marks Marks) *Tap {
-	return &Tap{keys: s.keys, sessions: s, marks: marks}
+func NewTap(s *Sessions, marks NonceStore) *TAP {
+	return &TAP{keys: s.keys, sessions: s, marks: marks}
 }
 
 var (
@@ -59,7 +59,7 @@ var (
 // Hand gives the encrypted secret for a key, in standard base64. For an id that no key has, or
 // one that has expired, it gives a text that nobody can decrypt: who does not hold the key cannot
 // tell whether there is one.
-func (t *Tap) Hand(id string) (string, error) {
+func (t *TAP) Hand(id string) (string, error) {
 	key, ok := t.keys.Live(id)
 	if !ok {
 		key = farm.APIKey{ID: id}
@@ -73,7 +73,7 @@ func (t *Tap) Hand(id string) (string, error) {
 }
 
 // Shake gives a session for a secret of Hand, once.
-func (t *Tap) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.ShakeAnswer, error) {
+func (t *TAP) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.ShakeAnswer, error) {
 	key, ok := t.keys.Live(r.ID)
 	if !ok {
 		return api.ShakeAnswer{}, t.refuse(r.ID, addr, errHandKey)
@@ -100,7 +100,7 @@ func tooManyFailures(wait time.Duration) error {
 }
 
 // refuse counts a failed attempt.
-func (t *Tap) refuse(id, addr string, refusal *farm.Error) error {
+func (t *TAP) refuse(id, addr string, refusal *farm.Error) error {
 	if t.failed.Count(id, addr) {
 		return TooManyFailures()
 	}
@@ -108,7 +108,7 @@ func (t *Tap) refuse(id, addr string, refusal *farm.Error) error {
 }
 
 // secret makes a secret for a key.
-func (t *Tap) secret(key farm.APIKey, now time.Time) string {
+func (t *TAP) secret(key farm.APIKey, now time.Time) string {
 	raw := make([]byte, secretHead, secretSize)
 	binary.BigEndian.PutUint32(raw, uint32(now.Unix()))
 	_, _ = rand.Read(raw[secretTime:])
@@ -117,7 +117,7 @@ func (t *Tap) secret(key farm.APIKey, now time.Time) string {
 }
 
 // open judges a secret, and gives when it was made and the mark that it is used.
-func (t *Tap) open(key farm.APIKey, text string) (made time.Time, mark Mark, refusal *farm.Error) {
+func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, refusal *farm.Error) {
 	text = strings.TrimSpace(text)
 	if len(text) != secretText {
 		return made, mark, errShakeSecret
@@ -139,7 +139,7 @@ func (t *Tap) open(key farm.APIKey, text string) (made time.Time, mark Mark, ref
 		return made, mark, errShakeLate
 	}
 	sum := sha256.Sum256(raw)
-	return made, Mark(sum[:len(mark)]), nil
+	return made, Nonce(sum[:len(mark)]), nil
 }
 
 // maxTapBody bounds the body of a hand or shake, in bytes.

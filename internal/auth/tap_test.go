@@ -67,7 +67,7 @@ func TestHandsForUnknownKeys(t *testing.T) {
 		}
 	}
 	a, b := w.tap.decoy("nobody"), w.tap.decoy("nobody2")
-	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 || a.N.Cmp(w.replica(&MarkTable{}).tap.decoy("nobody").N) != 0 {
+	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 || a.N.Cmp(w.replica(&MemoryNonces{}).tap.decoy("nobody").N) != 0 {
 		t.Error("the numbers that stand for keys tell which ids are unknown")
 	}
 }
@@ -76,7 +76,7 @@ func TestHandsForUnknownKeys(t *testing.T) {
 func TestManySecretsAndReplicas(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
-	marks := &MarkTable{}
+	marks := &MemoryNonces{}
 	one, two := w.replica(marks), w.replica(marks)
 	secrets := map[string]bool{}
 	for range 50 {
@@ -91,7 +91,7 @@ func TestManySecretsAndReplicas(t *testing.T) {
 		if _, err := one.sessions.Verify(bearer(t, session)); err != nil {
 			t.Error(err)
 		}
-		one.tap.failed = Failures{} // no limit here
+		one.tap.failed = FailureLimiter{} // no limit here
 		_, err = one.shake(t, "ci", secret)
 		refusedAs(t, err, errShakeUsed)
 	}
@@ -170,7 +170,7 @@ func TestWrongSecrets(t *testing.T) {
 	must(t, err)
 	try := func(id, secret string) {
 		t.Helper()
-		w.tap.failed = Failures{} // no limit here
+		w.tap.failed = FailureLimiter{} // no limit here
 		a, err := w.shake(t, id, secret)
 		if id == "who" {
 			refusedAs(t, err, errHandKey)
@@ -269,7 +269,7 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 
 func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f Failures
+		var f FailureLimiter
 		refused := 0
 		for i := range 3 * failTable {
 			if f.Count(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
@@ -309,7 +309,7 @@ type broken struct{}
 
 var errDisk = errors.New("disk full")
 
-func (broken) Use(context.Context, Mark, time.Time) (bool, error) { return true, errDisk }
+func (broken) Use(context.Context, Nonce, time.Time) (bool, error) { return true, errDisk }
 
 // TestNoMarkNoSession: what cannot be remembered is not given, and is nobody's failure.
 func TestNoMarkNoSession(t *testing.T) {
@@ -326,7 +326,7 @@ func TestNoMarkNoSession(t *testing.T) {
 func TestDamagedRecordsAreErrors(t *testing.T) {
 	store := NewKeyTable([]farm.APIKey{{ID: "ci", PublicKey: []byte("x"), Expires: time.Now().Add(time.Hour)}}, nil)
 	keys := NewKeys(store)
-	tap := NewTap(NewSessions(keys, NewSigner(NewRing(time.Now())), 0), &MarkTable{})
+	tap := NewTap(NewSessions(keys, NewSigner(NewRing(time.Now())), 0), &MemoryNonces{})
 	if _, err := tap.Hand("ci"); err == nil || farm.CodeOf(err) != farm.CodeInternal {
 		t.Error(err)
 	}
@@ -334,9 +334,9 @@ func TestDamagedRecordsAreErrors(t *testing.T) {
 
 func TestMarksAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m MarkTable
+		var m MemoryNonces
 		for i := range 600 {
-			if first, err := m.Use(t.Context(), Mark{byte(i), byte(i >> 8)}, time.Now().Add(3*time.Minute)); !first || err != nil {
+			if first, err := m.Use(t.Context(), Nonce{byte(i), byte(i >> 8)}, time.Now().Add(3*time.Minute)); !first || err != nil {
 				t.Fatal(first, err)
 			}
 			time.Sleep(time.Second)
@@ -344,11 +344,11 @@ func TestMarksAreForgotten(t *testing.T) {
 		if m.count > 5*60 || len(m.minutes) > 6 {
 			t.Errorf("%d marks of %d minutes are remembered", m.count, len(m.minutes))
 		}
-		if _, err := m.Use(t.Context(), Mark{0, 0, 2}, time.Now().Add(time.Minute)); err != nil {
+		if _, err := m.Use(t.Context(), Nonce{0, 0, 2}, time.Now().Add(time.Minute)); err != nil {
 			t.Error(err)
 		}
 		m.count = MaxMarks
-		if _, err := m.Use(t.Context(), Mark{0, 0, 1}, time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
+		if _, err := m.Use(t.Context(), Nonce{0, 0, 1}, time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
 			t.Error(err)
 		}
 	})

@@ -45,17 +45,17 @@ type world struct {
 	keys     *Keys
 	signer   *Signer
 	sessions *Sessions
-	tap      *Tap
+	tap      *TAP
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{keys: NewKeys(NewKeyTable(nil, nil)), signer: NewSigner(NewRing(time.Now()))}
-	return w.replica(&MarkTable{})
+	return w.replica(&MemoryNonces{})
 }
 
 // replica is another process of the same service: all it shares are keys and signing keys.
-func (w *world) replica(marks Marks) *world {
+func (w *world) replica(marks NonceStore) *world {
 	r := &world{keys: w.keys, signer: NewSigner(*w.signer.ring.Load())}
 	r.sessions = NewSessions(r.keys, r.signer, 0)
 	r.tap = NewTap(r.sessions, marks)

@@ -34,7 +34,7 @@ func (g *Guard) attended(r *http.Request, p *passage) (within *http.Request, lea
 
 // still says whether a caller may go on. One who cannot be judged now does.
 func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
-	who, err := g.o.Who.Still(r, c.Identity)
+	who, err := g.o.Who.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {
 	case "":
 		c.Identity = who

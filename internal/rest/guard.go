@@ -26,8 +26,8 @@ type Identifier interface {
 	// Identify gives an error with the code unauthenticated when the credentials do not count,
 	// and unavailable when that cannot be told now.
 	Identify(r *http.Request) (auth.Identity, error)
-	// Still is Identify for a request that goes on since a while. was is what it gave then.
-	Still(r *http.Request, was auth.Identity) (auth.Identity, error)
+	// Revalidate is Identify for a request that goes on since a while. was is what it gave then.
+	Revalidate(r *http.Request, was auth.Identity) (auth.Identity, error)
 	// Schemes gives the kinds of credentials that are accepted in the header Authorization.
 	Schemes() []string
 }
@@ -37,7 +37,7 @@ var _ Identifier = (*auth.Authenticator)(nil)
 // GuardOptions are what a guard judges by.
 type GuardOptions struct {
 	Who     Identifier
-	Judge   *auth.Judge
+	Judge   *auth.Authorizer
 	Guesses *auth.GuessLimiter // of the root token, wherever it is given; nil: of this guard alone
 	Proxied bool               // a reverse proxy is in front, which says whom a request is from
 	Sites   Sites              // pages that may change things besides those of the address that is asked
@@ -50,10 +50,10 @@ type GuardOptions struct {
 // lets everything through.
 type Guard struct {
 	o          GuardOptions
-	challenges map[bool][]string // for a browser's script or not -> values of WWW-Authenticate
-	basic      bool              // Basic credentials are accepted
-	noise      auth.Failures     // refusals that are audited one by one
-	leftOut    atomic.Int64      // those that were not, since the last one that was
+	challenges map[bool][]string   // for a browser's script or not -> values of WWW-Authenticate
+	basic      bool                // Basic credentials are accepted
+	noise      auth.FailureLimiter // refusals that are audited one by one
+	leftOut    atomic.Int64        // those that were not, since the last one that was
 }
 
 // NewGuard makes a guard. A host that is none is an error.

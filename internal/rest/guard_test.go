@@ -28,7 +28,7 @@ const rootToken = "t0ken:of/root+"
 type gate struct {
 	guard    *Guard
 	sessions *auth.Sessions
-	logins   *auth.Logins
+	logins   *auth.LoginCookies
 	keys     *auth.Keys
 	grants   *auth.GrantTable
 	handler  http.Handler
@@ -575,7 +575,7 @@ func TestOnBehalf(t *testing.T) {
 type fixed auth.Identity
 
 func (f fixed) Identify(*http.Request) (auth.Identity, error) { return auth.Identity(f), nil }
-func (f fixed) Still(*http.Request, auth.Identity) (auth.Identity, error) {
+func (f fixed) Revalidate(*http.Request, auth.Identity) (auth.Identity, error) {
 	return auth.Identity(f), nil
 }
 func (f fixed) Schemes() []string { return nil }

@@ -37,8 +37,8 @@ func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
 	return auth.Local("", nil)
 }
 
-// Still implements Identifier.
-func (l Loopback) Still(r *http.Request, _ auth.Identity) (auth.Identity, error) {
+// Revalidate implements Identifier.
+func (l Loopback) Revalidate(r *http.Request, _ auth.Identity) (auth.Identity, error) {
 	return l.Identify(r)
 }
 

@@ -45,8 +45,8 @@ var features = []feature{managed, vouched, keyed}
 // authRoutes gives the routes of authentication of a service without one feature.
 func authRoutes(service farm.Service, without feature) (patterns []string) {
 	o := authrest.Options{
-		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.Logins{}, Root: &auth.Root{}, Resources: true,
-		Provider: &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.Tap{},
+		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.LoginCookies{}, Root: &auth.RootToken{}, Resources: true,
+		Provider: &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.TAP{},
 	}
 	switch without {
 	case managed:

@@ -70,9 +70,9 @@ func authRoutes(service farm.Service, on []string) []rest.Route {
 	for _, what := range on {
 		switch what {
 		case "authentication":
-			o.Grants, o.Logins, o.Root = &auth.GrantTable{}, &auth.Logins{}, &auth.Root{}
+			o.Grants, o.Logins, o.Root = &auth.GrantTable{}, &auth.LoginCookies{}, &auth.RootToken{}
 		case "user keys":
-			o.Keys, o.Tap = &auth.Keys{}, &auth.Tap{}
+			o.Keys, o.Tap = &auth.Keys{}, &auth.TAP{}
 		case "resource permissions":
 			o.Resources = true
 		case "identity provider":

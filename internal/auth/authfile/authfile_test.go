@@ -41,7 +41,7 @@ func TestKeys(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	dir := t.TempDir()
-	authtest.Marks(t, func(t *testing.T) auth.Marks {
+	authtest.Marks(t, func(t *testing.T) auth.NonceStore {
 		m, err := openFolder(t, dir).Marks()
 		must(t, err)
 		t.Cleanup(func() { _ = m.Close() })
@@ -66,7 +66,7 @@ func TestOwnerOnly(t *testing.T) {
 	must(t, err)
 	m, err := f.Marks()
 	must(t, err)
-	_, err = m.Use(t.Context(), auth.Mark{1}, time.Now().Add(time.Minute))
+	_, err = m.Use(t.Context(), auth.Nonce{1}, time.Now().Add(time.Minute))
 	must(t, err)
 	must(t, m.Close())
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -197,17 +197,17 @@ func TestWrongContentsAreRefused(t *testing.T) {
 // TestTornMarks: what a crash leaves at the end of a log hides nothing.
 func TestTornMarks(t *testing.T) {
 	until := time.Now().Add(time.Hour)
-	whole := appendRecord(appendRecord(nil, auth.Mark{1}, until), auth.Mark{2}, until)
+	whole := appendRecord(appendRecord(nil, auth.Nonce{1}, until), auth.Nonce{2}, until)
 	for cut := range recordSize {
 		dir := t.TempDir()
 		f := openFolder(t, dir)
-		raw := append(bytes.Clone(whole), appendRecord(nil, auth.Mark{3}, until)[:cut]...)
+		raw := append(bytes.Clone(whole), appendRecord(nil, auth.Nonce{3}, until)[:cut]...)
 		raw = append(raw, make([]byte, cut%3*recordSize)...) // and blocks that never came
 		must(t, os.WriteFile(filepath.Join(dir, "marks-old.log"), raw, 0o600))
 		m, err := f.Marks()
 		must(t, err)
 		for n, want := range map[byte]bool{1: false, 2: false, 3: true} {
-			if first, err := m.Use(t.Context(), auth.Mark{n}, until); err != nil || first != want {
+			if first, err := m.Use(t.Context(), auth.Nonce{n}, until); err != nil || first != want {
 				t.Errorf("cut at %d: mark %d: %t, %v", cut, n, first, err)
 			}
 		}
@@ -219,11 +219,11 @@ func TestTornMarks(t *testing.T) {
 func TestTornPages(t *testing.T) {
 	dir, until := t.TempDir(), time.Now().Add(time.Hour)
 	f := openFolder(t, dir)
-	raw := appendRecord(make([]byte, recordSize), auth.Mark{1}, until)
+	raw := appendRecord(make([]byte, recordSize), auth.Nonce{1}, until)
 	must(t, os.WriteFile(filepath.Join(dir, "marks-old.log"), raw, 0o600))
 	m, err := f.Marks()
 	must(t, err)
-	if first, err := m.Use(t.Context(), auth.Mark{1}, until); first || err != nil {
+	if first, err := m.Use(t.Context(), auth.Nonce{1}, until); first || err != nil {
 		t.Errorf("a record behind one that never came: %t, %v", first, err)
 	}
 	must(t, m.Close())
@@ -245,7 +245,7 @@ func TestLogsGo(t *testing.T) {
 		}
 		use := func(n byte) {
 			t.Helper()
-			first, err := m.Use(t.Context(), auth.Mark{n}, time.Now().Add(4*time.Minute))
+			first, err := m.Use(t.Context(), auth.Nonce{n}, time.Now().Add(4*time.Minute))
 			if !first || err != nil {
 				t.Error(first, err)
 			}
@@ -283,24 +283,24 @@ func TestMarksAfterAFailure(t *testing.T) {
 	m, err := f.Marks()
 	must(t, err)
 	until := time.Now().Add(time.Hour)
-	if first, err := m.Use(t.Context(), auth.Mark{1}, until); !first || err != nil {
+	if first, err := m.Use(t.Context(), auth.Nonce{1}, until); !first || err != nil {
 		t.Fatal(first, err)
 	}
 	_ = m.logs[0].file.Close() // the next write fails
-	if first, err := m.Use(t.Context(), auth.Mark{2}, until); first || err == nil {
+	if first, err := m.Use(t.Context(), auth.Nonce{2}, until); first || err == nil {
 		t.Error("a mark that is not written is promised")
 	}
-	if first, err := m.Use(t.Context(), auth.Mark{2}, until); first || err != nil {
+	if first, err := m.Use(t.Context(), auth.Nonce{2}, until); first || err != nil {
 		t.Errorf("its second use: %t, %v", first, err)
 	}
-	if first, err := m.Use(t.Context(), auth.Mark{3}, until); !first || err != nil {
+	if first, err := m.Use(t.Context(), auth.Nonce{3}, until); !first || err != nil {
 		t.Errorf("the next one: %t, %v", first, err)
 	}
 	if len(m.logs) != 2 {
 		t.Errorf("%d logs", len(m.logs))
 	}
 	must(t, m.Close())
-	if _, err := m.Use(t.Context(), auth.Mark{4}, until); !errors.Is(err, errClosed) {
+	if _, err := m.Use(t.Context(), auth.Nonce{4}, until); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 	must(t, m.Close())
@@ -324,7 +324,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 	done := make(chan error, 101)
 	use := func(n int) {
-		_, err := m.Use(t.Context(), auth.Mark{byte(n), 1}, time.Now().Add(time.Hour))
+		_, err := m.Use(t.Context(), auth.Nonce{byte(n), 1}, time.Now().Add(time.Hour))
 		done <- err
 	}
 	go use(0)
@@ -348,7 +348,7 @@ func TestGroupCommit(t *testing.T) {
 }
 
 func FuzzRecords(f *testing.F) {
-	f.Add(appendRecord(nil, auth.Mark{1, 2}, time.Unix(1<<33, 0)))
+	f.Add(appendRecord(nil, auth.Nonce{1, 2}, time.Unix(1<<33, 0)))
 	f.Add(make([]byte, recordSize))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if len(raw) != recordSize {
@@ -375,7 +375,7 @@ func BenchmarkMarks(b *testing.B) {
 		for pb.Next() {
 			n := <-next
 			next <- n + 1
-			if _, err := m.Use(b.Context(), auth.Mark{byte(n), byte(n >> 8), byte(n >> 16)}, until); err != nil {
+			if _, err := m.Use(b.Context(), auth.Nonce{byte(n), byte(n >> 8), byte(n >> 16)}, until); err != nil {
 				b.Error(err)
 			}
 		}

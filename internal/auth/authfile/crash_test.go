@@ -70,7 +70,7 @@ func crashing(dir string) error {
 			return err
 		}
 		fmt.Println("key", i)
-		first, err := marks.Use(ctx, auth.Mark{byte(i + 1)}, time.Now().Add(time.Hour))
+		first, err := marks.Use(ctx, auth.Nonce{byte(i + 1)}, time.Now().Add(time.Hour))
 		if err != nil || !first {
 			return fmt.Errorf("mark: %t, %w", first, err)
 		}
@@ -135,7 +135,7 @@ func child(t *testing.T, dir string, at int) (said map[string]bool, killed bool)
 	return said, killed
 }
 
-func judge(t *testing.T, at int, said map[string]bool, keys auth.KeyStore, marks auth.Marks) {
+func judge(t *testing.T, at int, said map[string]bool, keys auth.KeyStore, marks auth.NonceStore) {
 	t.Helper()
 	for i := range 3 {
 		_, there := keys.Get(strconv.Itoa(i))
@@ -146,7 +146,7 @@ func judge(t *testing.T, at int, said map[string]bool, keys auth.KeyStore, marks
 		if deleted && there {
 			t.Errorf("step %d: key %d is back", at, i)
 		}
-		first, err := marks.Use(t.Context(), auth.Mark{byte(i + 1)}, time.Now().Add(time.Hour))
+		first, err := marks.Use(t.Context(), auth.Nonce{byte(i + 1)}, time.Now().Add(time.Hour))
 		if err != nil || said[fmt.Sprint("mark ", i)] && first {
 			t.Errorf("step %d: mark %d can be used again: %v", at, i, err)
 		}

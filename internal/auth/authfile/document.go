@@ -93,10 +93,10 @@ func (f *Dir) Keys() (*auth.KeyTable, error) {
 }
 
 // Ring opens the signing keys, and makes them when there are none.
-func (f *Dir) Ring() (auth.Ring, error) {
+func (f *Dir) Ring() (auth.KeyRing, error) {
 	raw, err := f.load(ringFile)
 	if err != nil {
-		return auth.Ring{}, err
+		return auth.KeyRing{}, err
 	}
 	if raw == nil {
 		r := auth.NewRing(time.Now())
@@ -104,13 +104,13 @@ func (f *Dir) Ring() (auth.Ring, error) {
 	}
 	r, err := auth.ParseRing(raw)
 	if err != nil {
-		return auth.Ring{}, damaged(ringFile, err)
+		return auth.KeyRing{}, damaged(ringFile, err)
 	}
 	return r, nil
 }
 
 // SaveRing replaces the signing keys.
-func (f *Dir) SaveRing(r auth.Ring) error {
+func (f *Dir) SaveRing(r auth.KeyRing) error {
 	raw, err := r.Encode()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // share the next write.
 type Nonces struct {
 	folder *Dir
-	table  auth.MarkTable // what is used, durable or about to be
+	table  auth.MemoryNonces // what is used, durable or about to be
 
 	mu      sync.Mutex // guards what follows
 	next    *batch     // what is written next
@@ -42,7 +42,7 @@ type Nonces struct {
 	logs    []*nonceLog // the last is the one that is written; held by the writer
 }
 
-var _ auth.Marks = (*Nonces)(nil)
+var _ auth.NonceStore = (*Nonces)(nil)
 
 // batch is marks that are written together.
 type batch struct {
@@ -102,7 +102,7 @@ func (m *Nonces) load(name string) (*nonceLog, error) {
 	return log, nil
 }
 
-func appendRecord(to []byte, mark auth.Mark, until time.Time) []byte {
+func appendRecord(to []byte, mark auth.Nonce, until time.Time) []byte {
 	start := len(to)
 	to = append(to, mark[:]...)
 	to = binary.BigEndian.AppendUint64(to, uint64(until.Unix()))
@@ -110,7 +110,7 @@ func appendRecord(to []byte, mark auth.Mark, until time.Time) []byte {
 	return binary.BigEndian.AppendUint32(to, crc32.Checksum(to[start:], castagnoli))
 }
 
-func parseRecord(raw []byte) (mark auth.Mark, until time.Time, ok bool) {
+func parseRecord(raw []byte) (mark auth.Nonce, until time.Time, ok bool) {
 	if binary.BigEndian.Uint32(raw[recordSum:]) != crc32.Checksum(raw[:recordSum], castagnoli) {
 		return mark, until, false
 	}
@@ -118,8 +118,8 @@ func parseRecord(raw []byte) (mark auth.Mark, until time.Time, ok bool) {
 	return mark, time.Unix(int64(binary.BigEndian.Uint64(raw[n:])), 0), true
 }
 
-// Use implements auth.Marks.
-func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+// Use implements auth.NonceStore.
+func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (bool, error) {
 	if first, err := m.table.Use(ctx, mark, until); !first || err != nil {
 		return false, err
 	}

@@ -119,7 +119,7 @@ func BenchmarkUse(b *testing.B) {
 			until := soon()
 			before := live()
 			fill(b, r, func(i int) store.Change {
-				id, err := markID(auth.Mark{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1}, until.Add(time.Duration(i%300)*time.Second))
+				id, err := markID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1}, until.Add(time.Duration(i%300)*time.Second))
 				must(b, err)
 				return store.Put(r.marks.table, id, &struct{}{}, store.Any)
 			}, n)
@@ -127,7 +127,7 @@ func BenchmarkUse(b *testing.B) {
 			begin, i := cpu(b), 0
 			for b.Loop() {
 				i++
-				if first, err := r.Marks().Use(b.Context(), auth.Mark{byte(i), byte(i >> 8), byte(i >> 16), 2}, until); !first || err != nil {
+				if first, err := r.Marks().Use(b.Context(), auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16), 2}, until); !first || err != nil {
 					b.Fatal(first, err)
 				}
 			}

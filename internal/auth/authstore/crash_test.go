@@ -102,7 +102,7 @@ func crashing(dir string) error {
 	}
 }
 
-func markOf(i int) auth.Mark { return auth.Mark{byte(i), byte(i >> 8)} }
+func markOf(i int) auth.Nonce { return auth.Nonce{byte(i), byte(i >> 8)} }
 
 // TestKilled: whatever was acknowledged is there after the process was killed.
 func TestKilled(t *testing.T) {

@@ -19,7 +19,7 @@ const kindMark = store.Kind("x")
 // The bytes of a mark's id: the second from which on it may be forgotten, and the mark.
 const (
 	markTime = 5
-	markSize = markTime + len(auth.Mark{})
+	markSize = markTime + len(auth.Nonce{})
 	maxUntil = 1<<(8*markTime) - 1 // seconds since 1970
 )
 
@@ -48,11 +48,11 @@ type Nonces struct {
 	atOnce int // that one sweep forgets, rounded up to whole commits
 }
 
-var _ auth.Marks = (*Nonces)(nil)
+var _ auth.NonceStore = (*Nonces)(nil)
 
-// Use implements auth.Marks. The backend takes a record only when there is none of its id:
+// Use implements auth.NonceStore. The backend takes a record only when there is none of its id:
 // of all who use a mark, on whatever replica, one is the first.
-func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool, error) {
+func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (bool, error) {
 	if !until.After(time.Now()) {
 		return false, nil
 	}
@@ -64,7 +64,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool
 		return false, nil
 	}
 	if m.table.Len() >= m.most {
-		return false, auth.ErrMarksFull
+		return false, auth.ErrNoncesFull
 	}
 	err = m.st.Commit(ctx, store.Put(m.table, id, &struct{}{}, store.IfAbsent))
 	switch {
@@ -77,7 +77,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Mark, until time.Time) (bool
 }
 
 // markID names the record of a mark.
-func markID(mark auth.Mark, until time.Time) (string, error) {
+func markID(mark auth.Nonce, until time.Time) (string, error) {
 	at := until.Unix() + 1 // what is left of its last second is rounded up
 	if at < 0 || at > maxUntil {
 		return "", fmt.Errorf("a used secret cannot be remembered until %s", until.UTC())
@@ -92,10 +92,10 @@ func timeBytes(seconds int64) []byte {
 }
 
 // parseMark reads the id of a mark.
-func parseMark(id string) (mark auth.Mark, forget time.Time, err error) {
+func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
 	raw, err := markText.DecodeString(id)
 	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {
-		return auth.Mark{}, time.Time{}, errors.New("its id is not that of a used secret")
+		return auth.Nonce{}, time.Time{}, errors.New("its id is not that of a used secret")
 	}
 	copy(mark[:], raw[markTime:])
 	seconds := binary.BigEndian.Uint64(append(make([]byte, 8-markTime), raw[:markTime]...))

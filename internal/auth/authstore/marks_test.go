@@ -22,14 +22,14 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		const n = most + 700
 		a.marks.atOnce = most
 		for i := range n {
-			id, err := markID(auth.Mark{byte(i), byte(i >> 8), byte(i >> 16)}, now.Add(-time.Duration(i%100+1)*time.Second))
+			id, err := markID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)}, now.Add(-time.Duration(i%100+1)*time.Second))
 			must(t, err)
 			changes = append(changes, store.Put(a.marks.table, id, &struct{}{}, store.IfAbsent))
 		}
 		for part := range slices.Chunk(changes, a.st.Limits().Ops) {
 			must(t, a.st.Commit(t.Context(), part...))
 		}
-		live := auth.Mark{1}
+		live := auth.Nonce{1}
 		if first, err := a.Marks().Use(t.Context(), live, now.Add(time.Minute)); !first || err != nil {
 			t.Fatal(first, err)
 		}
@@ -61,13 +61,13 @@ func TestMarksAreBounded(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	r.marks.most = 3
 	use := func(n byte) error {
-		_, err := r.Marks().Use(t.Context(), auth.Mark{n}, soon())
+		_, err := r.Marks().Use(t.Context(), auth.Nonce{n}, soon())
 		return err
 	}
 	for n := range byte(3) {
 		must(t, use(n))
 	}
-	if err := use(3); !errors.Is(err, auth.ErrMarksFull) {
+	if err := use(3); !errors.Is(err, auth.ErrNoncesFull) {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := r.Sweep(t.Context(), soon().Add(time.Minute)); err != nil {
@@ -82,7 +82,7 @@ func TestMarkIDs(t *testing.T) {
 	at := time.Unix(0, 0)
 	for range 1000 {
 		at = at.Add(time.Duration(rand.Int64N(int64(1e6))) * time.Second)
-		mark := auth.Mark{byte(rand.Uint32()), 255}
+		mark := auth.Nonce{byte(rand.Uint32()), 255}
 		id, err := markID(mark, at)
 		must(t, err)
 		got, forget, err := parseMark(id)
@@ -95,14 +95,14 @@ func TestMarkIDs(t *testing.T) {
 		last = id[:8]
 	}
 	for _, at := range []time.Time{{}, time.Unix(-2, 0), time.Unix(maxUntil, 0)} {
-		if id, err := markID(auth.Mark{}, at); err == nil {
+		if id, err := markID(auth.Nonce{}, at); err == nil {
 			t.Errorf("%s gives %s", at, id)
 		}
 	}
 }
 
 func FuzzMarkID(f *testing.F) {
-	id, _ := markID(auth.Mark{1, 2, 255}, time.Unix(1<<33, 0))
+	id, _ := markID(auth.Nonce{1, 2, 255}, time.Unix(1<<33, 0))
 	f.Add(id)
 	f.Add("")
 	f.Add("0000000000000000000000000000000000")

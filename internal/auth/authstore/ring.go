@@ -28,7 +28,7 @@ type signing struct {
 	// Epoch is that of the store when the keys were made. Records of another one came out of
 	// a backup.
 	Epoch string
-	Ring  auth.Ring
+	Ring  auth.KeyRing
 }
 
 // storedSigning is signing as it is stored.
@@ -128,7 +128,7 @@ func (r *keyRing) ensure(ctx context.Context) error {
 	return farm.Errorf(farm.CodeBusy, "The signing keys are changed too often; try again")
 }
 
-func (r *keyRing) put(ctx context.Context, next auth.Ring, cond store.If) error {
+func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.If) error {
 	err := r.st.Commit(ctx, store.Put(r.table, ringID, good(signing{r.st.Epoch(), next}), cond))
 	if err != nil {
 		return fmt.Errorf("store the signing keys: %w", err)

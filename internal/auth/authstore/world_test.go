@@ -64,7 +64,7 @@ type replica struct {
 	*Stores
 	st   *store.Store
 	keys *auth.Keys
-	tap  *auth.Tap
+	tap  *auth.TAP
 	who  *auth.Sessions
 }
 

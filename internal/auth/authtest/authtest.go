@@ -106,19 +106,19 @@ func creators(t *testing.T, s auth.KeyStore) {
 
 // Marks tests Marks. open gives the same ones each time, as after a restart; durable says
 // what that must not forget.
-func Marks(t *testing.T, open func(t *testing.T) auth.Marks, durable Durability) {
+func Marks(t *testing.T, open func(t *testing.T) auth.NonceStore, durable Durability) {
 	ctx, until := t.Context(), time.Now().Add(time.Hour)
 	m := open(t)
-	use := func(m auth.Marks, n int, want bool) {
+	use := func(m auth.NonceStore, n int, want bool) {
 		t.Helper()
-		if first, err := m.Use(ctx, auth.Mark{byte(n), byte(n >> 8)}, until); err != nil || first != want {
+		if first, err := m.Use(ctx, auth.Nonce{byte(n), byte(n >> 8)}, until); err != nil || first != want {
 			t.Errorf("mark %d: %t, %v", n, first, err)
 		}
 	}
 	use(m, 1, true)
 	use(m, 1, false)
 	use(m, 2, true)
-	if first, err := m.Use(ctx, auth.Mark{9}, time.Now().Add(-time.Second)); first || err != nil {
+	if first, err := m.Use(ctx, auth.Nonce{9}, time.Now().Add(-time.Second)); first || err != nil {
 		t.Errorf("a mark whose time is over: %t, %v", first, err)
 	}
 	var wg sync.WaitGroup
@@ -126,7 +126,7 @@ func Marks(t *testing.T, open func(t *testing.T) auth.Marks, durable Durability)
 	firsts := map[int]int{}
 	for i := range 2000 {
 		wg.Go(func() {
-			first, err := m.Use(ctx, auth.Mark{byte(i / 4), byte(i / 4 >> 8), 1}, until)
+			first, err := m.Use(ctx, auth.Nonce{byte(i / 4), byte(i / 4 >> 8), 1}, until)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

@@ -24,7 +24,7 @@ type access struct {
 	guard    *rest.Guard
 	routes   []rest.Route
 	who      *auth.Authenticator
-	judge    *auth.Judge
+	judge    *auth.Authorizer
 	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
 	provider *oidc.Provider    // nil: there is none
 	o        accessOptions
@@ -40,7 +40,7 @@ type accessOptions struct {
 	Tier          func() farm.Tier
 	Stores        accessStores
 	Edge          *edge
-	Passes        *auth.Passes                    // by which nodes are known; nil: they are not
+	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
 	Show          authrest.Show                   // the page of the log-in; nil: the usual one
 	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
@@ -51,7 +51,7 @@ type accessOptions struct {
 // accessStores keep what authentication needs for good.
 type accessStores struct {
 	Keys   auth.KeyStore
-	Marks  auth.Marks
+	Marks  auth.NonceStore
 	Grants auth.GrantStore
 	Signer *auth.Signer
 }

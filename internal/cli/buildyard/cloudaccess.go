@@ -49,10 +49,10 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 
 // farPasses makes passes for a registry elsewhere that has the same root token; nil where the
 // controller itself is known there by a key, and nodes need one as well.
-func (s *ControllerService) farPasses() *auth.Passes {
+func (s *ControllerService) farPasses() *auth.NodeTokens {
 	token := s.settings.String(config.AuthRootToken)
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {
 		return nil
 	}
-	return auth.DerivedPasses(auth.NewSecret(token), nil)
+	return auth.NewDerivedNodeTokens(auth.NewSecret(token), nil)
 }

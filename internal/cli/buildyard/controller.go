@@ -51,9 +51,9 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
-	trail    *rest.Trail   // nil: there is no authentication, or no log of events
-	chores   []chore.Chore // of whichever replica keeps house
-	passes   *auth.Passes  // of nodes, for the registry; nil: none can be made
+	trail    *rest.Trail      // nil: there is no authentication, or no log of events
+	chores   []chore.Chore    // of whichever replica keeps house
+	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller

@@ -7,7 +7,7 @@ import (
 )
 
 // permits lets the controller place instances as permission groups may start them.
-type permits struct{ judge *auth.Judge }
+type permits struct{ judge *auth.Authorizer }
 
 var _ controller.Permits = permits{}
 

@@ -47,9 +47,9 @@ func (s *RegistryService) openOwnAccess() error {
 	if err != nil {
 		return fmt.Errorf("keys and permissions: %w", err)
 	}
-	var passes *auth.Passes
+	var passes *auth.NodeTokens
 	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller that has the same makes them
-		passes = auth.DerivedPasses(auth.NewSecret(token), k.keys)
+		passes = auth.NewDerivedNodeTokens(auth.NewSecret(token), k.keys)
 	}
 	if err = s.openTrail(); err != nil {
 		return err

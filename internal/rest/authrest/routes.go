@@ -14,11 +14,11 @@ import (
 type Options struct {
 	Service   farm.Service
 	Keys      *auth.Keys // with user keys (SVC_ENABLE_API_KEYS), and
-	Tap       *auth.Tap  // their handshake
+	Tap       *auth.TAP  // their handshake
 	Grants    auth.GrantStore
 	Resources bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
-	Logins    *auth.Logins       // log-in of browsers, with
-	Root      *auth.Root         // the root token
+	Logins    *auth.LoginCookies // log-in of browsers, with
+	Root      *auth.RootToken    // the root token
 	Provider  *oidc.Provider     // and at the identity provider
 	Guesses   *auth.GuessLimiter // that of the guard: of the root token; nil: of these routes alone
 	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.

@@ -114,7 +114,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
 	logins, guesses := auth.NewLogins(signer, root, s.idp.URL), &auth.GuessLimiter{}
 	s.options = authrest.Options{
-		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MarkTable{}), Grants: s.grants, Resources: true,
+		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MemoryNonces{}), Grants: s.grants, Resources: true,
 		Logins: logins, Root: root, Provider: provider, Guesses: guesses,
 	}
 	for _, c := range change {

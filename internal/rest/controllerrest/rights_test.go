@@ -24,13 +24,13 @@ type managed struct {
 	*cloud
 	open, seen, hidden api.JoinAnswer
 	grants             *auth.GrantTable
-	judge              *auth.Judge
+	judge              *auth.Authorizer
 	sessions           map[string]string
 	templates          map[string][]string // rights of callers at the registry
 }
 
 // opened are permits by rules, as the program has them.
-type opened struct{ judge *auth.Judge }
+type opened struct{ judge *auth.Authorizer }
 
 func (o opened) Starters() map[string][]string {
 	return o.judge.Rules().Holders(farm.ResourceNode, "create_instance")

@@ -28,7 +28,7 @@ type as struct{}
 
 func (as) Schemes() []string { return nil }
 
-func (a as) Still(r *http.Request, _ auth.Identity) (auth.Identity, error) { return a.Identify(r) }
+func (a as) Revalidate(r *http.Request, _ auth.Identity) (auth.Identity, error) { return a.Identify(r) }
 
 func (as) Identify(r *http.Request) (auth.Identity, error) {
 	switch who := r.Header.Get("As"); who {

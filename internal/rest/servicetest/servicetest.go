@@ -76,7 +76,7 @@ func New(o Options) *Service {
 		panic(err)
 	}
 	routes := authrest.Routes(authrest.Options{
-		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MarkTable{}), Grants: s.Grants, Resources: true,
+		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants, Resources: true,
 	})
 	s.handler = guard.Handler(append(routes, rest.Route{Pattern: "/", Permission: rest.Known, Raw: s.behind}), log)
 	return s

@@ -14,16 +14,16 @@ const (
 	failTable = 4096 // keys or addresses that are told apart; all others share one allowance
 )
 
-// Failures says who fails too often. Whoever does not fail is never asked about. The zero
+// FailureLimiter says who fails too often. Whoever does not fail is never asked about. The zero
 // value is ready.
-type Failures struct {
+type FailureLimiter struct {
 	mu          sync.Mutex // guards what follows
-	byID, byWho allowances
+	byID, byWho tokenBuckets
 }
 
 // Count notes a failed attempt and says whether there were too many, of the id or of the
 // address.
-func (f *Failures) Count(id, addr string) (tooMany bool) {
+func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,7 +35,7 @@ func (f *Failures) Count(id, addr string) (tooMany bool) {
 }
 
 // CountFrom is Count for what is nobody's by name.
-func (f *Failures) CountFrom(addr string) (tooMany bool) {
+func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.byWho.take(Neighborhood(addr), time.Now())
@@ -58,9 +58,9 @@ func Neighborhood(addr string) string {
 	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
-// allowances maps names to the moment from which on their allowance is whole again. A
+// tokenBuckets maps names to the moment from which on their allowance is whole again. A
 // failure moves it on by failEvery; it may be failBurst of these away.
-type allowances struct {
+type tokenBuckets struct {
 	full  map[string]time.Time
 	rest  time.Time // of all who find no room
 	swept time.Time
@@ -68,7 +68,7 @@ type allowances struct {
 
 // find gives from when on the allowance of a name is whole again, and whether the name has one of
 // its own.
-func (a *allowances) find(name string, now time.Time) (full time.Time, known bool) {
+func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known bool) {
 	full, known = a.full[name]
 	if !known && len(a.full) >= failTable && !a.sweep(now) {
 		full = a.rest
@@ -77,7 +77,7 @@ func (a *allowances) find(name string, now time.Time) (full time.Time, known boo
 }
 
 // wait gives how long it is until the next attempt of a name; 0 when there is one left.
-func (a *allowances) wait(name string, now time.Time) time.Duration {
+func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
 	full, _ := a.find(name, now)
 	return untilNext(full, now, failBurst, failEvery)
 }
@@ -99,7 +99,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // take takes one from a name's allowance, if there is one.
-func (a *allowances) take(name string, now time.Time) bool {
+func (a *tokenBuckets) take(name string, now time.Time) bool {
 	full, known := a.find(name, now)
 	full = later(full, now)
 	ok := full.Sub(now) < failBurst*failEvery
@@ -120,7 +120,7 @@ func (a *allowances) take(name string, now time.Time) bool {
 
 // sweep forgets whose allowance is whole, at most once a second, and says whether there is
 // room.
-func (a *allowances) sweep(now time.Time) bool {
+func (a *tokenBuckets) sweep(now time.Time) bool {
 	if now.Sub(a.swept) >= time.Second {
 		a.swept = now
 		for name, full := range a.full {

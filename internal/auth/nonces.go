@@ -8,37 +8,37 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Mark stands for something that can be used once. It is no secret.
-type Mark [16]byte
+// Nonce stands for something that can be used once. It is no secret.
+type Nonce [16]byte
 
-// Marks remember what was used.
-type Marks interface {
+// NonceStore remember what was used.
+type NonceStore interface {
 	// Use says whether a mark is used for the first time, and remembers it until then. When
 	// it says yes, that is durable: no other call will, on any replica, after a crash too.
 	// After an error the mark may be used or not. A mark always comes with the same time; one
 	// whose time is over counts as used.
-	Use(ctx context.Context, m Mark, until time.Time) (first bool, err error)
+	Use(ctx context.Context, m Nonce, until time.Time) (first bool, err error)
 }
 
 // MaxMarks bounds how many marks are remembered at a time.
 const MaxMarks = 1_000_000
 
-// ErrMarksFull is the refusal when there are too many marks.
-var ErrMarksFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
+// ErrNoncesFull is the refusal when there are too many marks.
+var ErrNoncesFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
 
-// MarkTable is Marks in memory. The zero value is ready.
-type MarkTable struct {
+// MemoryNonces is Marks in memory. The zero value is ready.
+type MemoryNonces struct {
 	mu sync.Mutex // guards what follows
 	// minutes maps the minute in which they may be forgotten to marks.
-	minutes map[int64]map[Mark]struct{}
+	minutes map[int64]map[Nonce]struct{}
 	count   int
 	swept   int64 // the minute in which old ones were forgotten last
 }
 
-var _ Marks = (*MarkTable)(nil)
+var _ NonceStore = (*MemoryNonces)(nil)
 
 // Use implements Marks.
-func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error) {
+func (t *MemoryNonces) Use(_ context.Context, m Nonce, until time.Time) (bool, error) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,14 +52,14 @@ func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error
 		}
 	}
 	if t.count >= MaxMarks {
-		return false, ErrMarksFull
+		return false, ErrNoncesFull
 	}
 	at := until.Unix()/60 + 1
 	if t.minutes == nil {
-		t.minutes = map[int64]map[Mark]struct{}{}
+		t.minutes = map[int64]map[Nonce]struct{}{}
 	}
 	if t.minutes[at] == nil {
-		t.minutes[at] = map[Mark]struct{}{}
+		t.minutes[at] = map[Nonce]struct{}{}
 	}
 	t.minutes[at][m] = struct{}{}
 	t.count++
@@ -67,7 +67,7 @@ func (t *MarkTable) Use(_ context.Context, m Mark, until time.Time) (bool, error
 }
 
 // sweepLocked forgets what is over.
-func (t *MarkTable) sweepLocked(minute int64) {
+func (t *MemoryNonces) sweepLocked(minute int64) {
 	if minute == t.swept {
 		return
 	}
