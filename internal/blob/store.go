@@ -56,8 +56,8 @@ type Store interface {
 	List(ctx context.Context) ([]Stored, error)
 	// Trash puts a layer file aside; now is when, for Purge.
 	Trash(ctx context.Context, root Root, now time.Time) error
-	// Condemn puts a damaged layer file aside: as Trash does, but Restore never takes it back.
-	Condemn(ctx context.Context, root Root, now time.Time) error
+	// Quarantine puts a damaged layer file aside: as Trash does, but Restore never takes it back.
+	Quarantine(ctx context.Context, root Root, now time.Time) error
 	// Restore takes a layer file back from the trash; false when it is not there.
 	Restore(ctx context.Context, root Root) (bool, error)
 	// Purge removes what was put into the trash before a time and says how many files that were.

@@ -197,7 +197,7 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 		damaged = isCorrupt(err)
 	}
 	if damaged {
-		if err := r.store.Condemn(ctx, root, r.o.Now()); err != nil {
+		if err := r.store.Quarantine(ctx, root, r.o.Now()); err != nil {
 			return err
 		}
 	}

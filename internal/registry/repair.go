@@ -241,5 +241,5 @@ func (m *mender) judge(ctx context.Context, root blob.Root) error {
 	delete(r.bad, root)
 	r.mu.Unlock()
 	m.out.SetAside = append(m.out.SetAside, api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
-	return r.store.Condemn(ctx, root, r.o.Now())
+	return r.store.Quarantine(ctx, root, r.o.Now())
 }

@@ -288,7 +288,7 @@ func testCondemned(t *testing.T, open func() blob.Store) {
 		l := Make(t, kind, 5, 1<<20)
 		root := l.Index.Root()
 		put(t, s, blob.Upload{Session: "a", File: i}, l)
-		if err := s.Condemn(t.Context(), root, day); err != nil {
+		if err := s.Quarantine(t.Context(), root, day); err != nil {
 			t.Fatal(err)
 		}
 		mustLack(t, s, root)

@@ -45,7 +45,7 @@ func (s *Store) WritePart(ctx context.Context, u blob.Upload, off int64, r io.Re
 	if err != nil {
 		return 0, err
 	}
-	w := &behind{ctx: ctx, f: f, off: off, begun: off}
+	w := &asyncWriter{ctx: ctx, f: f, off: off, begun: off}
 	n, err := io.Copy(w, r)
 	w.flush()
 	if closeErr := f.Close(); err == nil {
@@ -65,15 +65,15 @@ func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
 	return f, nil
 }
 
-// behind writes a part and keeps the disk busy meanwhile.
-type behind struct {
+// asyncWriter writes a part and keeps the disk busy meanwhile.
+type asyncWriter struct {
 	ctx   context.Context
 	f     *os.File
 	off   int64
 	begun int64 // up to where the kernel was asked to write
 }
 
-func (w *behind) Write(p []byte) (int, error) {
+func (w *asyncWriter) Write(p []byte) (int, error) {
 	if err := context.Cause(w.ctx); err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func (w *behind) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *behind) flush() {
+func (w *asyncWriter) flush() {
 	if w.off > w.begun {
 		blob.WriteBehind(w.f, w.begun, w.off-w.begun)
 		w.begun = w.off
@@ -239,8 +239,8 @@ func (s *Store) Trash(_ context.Context, root blob.Root, now time.Time) error {
 	return s.trash(root, now, "")
 }
 
-// Condemn implements blob.Store.
-func (s *Store) Condemn(_ context.Context, root blob.Root, now time.Time) error {
+// Quarantine implements blob.Store.
+func (s *Store) Quarantine(_ context.Context, root blob.Root, now time.Time) error {
 	return s.trash(root, now, damagedMark)
 }
 
