@@ -81,7 +81,7 @@ func BenchmarkCompare(b *testing.B) {
 }
 
 func benchCompare(b *testing.B, disk, parent Source) {
-	o := EncodeOptions{Kind: KindDisk, Size: benchSize, Parent: Root{1}}
+	o := EncodeOptions{Kind: KindDisk, Size: benchSize, Parent: Digest{1}}
 	x, err := EncodeChanges(context.Background(), Compare(disk, parent, benchSize), o, discard)
 	if err != nil || x.LiveBytes() == 0 {
 		b.Fatal(err)
@@ -167,7 +167,7 @@ func scattered(b testing.TB, runs int, o EncodeOptions, seed uint64) *Index {
 func BenchmarkPlan(b *testing.B) {
 	chain := []*Index{scattered(b, 1_000_000, EncodeOptions{}, 1)}
 	for i := range 19 {
-		chain = append(chain, scattered(b, 70_000, EncodeOptions{Parent: chain[i].Tip()}, uint64(i)+2))
+		chain = append(chain, scattered(b, 70_000, EncodeOptions{Parent: chain[i].ChainID()}, uint64(i)+2))
 	}
 	for _, held := range []int{0, 10, 19} {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
@@ -198,7 +198,7 @@ func BenchmarkChainRead(b *testing.B) {
 	for range 19 {
 		next := scatter(disk, 1)
 		src := Compare(memory{bytes.NewReader(next)}, memory{bytes.NewReader(disk)}, int64(len(disk)))
-		layers = append(layers, changed(b, src, len(next), layers[len(layers)-1].Index().Tip()))
+		layers = append(layers, changed(b, src, len(next), layers[len(layers)-1].Index().ChainID()))
 		disk = next
 	}
 	for _, n := range []int{16 << 10, FrameSize} {

@@ -15,10 +15,10 @@ const (
 // EncodeOptions say how a file becomes a layer.
 type EncodeOptions struct {
 	Kind      Kind
-	Size      int64 // bytes of the file
-	Workers   int   // goroutines that compress; 0 means one for each processor, at most 4
-	Parent    Root  // tip of the chain that the layer changes; zero: it rests on zeros
-	StandsFor Root  // tip of the chain that the layer holds all of; only without a parent
+	Size      int64  // bytes of the file
+	Workers   int    // goroutines that compress; 0 means one for each processor, at most 4
+	Parent    Digest // tip of the chain that the layer changes; zero: it rests on zeros
+	StandsFor Digest // tip of the chain that the layer holds all of; only without a parent
 }
 
 // check refuses what no index can say.

@@ -7,13 +7,13 @@ import (
 
 // frameKey names a frame of any layer.
 type frameKey struct {
-	layer Root
+	layer Digest
 	frame int
 }
 
-// Frames keeps the decoded frames that were used last, of as many chains as are opened with it: a layer that several
+// FrameCache keeps the decoded frames that were used last, of as many chains as are opened with it: a layer that several
 // rest on is decoded once. A frame that many readers want is decoded once, too. It may be used from many goroutines.
-type Frames struct {
+type FrameCache struct {
 	limit int
 
 	mu    sync.Mutex // guards the fields below
@@ -31,13 +31,13 @@ type cachedFrame struct {
 }
 
 // NewFrames keeps at most so many frames, each of at most 1 MiB.
-func NewFrames(limit int) *Frames {
-	return &Frames{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
+func NewFrames(limit int) *FrameCache {
+	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
 // get gives a frame; load makes it when it is not there, in the memory that it is given if it can.
 // The bytes must not be changed; they are good until put.
-func (c *Frames) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
+func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
 	f, mine := c.take(key)
 	if mine {
 		f.raw, f.err = load(*rawFrames.Get().(*[]byte))
@@ -59,7 +59,7 @@ func (c *Frames) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cach
 var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize+overrun); return &b }}
 
 // put says that a frame that get gave is not read any more.
-func (c *Frames) put(f *cachedFrame) {
+func (c *FrameCache) put(f *cachedFrame) {
 	if f == nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (c *Frames) put(f *cachedFrame) {
 }
 
 // dropLocked counts a user less. The last one gives the memory back.
-func (c *Frames) dropLocked(f *cachedFrame) {
+func (c *FrameCache) dropLocked(f *cachedFrame) {
 	if f.users--; f.users == 0 && cap(f.raw) == FrameSize+overrun {
 		b := f.raw[:FrameSize+overrun]
 		rawFrames.Put(&b)
@@ -77,7 +77,7 @@ func (c *Frames) dropLocked(f *cachedFrame) {
 }
 
 // take finds or makes the entry; mine says that the caller has to fill it.
-func (c *Frames) take(key frameKey) (f *cachedFrame, mine bool) {
+func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[key]; ok {
@@ -95,7 +95,7 @@ func (c *Frames) take(key frameKey) (f *cachedFrame, mine bool) {
 }
 
 // forget lets the next reader try again.
-func (c *Frames) forget(f *cachedFrame) {
+func (c *FrameCache) forget(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.byKey[f.key]; ok && e.Value == f {
@@ -103,7 +103,7 @@ func (c *Frames) forget(f *cachedFrame) {
 	}
 }
 
-func (c *Frames) removeLocked(e *list.Element) {
+func (c *FrameCache) removeLocked(e *list.Element) {
 	f := c.used.Remove(e).(*cachedFrame)
 	delete(c.byKey, f.key)
 	c.dropLocked(f)

@@ -24,8 +24,8 @@ const (
 type Chain struct {
 	layers []*Layer
 	chain  []*Index
-	frames *Frames
-	places windows
+	frames *FrameCache
+	places segmentCache
 }
 
 // OpenChain takes the layers of a chain, base first.
@@ -34,7 +34,7 @@ func OpenChain(layers ...*Layer) (*Chain, error) {
 }
 
 // OpenChain is OpenChain with frames that other chains share.
-func (c *Frames) OpenChain(layers ...*Layer) (*Chain, error) {
+func (c *FrameCache) OpenChain(layers ...*Layer) (*Chain, error) {
 	chain := make([]*Index, len(layers))
 	for i, l := range layers {
 		chain[i] = l.index
@@ -48,8 +48,8 @@ func (c *Frames) OpenChain(layers ...*Layer) (*Chain, error) {
 // Size is the number of bytes of the file.
 func (c *Chain) Size() int64 { return c.top().size }
 
-// Tip names the content.
-func (c *Chain) Tip() Root { return c.top().Tip() }
+// ChainID names the content.
+func (c *Chain) ChainID() Digest { return c.top().ChainID() }
 
 func (c *Chain) top() *Index { return c.chain[len(c.chain)-1] }
 

@@ -113,7 +113,7 @@ func whole(t tester, disk []byte, o EncodeOptions) *Layer {
 	})
 }
 
-func changed(t tester, src Changes, size int, parent Root) *Layer {
+func changed(t tester, src Changes, size int, parent Digest) *Layer {
 	return layerFile(t, func(s Sink) (*Index, error) {
 		return EncodeChanges(context.Background(), src, EncodeOptions{Kind: KindDisk, Size: int64(size), Parent: parent}, s)
 	})
@@ -148,7 +148,7 @@ func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *Plan) {
 		}
 		clear(disk[z.Off : z.Off+z.Len])
 	}
-	var s Scratch
+	var s FrameBuffer
 	var stored int64
 	for i := range p.Len() {
 		layer, frame := p.Frame(i)
@@ -193,7 +193,7 @@ func TestChain(t *testing.T) {
 		disks := [][]byte{nil, disk}
 		layers := []*Layer{whole(t, disk, EncodeOptions{})}
 		for range rapid.IntRange(0, 6).Draw(t, "layers") {
-			parent := layers[len(layers)-1].Index().Tip()
+			parent := layers[len(layers)-1].Index().ChainID()
 			next, list := draw(t, disk)
 			if rapid.Bool().Draw(t, "compare") {
 				src := Compare(drawSource(t, next), drawSource(t, disk), int64(len(next)))
@@ -214,11 +214,11 @@ func TestChain(t *testing.T) {
 		if !bytes.Equal(content(t, []*Layer{one}), disk) {
 			t.Fatal("the layer that stands for the chain holds another disk")
 		}
-		if want := whole(t, disk, EncodeOptions{StandsFor: one.Index().Tip()}); want.Index().Root() != one.Index().Root() {
+		if want := whole(t, disk, EncodeOptions{StandsFor: one.Index().ChainID()}); want.Index().Root() != one.Index().Root() {
 			t.Fatal("the layer that stands for the chain is another than that of its disk")
 		}
 		next, list := draw(t, disk)
-		above := changed(t, patches{bytes.NewReader(next), list}, len(next), layers[len(layers)-1].Index().Tip())
+		above := changed(t, patches{bytes.NewReader(next), list}, len(next), layers[len(layers)-1].Index().ChainID())
 		if !bytes.Equal(content(t, []*Layer{one, above}), next) {
 			t.Fatal("a layer on the one that stands for the chain makes another disk")
 		}
@@ -232,9 +232,9 @@ func consolidated(t tester, layers []*Layer) *Layer {
 		t.Fatal(err)
 	}
 	l := layerFile(t, func(s Sink) (*Index, error) {
-		return Encode(context.Background(), c, EncodeOptions{Kind: KindDisk, Size: c.Size(), StandsFor: c.Tip()}, s)
+		return Encode(context.Background(), c, EncodeOptions{Kind: KindDisk, Size: c.Size(), StandsFor: c.ChainID()}, s)
 	})
-	if l.Index().Tip() != c.Tip() || l.Index().Root() == c.Tip() {
+	if l.Index().ChainID() != c.ChainID() || l.Index().Root() == c.ChainID() {
 		t.Fatal("the layer does not stand for the chain")
 	}
 	return l
@@ -274,12 +274,12 @@ func checkNextData(t *rapid.T, c *Chain, disk []byte, off int64) {
 func TestChainMustFit(t *testing.T) {
 	disk := image(rand.New(rand.NewPCG(7, 8)), 3*BlockSize)
 	base := whole(t, disk, EncodeOptions{})
-	child := func(parent Root) *Layer {
+	child := func(parent Digest) *Layer {
 		return changed(t, Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(disk[:BlockSize])}, int64(len(disk))), len(disk), parent)
 	}
 	long := []*Layer{base}
 	for len(long) <= MaxChain {
-		long = append(long, child(long[len(long)-1].Index().Tip()))
+		long = append(long, child(long[len(long)-1].Index().ChainID()))
 	}
 	for name, c := range map[string]struct {
 		ok    bool
@@ -291,7 +291,7 @@ func TestChainMustFit(t *testing.T) {
 		"none":               {false, nil},
 		"too long":           {false, long},
 		"without its base":   {false, long[1:2]},
-		"on another":         {false, []*Layer{base, child(Root{1})}},
+		"on another":         {false, []*Layer{base, child(Digest{1})}},
 		"two bases":          {false, []*Layer{base, base}},
 		"one left out":       {false, []*Layer{base, long[2]}},
 	} {

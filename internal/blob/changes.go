@@ -39,10 +39,10 @@ type changeFeed struct {
 	cur  Change // what is left of it
 }
 
-var _ feed = (*changeFeed)(nil)
+var _ changeSource = (*changeFeed)(nil)
 
 // next collects changes until their data fill the span.
-func (f *changeFeed) next(s *span) (bool, error) {
+func (f *changeFeed) next(s *rangeBatch) (bool, error) {
 	for !s.full() {
 		if f.cur.Len == 0 {
 			if more, err := f.take(); err != nil || !more {
@@ -76,10 +76,10 @@ func (f *changeFeed) take() (bool, error) {
 }
 
 // load reads the data of the span. Blocks that are zero hide what the parent holds there.
-func (f *changeFeed) load(s *span, _ []byte) error {
+func (f *changeFeed) load(s *rangeBatch, _ []byte) error {
 	return s.each(func(c part, p []byte) error {
 		if c.Kind != ChangeData {
-			s.found = append(s.found, found{Change: c.Change})
+			s.found = append(s.found, storedRange{Change: c.Change})
 			return nil
 		}
 		if err := readDisk(f.src, p, c.Off); err != nil {

@@ -36,7 +36,7 @@ func (b broken) NextChange(off int64) (Change, bool, error) {
 func TestEncodeRefuses(t *testing.T) {
 	const size = 4 * BlockSize
 	disk := memory{bytes.NewReader(bytes.Repeat([]byte("x"), size))}
-	opts := EncodeOptions{Kind: KindDisk, Size: size, Parent: Root{1}}
+	opts := EncodeOptions{Kind: KindDisk, Size: size, Parent: Digest{1}}
 	list := func(c ...Change) Changes { return patches{disk.Reader, c} }
 	for name, c := range map[string]struct {
 		src  Changes
@@ -62,17 +62,17 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	for name, o := range map[string]EncodeOptions{
 		"no parent":           {Kind: KindDisk, Size: size},
-		"file with a parent":  {Kind: KindFile, Size: size, Parent: Root{1}},
-		"stands for another":  {Kind: KindDisk, Size: size, Parent: Root{1}, StandsFor: Root{2}},
-		"larger than allowed": {Kind: KindDisk, Size: MaxSize + 1, Parent: Root{1}},
+		"file with a parent":  {Kind: KindFile, Size: size, Parent: Digest{1}},
+		"stands for another":  {Kind: KindDisk, Size: size, Parent: Digest{1}, StandsFor: Digest{2}},
+		"larger than allowed": {Kind: KindDisk, Size: MaxSize + 1, Parent: Digest{1}},
 	} {
 		if _, err := EncodeChanges(context.Background(), list(), o, discard); err == nil {
 			t.Errorf("changes, %s: no error", name)
 		}
 	}
 	for name, o := range map[string]EncodeOptions{
-		"parent":                {Kind: KindDisk, Size: size, Parent: Root{1}},
-		"state that stands for": {Kind: KindState, Size: size, StandsFor: Root{1}},
+		"parent":                {Kind: KindDisk, Size: size, Parent: Digest{1}},
+		"state that stands for": {Kind: KindState, Size: size, StandsFor: Digest{1}},
 		"negative size":         {Kind: KindDisk, Size: -1},
 	} {
 		if _, err := Encode(context.Background(), disk, o, discard); err == nil {
@@ -88,7 +88,7 @@ func TestBackwardRangesEnd(t *testing.T) {
 	if _, err := Encode(context.Background(), src, o, discard); err == nil || !strings.Contains(err.Error(), "lies before") {
 		t.Fatal(err)
 	}
-	o.Parent = Root{1}
+	o.Parent = Digest{1}
 	if _, err := EncodeChanges(context.Background(), src, o, discard); err == nil || !strings.Contains(err.Error(), "not in the blocks") {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestBackwardRangesEnd(t *testing.T) {
 func TestChangesMayOverlap(t *testing.T) {
 	disk := bytes.Repeat([]byte("disk"), 2*BlockSize)
 	list := []Change{{Off: 0, Len: 3 * BlockSize}, {Off: BlockSize, Len: 4 * BlockSize, Kind: ChangeDiscard}}
-	x := changed(t, patches{bytes.NewReader(disk), list}, len(disk), Root{1}).Index()
+	x := changed(t, patches{bytes.NewReader(disk), list}, len(disk), Digest{1}).Index()
 	zeros := slices.Collect(x.Zeros())
 	if x.LiveBytes() != 3*BlockSize || len(zeros) != 1 || zeros[0] != (ZeroRun{Run{3 * BlockSize, 2 * BlockSize}, true}) {
 		t.Fatalf("%d bytes of data, zero runs %v", x.LiveBytes(), zeros)
@@ -112,7 +112,7 @@ func TestCompareWithSmallerParent(t *testing.T) {
 	layers := []*Layer{whole(t, old, EncodeOptions{})}
 	src := Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(old)}, int64(len(disk)))
 	layers = append(layers, layerFile(t, func(s Sink) (*Index, error) {
-		o := EncodeOptions{Kind: KindDisk, Size: int64(len(disk)), Parent: layers[0].Index().Tip(), Workers: 1}
+		o := EncodeOptions{Kind: KindDisk, Size: int64(len(disk)), Parent: layers[0].Index().ChainID(), Workers: 1}
 		return EncodeChanges(context.Background(), struct{ Changes }{src}, o, s)
 	}))
 	if !bytes.Equal(content(t, layers), disk) {
@@ -134,8 +134,8 @@ func TestCompareForAnyReader(t *testing.T) {
 	compare := func() Changes {
 		return Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(old)}, int64(len(disk)))
 	}
-	fast := changed(t, compare(), len(disk), Root{1}).Index()
-	slow := changed(t, struct{ Changes }{compare()}, len(disk), Root{1}).Index()
+	fast := changed(t, compare(), len(disk), Digest{1}).Index()
+	slow := changed(t, struct{ Changes }{compare()}, len(disk), Digest{1}).Index()
 	if fast.Root() != slow.Root() {
 		t.Fatalf("layers %s and %s of the same difference", fast.Root(), slow.Root())
 	}
@@ -158,7 +158,7 @@ func TestCompareForAnyReader(t *testing.T) {
 func TestEncodeMemory(t *testing.T) {
 	old := image(rand.New(rand.NewPCG(35, 36)), 96*FrameSize)
 	src := memory{bytes.NewReader(scatter(old, 50))}
-	o := EncodeOptions{Kind: KindDisk, Size: int64(len(old)), Workers: 2, Parent: Root{1}}
+	o := EncodeOptions{Kind: KindDisk, Size: int64(len(old)), Workers: 2, Parent: Digest{1}}
 	run := func() {
 		if _, err := EncodeChanges(context.Background(), Compare(src, memory{bytes.NewReader(old)}, o.Size), o, discard); err != nil {
 			t.Fatal(err)

@@ -42,9 +42,9 @@ func (c *comparison) NextChange(off int64) (Change, bool, error) {
 // compareSteps compares a span at a time.
 type compareSteps struct {
 	feed    *compareFeed
-	span    *span
+	span    *rangeBatch
 	scratch []byte
-	ready   []found
+	ready   []storedRange
 }
 
 func (c *compareSteps) next(off int64) (Change, bool, error) {
@@ -73,14 +73,14 @@ type compareFeed struct {
 	off          int64
 }
 
-var _ feed = (*compareFeed)(nil)
+var _ changeSource = (*compareFeed)(nil)
 
 func newCompareFeed(c *comparison) *compareFeed {
 	return &compareFeed{disk: ranges{src: c.Source, size: c.size}, parent: ranges{src: c.parent, size: c.size}}
 }
 
 // next collects the ranges in which either disk may hold data.
-func (f *compareFeed) next(s *span) (bool, error) {
+func (f *compareFeed) next(s *rangeBatch) (bool, error) {
 	for !s.full() {
 		c, in, err := f.rangeAt(f.off)
 		if err != nil {
@@ -124,7 +124,7 @@ func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 }
 
 // load reads both disks, where they may hold data, and keeps what differs.
-func (f *compareFeed) load(s *span, scratch []byte) error {
+func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
 	return s.each(func(c part, p []byte) error {
 		old := scratch[:len(p)]
 		if err := readSide(c.sides&inParent, old, func() error { return readParent(f.parent.src, old, c.Off) }); err != nil {

@@ -24,7 +24,7 @@ func checkError(t *testing.T, name string, err error, want string) {
 
 // What no index can say is refused before anything is read, up to the limits.
 func TestOptions(t *testing.T) {
-	some := Root{1}
+	some := Digest{1}
 	for name, c := range map[string]struct {
 		o    EncodeOptions
 		want string
@@ -55,14 +55,14 @@ func TestOptions(t *testing.T) {
 func TestParseRoot(t *testing.T) {
 	for c, want := range map[byte]bool{'/': false, '0': true, '9': true, ':': false, '`': false, 'a': true, 'f': true, 'g': false, 'A': false, 'F': false, 0: false} {
 		for _, s := range []string{string(c) + strings.Repeat("0", 63), strings.Repeat("0", 63) + string(c)} {
-			r, err := ParseRoot(s)
+			r, err := ParseDigest(s)
 			if (err == nil) != want || want && r.String() != s || !want && !r.IsZero() {
 				t.Errorf("%q: %v, %v", s, r, err)
 			}
 		}
 	}
 	for _, n := range []int{0, 62, 63, 65, 66} {
-		if _, err := ParseRoot(strings.Repeat("1", n)); err == nil {
+		if _, err := ParseDigest(strings.Repeat("1", n)); err == nil {
 			t.Errorf("%d digits are taken", n)
 		}
 	}
@@ -85,9 +85,9 @@ func TestFooterLimits(t *testing.T) {
 		"below zero":   {-1, 18, 17 + FooterSize, false},
 		"no room":      {0, 10, FooterSize - 1, false},
 	} {
-		b := Footer{IndexOffset: c.offset, IndexLength: c.length, Root: Root{3}}.append(nil)
+		b := Footer{IndexOffset: c.offset, IndexLength: c.length, Root: Digest{3}}.append(nil)
 		f, err := ParseFooter(b, c.size)
-		if (err == nil) != c.ok || c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Root != Root{3}) || err != nil && !errors.Is(err, ErrCorrupt) {
+		if (err == nil) != c.ok || c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Root != Digest{3}) || err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
@@ -137,27 +137,27 @@ func TestOpenLayerRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		src  io.ReaderAt
 		size int64
-		want Root
+		want Digest
 		told string
 	}{
-		"any":                     {bytes.NewReader(file), size, Root{}, ""},
+		"any":                     {bytes.NewReader(file), size, Digest{}, ""},
 		"the one":                 {bytes.NewReader(file), size, x.Root(), ""},
 		"another":                 {bytes.NewReader(file), size, y.Root(), "not that of the layer"},
-		"root of another":         {bytes.NewReader(footer(wrong, file[:size-FooterSize])), size, Root{}, "not that of the layer"},
-		"bytes before it":         {bytes.NewReader(footer(late, moved)), size + 1, Root{}, "not that of the layer"},
-		"a small file":            {bytes.NewReader(file), FooterSize - 1, Root{}, "is no layer file"},
-		"a footer alone":          {bytes.NewReader(file[size-FooterSize:]), FooterSize, Root{}, "outside of the file"},
-		"footer cannot be read":   {failing{bytes.NewReader(file), size - FooterSize}, size, Root{}, "read footer: test"},
-		"index cannot be read":    {onlyAt{bytes.NewReader(file), size - FooterSize}, size, Root{}, "read index: test"},
-		"a file that is shorter":  {bytes.NewReader(file[:size-1]), size, Root{}, "file ends at"},
-		"less without an error":   {lazy{}, size, Root{}, "file ends at"},
-		"the index of another":    {bytes.NewReader(append(bytes.Clone(other[:len(other)-FooterSize]), file[size-FooterSize:]...)), size, Root{}, "not that of the layer"},
-		"an index without a form": {bytes.NewReader(footer(x.Footer(), make([]byte, size-FooterSize))), size, Root{}, "malformed"},
+		"root of another":         {bytes.NewReader(footer(wrong, file[:size-FooterSize])), size, Digest{}, "not that of the layer"},
+		"bytes before it":         {bytes.NewReader(footer(late, moved)), size + 1, Digest{}, "not that of the layer"},
+		"a small file":            {bytes.NewReader(file), FooterSize - 1, Digest{}, "is no layer file"},
+		"a footer alone":          {bytes.NewReader(file[size-FooterSize:]), FooterSize, Digest{}, "outside of the file"},
+		"footer cannot be read":   {failing{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read footer: test"},
+		"index cannot be read":    {onlyAt{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read index: test"},
+		"a file that is shorter":  {bytes.NewReader(file[:size-1]), size, Digest{}, "file ends at"},
+		"less without an error":   {lazy{}, size, Digest{}, "file ends at"},
+		"the index of another":    {bytes.NewReader(append(bytes.Clone(other[:len(other)-FooterSize]), file[size-FooterSize:]...)), size, Digest{}, "not that of the layer"},
+		"an index without a form": {bytes.NewReader(footer(x.Footer(), make([]byte, size-FooterSize))), size, Digest{}, "malformed"},
 	} {
 		_, err := OpenLayer(c.src, c.size, c.want)
 		checkError(t, name, err, c.told)
 	}
-	l, err := OpenLayer(bytes.NewReader(file), size, Root{})
+	l, err := OpenLayer(bytes.NewReader(file), size, Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestNextDataOfChain(t *testing.T) {
 func TestCheckChain(t *testing.T) {
 	chain := []*Index{indexOf(t, EncodeOptions{Kind: KindDisk}, nil)}
 	for len(chain) <= MaxChain {
-		chain = append(chain, indexOf(t, EncodeOptions{Kind: KindDisk, Parent: chain[len(chain)-1].Tip()}, nil))
+		chain = append(chain, indexOf(t, EncodeOptions{Kind: KindDisk, Parent: chain[len(chain)-1].ChainID()}, nil))
 	}
 	alone := indexOf(t, EncodeOptions{Kind: KindDisk, Size: BlockSize}, nil)
 	for name, c := range map[string]struct {
@@ -542,7 +542,7 @@ func TestFramesAreCounted(t *testing.T) {
 // Zero runs that touch are one, unless one was given back and the other was not.
 func TestZeroList(t *testing.T) {
 	block := func(at, n int64, discard bool) ZeroRun { return ZeroRun{Run{at * BlockSize, n * BlockSize}, discard} }
-	o := EncodeOptions{Kind: KindDisk, Size: 100 * BlockSize, Parent: Root{1}}
+	o := EncodeOptions{Kind: KindDisk, Size: 100 * BlockSize, Parent: Digest{1}}
 	x := indexOf(t, o, nil, block(1, 1, false), block(2, 2, false), block(4, 1, true), block(5, 1, true), block(7, 1, true), block(8, 1, false))
 	var got []ZeroRun
 	for z := range x.Zeros() {

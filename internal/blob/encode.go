@@ -28,7 +28,7 @@ func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink)
 	if o.Parent.IsZero() {
 		return nil, errors.New("changes need the layer that they change")
 	}
-	var f feed = &changeFeed{src: src, size: o.Size}
+	var f changeSource = &changeFeed{src: src, size: o.Size}
 	if c, ok := src.(*comparison); ok {
 		if c.size != o.Size {
 			return nil, fmt.Errorf("comparison of %d bytes for a disk of %d", c.size, o.Size)
@@ -42,16 +42,16 @@ func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink)
 // frames with what they found, in the order of the file, pack compresses frames in any order, deliver hands
 // them on in order. The fixed numbers of spans and jobs are its memory.
 type encoding struct {
-	feed  feed
-	spans line[*span]
-	jobs  line[*job]
+	feed  changeSource
+	spans workQueue[*rangeBatch]
+	jobs  workQueue[*job]
 	ended bool // walk came to the end of the disk
 	cur   *job // that collect fills
 	build *Builder
 	zeros zeroList // that collect fills; deliver has the rest of build
 }
 
-func encodeFeed(ctx context.Context, f feed, o EncodeOptions, sink Sink) (*Index, error) {
+func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink) (*Index, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -202,21 +202,21 @@ func (j *job) pack() (err error) {
 	return err
 }
 
-// line hands at most limit items to workers, which take them in any order, and on to one goroutine that takes
+// workQueue hands at most limit items to workers, which take them in any order, and on to one goroutine that takes
 // them in the order they were submitted. All of its channels hold every item there is, so that no send on them
 // blocks.
-type line[T any] struct {
+type workQueue[T any] struct {
 	free, work, order chan T
 	make              func() T
 	left              int // items that were not made yet
 }
 
-func newLine[T any](limit int, item func() T) line[T] {
-	return line[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
+func newLine[T any](limit int, item func() T) workQueue[T] {
+	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
 }
 
 // take gives an item that is free. One goroutine calls it.
-func (l *line[T]) take(ctx context.Context) (item T, err error) {
+func (l *workQueue[T]) take(ctx context.Context) (item T, err error) {
 	select {
 	case item = <-l.free:
 		return item, context.Cause(ctx)
@@ -234,12 +234,12 @@ func (l *line[T]) take(ctx context.Context) (item T, err error) {
 	}
 }
 
-func (l *line[T]) submit(item T) {
+func (l *workQueue[T]) submit(item T) {
 	l.order <- item
 	l.work <- item
 }
 
-func (l *line[T]) close() {
+func (l *workQueue[T]) close() {
 	close(l.order)
 	close(l.work)
 }

@@ -19,7 +19,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Footer struct {
 	IndexOffset int64
 	IndexLength int64
-	Root        Root
+	Root        Digest
 }
 
 // Footer is the footer of the index's layer file.

@@ -71,10 +71,10 @@ type Frame struct {
 type Index struct {
 	kind   Kind
 	size   int64
-	parent Root
-	stands Root
+	parent Digest
+	stands Digest
 	raw    []byte // encoded form
-	root   Root
+	root   Digest
 	frames []frameRef
 	zeros  []place // of the zero runs, zeroGroup for each but the last
 	data   int64   // bytes of all frames, stored
@@ -101,7 +101,7 @@ type place struct {
 }
 
 // Root is the layer's name.
-func (x *Index) Root() Root { return x.root }
+func (x *Index) Root() Digest { return x.root }
 
 // Kind is the layer's kind.
 func (x *Index) Kind() Kind { return x.kind }
@@ -110,14 +110,14 @@ func (x *Index) Kind() Kind { return x.kind }
 func (x *Index) Size() int64 { return x.size }
 
 // Parent is the tip of the chain that this layer changes; the zero Root means zeros.
-func (x *Index) Parent() Root { return x.parent }
+func (x *Index) Parent() Digest { return x.parent }
 
-// StandsFor is the tip of the chain whose whole content this layer holds; the zero Root means none.
-func (x *Index) StandsFor() Root { return x.stands }
+// Squashes is the tip of the chain whose whole content this layer holds; the zero Root means none.
+func (x *Index) Squashes() Digest { return x.stands }
 
-// Tip names the content of a chain that ends in this layer: what it stands for, else its root. A layer fits on
+// ChainID names the content of a chain that ends in this layer: what it stands for, else its root. A layer fits on
 // another whose Tip is its Parent.
-func (x *Index) Tip() Root {
+func (x *Index) ChainID() Digest {
 	if !x.stands.IsZero() {
 		return x.stands
 	}

@@ -19,7 +19,7 @@ type Layer struct {
 
 // OpenLayer reads footer and index of a layer file of size bytes. want is the layer that the caller expects;
 // the zero Root takes any.
-func OpenLayer(src io.ReaderAt, size int64, want Root) (*Layer, error) {
+func OpenLayer(src io.ReaderAt, size int64, want Digest) (*Layer, error) {
 	if size < FooterSize {
 		return nil, corrupt("file of %d bytes is no layer file", size)
 	}
@@ -48,11 +48,11 @@ func OpenLayer(src io.ReaderAt, size int64, want Root) (*Layer, error) {
 // Index is the layer's index.
 func (l *Layer) Index() *Index { return l.index }
 
-// Scratch is the memory for reading one frame after another. The zero value is ready; one goroutine uses it.
-type Scratch struct{ stored, raw []byte }
+// FrameBuffer is the memory for reading one frame after another. The zero value is ready; one goroutine uses it.
+type FrameBuffer struct{ stored, raw []byte }
 
 // ReadFrame reads, verifies and decodes frame i. The bytes stay valid until the scratch is used again.
-func (l *Layer) ReadFrame(i int, s *Scratch) ([]byte, error) {
+func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 	f := l.index.Frame(i)
 	if cap(s.stored) < f.Stored {
 		s.stored = make([]byte, FrameSize)
@@ -73,11 +73,11 @@ var storedFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); ret
 // readFrame is ReadFrame into raw, which takes any frame.
 func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
 	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
-		return l.ReadFrame(i, &Scratch{stored: raw})
+		return l.ReadFrame(i, &FrameBuffer{stored: raw})
 	}
 	b := storedFrames.Get().(*[]byte)
 	defer storedFrames.Put(b)
-	return l.ReadFrame(i, &Scratch{stored: *b, raw: raw})
+	return l.ReadFrame(i, &FrameBuffer{stored: *b, raw: raw})
 }
 
 // Check reads and decodes one frame after the other, from the one numbered from, and gives for each what is
@@ -85,7 +85,7 @@ func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
 // may go on behind a damaged frame and knows where to continue later.
 func (l *Layer) Check(from int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
-		var s Scratch
+		var s FrameBuffer
 		for i := from; i < l.index.Len(); i++ {
 			if _, err := l.ReadFrame(i, &s); !yield(i, err) {
 				return

@@ -129,7 +129,7 @@ func TestReadAtAgreesWithFile(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	data := image(rnd, 70*FrameSize+99) // more frames than the cache holds
 	file, _ := encode(t, KindDisk, data, 2)
-	layer, err := OpenLayer(bytes.NewReader(file), int64(len(file)), Root{})
+	layer, err := OpenLayer(bytes.NewReader(file), int64(len(file)), Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestEveryFlippedByteIsSeen(t *testing.T) {
 		}
 	}
 	for _, n := range []int{1, FooterSize - 1, FooterSize, FooterSize + 1} {
-		if _, err := OpenLayer(bytes.NewReader(file), int64(len(file)-n), Root{}); !errors.Is(err, ErrCorrupt) {
+		if _, err := OpenLayer(bytes.NewReader(file), int64(len(file)-n), Digest{}); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("cut by %d: %v", n, err)
 		}
 	}

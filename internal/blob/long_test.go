@@ -22,7 +22,7 @@ func longChain(t tester, layers int) (chain []*Layer, disks [][]byte) {
 			clear(next[off:min(off+BlockSize, len(next))])
 		}
 		src := Compare(memory{bytes.NewReader(next)}, memory{bytes.NewReader(disk)}, int64(len(next)))
-		chain = append(chain, changed(t, src, len(next), chain[i-1].Index().Tip()))
+		chain = append(chain, changed(t, src, len(next), chain[i-1].Index().ChainID()))
 		disk = next
 		disks = append(disks, disk)
 	}
@@ -154,12 +154,12 @@ func TestFrameInUseStays(t *testing.T) {
 	fill := func(with byte) func([]byte) ([]byte, error) {
 		return func(buf []byte) ([]byte, error) { return append(buf[:0], with), nil }
 	}
-	held, err := c.get(frameKey{Root{}, 0}, fill(7))
+	held, err := c.get(frameKey{Digest{}, 0}, fill(7))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		f, err := c.get(frameKey{Root{}, i + 1}, fill(9))
+		f, err := c.get(frameKey{Digest{}, i + 1}, fill(9))
 		if err != nil || f.raw[0] != 9 {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestFrameCacheIsBounded(t *testing.T) {
 	c := NewFrames(3)
 	loads := 0
 	get := func(i int) {
-		f, err := c.get(frameKey{Root{}, i}, func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
+		f, err := c.get(frameKey{Digest{}, i}, func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,8 +55,8 @@ func (p *parser) header() int64 {
 }
 
 // tip reads the name of another chain, which only a disk may have.
-func (p *parser) tip() Root {
-	r := Root(p.bytes(len(Root{})))
+func (p *parser) tip() Digest {
+	r := Digest(p.bytes(len(Digest{})))
 	p.bad = p.bad || p.x.kind != KindDisk || r.IsZero()
 	return r
 }

@@ -86,7 +86,7 @@ func TestParseIndexRefusals(t *testing.T) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v is not ErrCorrupt", name, err)
 		}
-		if err == nil && x.Root() != Root(sha256.Sum256(c.r.b)) {
+		if err == nil && x.Root() != Digest(sha256.Sum256(c.r.b)) {
 			t.Errorf("%s: wrong root", name)
 		}
 	}
@@ -175,7 +175,7 @@ func TestIndexMemory(t *testing.T) {
 
 // rebuilt makes an index once more from what it says.
 func rebuilt(t *testing.T, x *Index) *Index {
-	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.StandsFor()})
+	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.Squashes()})
 	for i := range x.Len() {
 		b.Add(x.Frame(i), slices.Collect(x.Runs(i)))
 	}
@@ -193,7 +193,7 @@ func FuzzOpenLayer(f *testing.F) {
 	file, _ := encode(f, KindDisk, append(make([]byte, BlockSize), bytes.Repeat([]byte("data"), 3000)...), 1)
 	f.Add(file)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := OpenLayer(bytes.NewReader(b), int64(len(b)), Root{})
+		l, err := OpenLayer(bytes.NewReader(b), int64(len(b)), Digest{})
 		if err != nil {
 			return
 		}

@@ -8,8 +8,8 @@ import (
 // MaxChain is the most layers that a chain may have.
 const MaxChain = 128
 
-// Piece says where a part of a decoded frame belongs: the Len bytes at At are those at Off of the disk.
-type Piece struct {
+// FramePlacement says where a part of a decoded frame belongs: the Len bytes at At are those at Off of the disk.
+type FramePlacement struct {
 	Off, Len int64
 	At       int
 }
@@ -42,7 +42,7 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 	}
 	p := &Plan{size: chain[len(chain)-1].size, pieces: make([][]planPiece, len(chain))}
 	frames := make([][]planFrame, len(chain))
-	below := &below{sweep: newSweep(chain[:held], 0, heldSize(chain, held))}
+	below := &parentData{sweep: newSweep(chain[:held], 0, heldSize(chain, held))}
 	for s, all := newSweep(chain, 0, p.size), true; all; {
 		var g segment
 		if g, all = s.next(); !all || g.layer < held {
@@ -81,7 +81,7 @@ func checkChain(chain []*Index) error {
 		return fmt.Errorf("layer %s rests on another layer, which is not there", chain[0].root)
 	}
 	for i, x := range chain[1:] {
-		if x.parent.IsZero() || x.parent != chain[i].Tip() {
+		if x.parent.IsZero() || x.parent != chain[i].ChainID() {
 			return fmt.Errorf("layer %s does not rest on layer %s", x.root, chain[i].root)
 		}
 	}
@@ -101,7 +101,7 @@ func (p *Plan) add(frames [][]planFrame, g segment) {
 }
 
 // hide appends what of a range that reads as zeros now is not zero in the content that is there.
-func (p *Plan) hide(held *below, g segment) {
+func (p *Plan) hide(held *parentData, g segment) {
 	for r := range held.data(g.off, g.end) {
 		k := len(p.zeros) - 1
 		if k >= 0 && p.zeros[k].Off+p.zeros[k].Len == r.Off && p.zeros[k].Discard == g.discard {
@@ -125,11 +125,11 @@ func (p *Plan) Frame(i int) (layer, frame int) {
 }
 
 // Pieces gives what frame i of the plan has for the disk, in the order of both.
-func (p *Plan) Pieces(i int) iter.Seq[Piece] {
-	return func(yield func(Piece) bool) {
+func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
+	return func(yield func(FramePlacement) bool) {
 		f := p.frames[i]
 		for _, e := range p.pieces[f.layer][f.first : f.first+f.count] {
-			if !yield(Piece{Off: e.off, Len: int64(e.len), At: int(e.at)}) {
+			if !yield(FramePlacement{Off: e.off, Len: int64(e.len), At: int(e.at)}) {
 				return
 			}
 		}
@@ -168,15 +168,15 @@ func SeenBytes(chain []*Index) (sum int64, err error) {
 	return sum, nil
 }
 
-// below walks the data of the layers that are held, in step with the sweep over the whole chain.
-type below struct {
-	sweep *sweep
+// parentData walks the data of the layers that are held, in step with the sweep over the whole chain.
+type parentData struct {
+	sweep *chainWalk
 	cur   segment
 	more  bool
 }
 
 // data gives the ranges between off and end that hold data; off never goes back.
-func (b *below) data(off, end int64) iter.Seq[Run] {
+func (b *parentData) data(off, end int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		for {
 			for b.cur.end <= off || !b.cur.data() {

@@ -24,9 +24,9 @@ func (r *recipe) chain(t *testing.T) []*Index {
 		o := EncodeOptions{Kind: KindDisk, Size: int64(r.next()%65)*BlockSize - int64(r.next())}
 		o.Size = max(0, o.Size)
 		if len(chain) > 0 {
-			o.Parent = chain[len(chain)-1].Tip()
+			o.Parent = chain[len(chain)-1].ChainID()
 		} else if r.next()%2 == 1 {
-			o.StandsFor = Root{1}
+			o.StandsFor = Digest{1}
 		}
 		x, err := r.fill(NewBuilder(o), o)
 		if err != nil {
@@ -165,7 +165,7 @@ func FuzzPlan(f *testing.F) {
 // TestSeenBytes: they take no memory for each piece, of which an index has several in a few bytes.
 func TestSeenBytes(t *testing.T) {
 	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
-	chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[0].Tip()}, 2))
+	chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[0].ChainID()}, 2))
 	p, err := NewPlan(chain, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestSeenBytes(t *testing.T) {
 func TestPlanIsOrdered(t *testing.T) {
 	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
 	for i := range 3 {
-		chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[i].Tip()}, uint64(i)+2))
+		chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[i].ChainID()}, uint64(i)+2))
 	}
 	p, err := NewPlan(chain, 0)
 	if err != nil {
@@ -234,7 +234,7 @@ func TestPlanTellsZerosFromDiscards(t *testing.T) {
 	}
 	base := build(EncodeOptions{}, []Run{{BlockSize, 4 * BlockSize}})
 	zero, back := ZeroRun{Run{0, 3 * BlockSize}, false}, ZeroRun{Run{3 * BlockSize, 5 * BlockSize}, true}
-	p, err := NewPlan([]*Index{base, build(EncodeOptions{Parent: base.Tip()}, nil, zero, back)}, 1)
+	p, err := NewPlan([]*Index{base, build(EncodeOptions{Parent: base.ChainID()}, nil, zero, back)}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Root names a layer: the sha256 of its index. The zero Root means none.
-type Root [sha256.Size]byte
+// Digest names a layer: the sha256 of its index. The zero Root means none.
+type Digest [sha256.Size]byte
 
-// ParseRoot reads the 64 lower-case hex digits of a root.
-func ParseRoot(s string) (Root, error) {
-	var r Root
+// ParseDigest reads the 64 lower-case hex digits of a root.
+func ParseDigest(s string) (Digest, error) {
+	var r Digest
 	if len(s) != 2*len(r) {
 		return r, fmt.Errorf("%q is not the name of a layer", s)
 	}
 	for i := range r {
 		high, low := hexDigit(s[2*i]), hexDigit(s[2*i+1])
 		if high|low > 15 {
-			return Root{}, fmt.Errorf("%q is not the name of a layer", s)
+			return Digest{}, fmt.Errorf("%q is not the name of a layer", s)
 		}
 		r[i] = high<<4 | low
 	}
@@ -37,7 +37,7 @@ func hexDigit(c byte) byte {
 }
 
 // String gives the root's 64 hex digits.
-func (r Root) String() string { return hex.EncodeToString(r[:]) }
+func (r Digest) String() string { return hex.EncodeToString(r[:]) }
 
 // IsZero tells the root that names no layer.
-func (r Root) IsZero() bool { return r == Root{} }
+func (r Digest) IsZero() bool { return r == Digest{} }

@@ -49,9 +49,9 @@ type sourceFeed struct {
 	off  int64
 }
 
-var _ feed = (*sourceFeed)(nil)
+var _ changeSource = (*sourceFeed)(nil)
 
-func (f *sourceFeed) next(s *span) (bool, error) {
+func (f *sourceFeed) next(s *rangeBatch) (bool, error) {
 	for !s.full() {
 		start, end, err := f.data.at(f.off)
 		if err != nil {
@@ -66,7 +66,7 @@ func (f *sourceFeed) next(s *span) (bool, error) {
 }
 
 // load reads the span and leaves out blocks of zeros.
-func (f *sourceFeed) load(s *span, _ []byte) error {
+func (f *sourceFeed) load(s *rangeBatch, _ []byte) error {
 	return s.each(func(c part, p []byte) error {
 		if err := readDisk(f.data.src, p, c.Off); err != nil {
 			return err

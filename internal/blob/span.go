@@ -9,21 +9,21 @@ const (
 	spanParts = spanSize / BlockSize
 )
 
-// feed says what of a disk goes into a layer.
-type feed interface {
+// changeSource says what of a disk goes into a layer.
+type changeSource interface {
 	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
 	// calls it.
-	next(s *span) (bool, error)
+	next(s *rangeBatch) (bool, error)
 	// load reads the parts of a span and puts what the layer stores of them, in order. Many goroutines call
 	// it, each with spanSize bytes of scratch.
-	load(s *span, scratch []byte) error
+	load(s *rangeBatch, scratch []byte) error
 }
 
-// span is a list of ranges on their way from the disk into frames.
-type span struct {
-	data  []byte  // of all parts that have any, back to back
-	parts []part  // what is to be read
-	found []found // what the layer stores
+// rangeBatch is a list of ranges on their way from the disk into frames.
+type rangeBatch struct {
+	data  []byte        // of all parts that have any, back to back
+	parts []part        // what is to be read
+	found []storedRange // what the layer stores
 	done  chan error
 }
 
@@ -33,29 +33,29 @@ type part struct {
 	sides sides // of a comparison
 }
 
-// found is a range that the layer stores, with its bytes when it is data.
-type found struct {
+// storedRange is a range that the layer stores, with its bytes when it is data.
+type storedRange struct {
 	Change
 	bytes []byte
 }
 
-func newSpan() *span {
-	return &span{
+func newSpan() *rangeBatch {
+	return &rangeBatch{
 		data: make([]byte, 0, spanSize), parts: make([]part, 0, spanParts),
-		found: make([]found, 0, spanParts), done: make(chan error, 1),
+		found: make([]storedRange, 0, spanParts), done: make(chan error, 1),
 	}
 }
 
-func (s *span) reset() { s.data, s.parts, s.found = s.data[:0], s.parts[:0], s.found[:0] }
+func (s *rangeBatch) reset() { s.data, s.parts, s.found = s.data[:0], s.parts[:0], s.found[:0] }
 
 // full tells that no part can be added.
-func (s *span) full() bool { return len(s.parts) == cap(s.parts) || s.room() == 0 }
+func (s *rangeBatch) full() bool { return len(s.parts) == cap(s.parts) || s.room() == 0 }
 
 // room is the number of data bytes that fit.
-func (s *span) room() int64 { return int64(cap(s.data) - len(s.data)) }
+func (s *rangeBatch) room() int64 { return int64(cap(s.data) - len(s.data)) }
 
 // add appends as much of a range as fits and gives the place behind it.
-func (s *span) add(c Change, in sides) int64 {
+func (s *rangeBatch) add(c Change, in sides) int64 {
 	if c.Kind == ChangeData {
 		c.Len = min(c.Len, s.room())
 		s.data = s.data[:len(s.data)+int(c.Len)]
@@ -65,7 +65,7 @@ func (s *span) add(c Change, in sides) int64 {
 }
 
 // each calls do with each part and the place for its data.
-func (s *span) each(do func(c part, data []byte) error) error {
+func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	rest := s.data
 	for _, c := range s.parts {
 		n := int64(0)
@@ -81,7 +81,7 @@ func (s *span) each(do func(c part, data []byte) error) error {
 }
 
 // keep stores the blocks of p, which lies at off, each as kindOf says, or not at all.
-func (s *span) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
+func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
 	for at := 0; at < len(p); at += BlockSize {
 		end := min(at+BlockSize, len(p))
 		kind, ok := kindOf(p[at:end], at)
@@ -95,7 +95,7 @@ func (s *span) keep(off int64, p []byte, kindOf func(block []byte, at int) (Chan
 			f.bytes = p[f.Off-off : end]
 			continue
 		}
-		s.found = append(s.found, found{c, p[at:end]})
+		s.found = append(s.found, storedRange{c, p[at:end]})
 	}
 }
 

@@ -26,7 +26,7 @@ type File interface {
 
 // Stored is a layer file of a store.
 type Stored struct {
-	Root     Root
+	Root     Digest
 	Size     int64
 	Modified time.Time
 	Problem  string // why it cannot be a layer, begins with a verb; "": nothing is known
@@ -51,15 +51,15 @@ type Store interface {
 	Drop(ctx context.Context, session string) error
 
 	// Open opens a layer file; fs.ErrNotExist when there is none.
-	Open(ctx context.Context, root Root) (File, error)
+	Open(ctx context.Context, root Digest) (File, error)
 	// List names all layer files.
 	List(ctx context.Context) ([]Stored, error)
 	// Trash puts a layer file aside; now is when, for Purge.
-	Trash(ctx context.Context, root Root, now time.Time) error
+	Trash(ctx context.Context, root Digest, now time.Time) error
 	// Quarantine puts a damaged layer file aside: as Trash does, but Restore never takes it back.
-	Quarantine(ctx context.Context, root Root, now time.Time) error
+	Quarantine(ctx context.Context, root Digest, now time.Time) error
 	// Restore takes a layer file back from the trash; false when it is not there.
-	Restore(ctx context.Context, root Root) (bool, error)
+	Restore(ctx context.Context, root Digest) (bool, error)
 	// Purge removes what was put into the trash before a time and says how many files that were.
 	Purge(ctx context.Context, before time.Time) (int, error)
 	// Space gives the free and the total bytes of the store.

@@ -16,9 +16,9 @@ const noLayer = -1
 // data tells that the segment holds bytes of a frame.
 func (s segment) data() bool { return s.frame != noFrame }
 
-// sweep goes once over a range of the disk behind a chain of layers. Each extent of each layer is looked at
+// chainWalk goes once over a range of the disk behind a chain of layers. Each extent of each layer is looked at
 // once, so that a long chain costs little more than the sum of its runs.
-type sweep struct {
+type chainWalk struct {
 	walks   []*layerWalk
 	now     []extent // of each layer: the one that comes next or is entered
 	ahead   queue    // layers whose extent begins behind pos
@@ -28,8 +28,8 @@ type sweep struct {
 }
 
 // newSweep goes from off to end. Layers are in the order of the chain, base first.
-func newSweep(chain []*Index, off, end int64) *sweep {
-	s := &sweep{
+func newSweep(chain []*Index, off, end int64) *chainWalk {
+	s := &chainWalk{
 		walks:   make([]*layerWalk, len(chain)),
 		now:     make([]extent, len(chain)),
 		entered: make(layerSet, (len(chain)+63)/64),
@@ -43,7 +43,7 @@ func newSweep(chain []*Index, off, end int64) *sweep {
 }
 
 // advance takes up the layer's next extent that reaches behind pos.
-func (s *sweep) advance(layer int) {
+func (s *chainWalk) advance(layer int) {
 	e, ok := s.walks[layer].next(s.pos)
 	if !ok {
 		return
@@ -53,7 +53,7 @@ func (s *sweep) advance(layer int) {
 }
 
 // next gives the next segment; false at the end.
-func (s *sweep) next() (segment, bool) {
+func (s *chainWalk) next() (segment, bool) {
 	if s.pos >= s.end {
 		return segment{}, false
 	}
@@ -77,14 +77,14 @@ func (s *sweep) next() (segment, bool) {
 }
 
 // enter lets the layers in whose extents have begun.
-func (s *sweep) enter() {
+func (s *chainWalk) enter() {
 	for len(s.ahead) > 0 && s.ahead[0].off <= s.pos {
 		s.entered.add(s.ahead.pop().layer)
 	}
 }
 
 // top gives the highest layer whose extent covers pos. What ended is replaced by the layer's next extent.
-func (s *sweep) top() int {
+func (s *chainWalk) top() int {
 	for {
 		top := s.entered.highest()
 		if top == noLayer || s.now[top].end > s.pos {

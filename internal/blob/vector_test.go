@@ -19,7 +19,7 @@ func vectors(t *testing.T) (base, delta, stands *Layer) {
 		{Off: BlockSize, Len: BlockSize, Kind: ChangeZero},
 		{Off: 2 * BlockSize, Len: 2 * BlockSize, Kind: ChangeDiscard},
 		{Off: 4 * BlockSize, Len: 5},
-	}}, len(disk), base.Index().Tip())
+	}}, len(disk), base.Index().ChainID())
 	return base, delta, consolidated(t, []*Layer{base, delta})
 }
 
@@ -49,7 +49,7 @@ func TestVector(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if stands.index.Tip() != delta.index.Root() || delta.index.Parent() != base.index.Root() {
+	if stands.index.ChainID() != delta.index.Root() || delta.index.Parent() != base.index.Root() {
 		t.Fatal("the layers do not rest on each other")
 	}
 }

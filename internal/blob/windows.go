@@ -14,9 +14,9 @@ const (
 	keptSegments = 1 << 17
 )
 
-// windows keeps the segments of parts of a disk, since to find the place of a block anew takes a look into the
+// segmentCache keeps the segments of parts of a disk, since to find the place of a block anew takes a look into the
 // index of each layer of the chain.
-type windows struct {
+type segmentCache struct {
 	mu    sync.Mutex // guards the fields below
 	at    map[int64][]segment
 	order []int64 // numbers of windows, the oldest first
@@ -24,7 +24,7 @@ type windows struct {
 }
 
 // get gives the segments of a window in order. They must not be changed.
-func (w *windows) get(chain []*Index, number int64) []segment {
+func (w *segmentCache) get(chain []*Index, number int64) []segment {
 	w.mu.Lock()
 	all, ok := w.at[number]
 	w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *windows) get(chain []*Index, number int64) []segment {
 	return all
 }
 
-func (w *windows) keepLocked(number int64, all []segment) {
+func (w *segmentCache) keepLocked(number int64, all []segment) {
 	if _, again := w.at[number]; again {
 		return
 	}
@@ -60,7 +60,7 @@ func (w *windows) keepLocked(number int64, all []segment) {
 }
 
 // segments gives what covers a range of the disk, in order and cut to it.
-func (w *windows) segments(chain []*Index, off, end int64) iter.Seq[segment] {
+func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment] {
 	return func(yield func(segment) bool) {
 		for off < end {
 			all := w.get(chain, off/windowBytes)

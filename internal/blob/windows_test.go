@@ -7,7 +7,7 @@ import (
 
 // TestWindowsAreBounded: the oldest windows make room, and what is there is there once.
 func TestWindowsAreBounded(t *testing.T) {
-	var w windows
+	var w segmentCache
 	for i := range int64(5) {
 		w.keepLocked(i, make([]segment, keptSegments/2))
 		w.keepLocked(i, make([]segment, 1))

@@ -15,7 +15,7 @@ import (
 func layerOf(x *blob.Index) layout.Layer {
 	foot := x.Footer()
 	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
-	if tip := x.Tip(); tip != foot.Root {
+	if tip := x.ChainID(); tip != foot.Root {
 		l.Tip = tip.String()
 	}
 	return l
@@ -127,7 +127,7 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 // looseLayer gives a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
 // of the file; one that ends its chain has the file's size.
 func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
-	root, err := blob.ParseRoot(name)
+	root, err := blob.ParseDigest(name)
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
 		return l, "", false
 	}
@@ -146,7 +146,7 @@ func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, 
 
 // unusable tells of a layer that is not there or damaged.
 func (r *Registry) unusable(l layout.Layer) bool {
-	root, err := blob.ParseRoot(l.Root)
+	root, err := blob.ParseDigest(l.Root)
 	return err != nil || !r.usable(root)
 }
 
@@ -174,7 +174,7 @@ func noParent(f api.PushFile) error {
 func (r *Registry) pinChains(ctx context.Context, s *session) error {
 	for _, u := range s.uploads {
 		for _, l := range u.chain {
-			root, err := blob.ParseRoot(l.Root)
+			root, err := blob.ParseDigest(l.Root)
 			if err != nil || !r.pinHeld(ctx, s, root) {
 				return noParent(u.spec)
 			}

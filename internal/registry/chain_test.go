@@ -24,7 +24,7 @@ const chainBlocks = 48
 type grown struct {
 	rng  *rand.Rand
 	data []byte
-	tip  blob.Root
+	tip  blob.Digest
 }
 
 func newGrown(seed uint64) *grown {
@@ -79,7 +79,7 @@ func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*bl
 		panic(err)
 	}
 	c.index, c.spec.Parent = x, parentText(x)
-	g.tip = x.Tip()
+	g.tip = x.ChainID()
 	return c
 }
 
@@ -97,12 +97,12 @@ func assemble(t testing.TB, r *Registry, id, tag string) []byte {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		root, _ := blob.ParseRoot(l.Root)
+		root, _ := blob.ParseDigest(l.Root)
 		layer, err := blob.OpenLayer(f, l.Size, root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := layer.Index().Tip().String(); (l.Tip == "") != (want == l.Root) || l.Tip != "" && l.Tip != want {
+		if want := layer.Index().ChainID().String(); (l.Tip == "") != (want == l.Root) || l.Tip != "" && l.Tip != want {
 			t.Fatalf("tip of %s is given as %q", l.Root, l.Tip)
 		}
 		layers = append(layers, layer)
@@ -205,7 +205,7 @@ func TestParentsAreJudged(t *testing.T) {
 		"known":         {func(*api.PushFile) {}, ""},
 		"unknown":       {func(f *api.PushFile) { f.Parent = v1.root() }, farm.CodeNoParent},
 		"no name":       {func(f *api.PushFile) { f.Parent = "x" }, farm.CodeInvalid},
-		"zeros":         {func(f *api.PushFile) { f.Parent = blob.Root{}.String() }, farm.CodeInvalid},
+		"zeros":         {func(f *api.PushFile) { f.Parent = blob.Digest{}.String() }, farm.CodeInvalid},
 		"of a state":    {func(f *api.PushFile) { f.Kind = api.FileState }, farm.CodeInvalid},
 		"of a manifest": {func(f *api.PushFile) { f.Parent = v0.root() }, ""},
 	} {

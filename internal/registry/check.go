@@ -68,12 +68,12 @@ type inspector struct {
 	// still is held while what looks wrong is looked at again, so that nothing changes meanwhile; nil: nobody
 	// else is there.
 	still sync.Locker
-	known map[blob.Root]string // layers that were found to be damaged before, and why
+	known map[blob.Digest]string // layers that were found to be damaged before, and why
 
 	pace   pace
 	total  int64
 	trash  map[string]bool // names of layer files there
-	layers map[blob.Root]*layerFacts
+	layers map[blob.Digest]*layerFacts
 	report api.RegistryCheck
 }
 
@@ -82,8 +82,8 @@ type layerFacts struct {
 	foot     blob.Footer
 	size     int64
 	kind     blob.Kind
-	parent   blob.Root
-	tip      blob.Root
+	parent   blob.Digest
+	tip      blob.Digest
 	problem  string // "" when there is none
 	curable  bool   // it is in the trash
 	verified bool   // all frames were read
@@ -92,7 +92,7 @@ type layerFacts struct {
 
 func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *inspector {
 	return &inspector{
-		dir: dir, store: store, o: o, pace: pace{rate: o.Rate}, layers: map[blob.Root]*layerFacts{},
+		dir: dir, store: store, o: o, pace: pace{rate: o.Rate}, layers: map[blob.Digest]*layerFacts{},
 		report: api.RegistryCheck{Findings: []api.RegistryFinding{}},
 	}
 }
@@ -246,9 +246,9 @@ func isID(name string) bool {
 
 // file looks at the chain of one file.
 func (c *inspector) file(ctx context.Context, s *sight, v *layout.Version, f *layout.File) error {
-	var below blob.Root // tip of the layers below
+	var below blob.Digest // tip of the layers below
 	for i, l := range f.Layers {
-		root, err := blob.ParseRoot(l.Root)
+		root, err := blob.ParseDigest(l.Root)
 		if err != nil {
 			return err // layout has validated it
 		}
@@ -286,7 +286,7 @@ func (c *inspector) misfit(f *layout.File, l layout.Layer, facts *layerFacts) st
 }
 
 // layer finds out about a layer file, once. What could not be read is looked at again.
-func (c *inspector) layer(ctx context.Context, root blob.Root) (*layerFacts, error) {
+func (c *inspector) layer(ctx context.Context, root blob.Digest) (*layerFacts, error) {
 	if l := c.layers[root]; l != nil && (l.problem == "" || l.damaged) {
 		return l, nil
 	}
@@ -317,7 +317,7 @@ func damageOf(err error) string { return fmt.Sprintf("is damaged: %v", err) }
 // isDamage tells bytes that are wrong, or that the disk cannot read, from failures that pass.
 func isDamage(err error) bool { return isCorrupt(err) || errors.Is(err, syscall.EIO) }
 
-func (c *inspector) readLayer(ctx context.Context, root blob.Root, l *layerFacts) (err error) {
+func (c *inspector) readLayer(ctx context.Context, root blob.Digest, l *layerFacts) (err error) {
 	f, err := c.store.Open(ctx, root)
 	if err != nil {
 		return err
@@ -333,7 +333,7 @@ func (c *inspector) readLayer(ctx context.Context, root blob.Root, l *layerFacts
 		return err
 	}
 	x := layer.Index()
-	l.foot, l.kind, l.parent, l.tip = x.Footer(), x.Kind(), x.Parent(), x.Tip()
+	l.foot, l.kind, l.parent, l.tip = x.Footer(), x.Kind(), x.Parent(), x.ChainID()
 	if !c.o.Deep {
 		return nil
 	}
@@ -351,7 +351,7 @@ func (c *inspector) readLayer(ctx context.Context, root blob.Root, l *layerFacts
 
 // verify reads the frames of a layer from the disk, at a pace, the first ones left out.
 func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *pace) error {
-	var room blob.Scratch
+	var room blob.FrameBuffer
 	for i := first; i < layer.Index().Len(); i++ {
 		frame := layer.Index().Frame(i)
 		if err := p.wait(ctx, frame.Stored); err != nil {

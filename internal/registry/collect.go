@@ -122,7 +122,7 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 
 // looseLayers gives the layers that nothing has needed for the grace time. The time of the first look counts,
 // so a layer that was loose only between two looks begins anew.
-func (r *Registry) looseLayers(now time.Time) []blob.Root {
+func (r *Registry) looseLayers(now time.Time) []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for root, until := range r.leases {
@@ -130,7 +130,7 @@ func (r *Registry) looseLayers(now time.Time) []blob.Root {
 			delete(r.leases, root)
 		}
 	}
-	var out []blob.Root
+	var out []blob.Digest
 	for root, l := range r.held {
 		switch {
 		case r.neededLocked(root):
@@ -144,7 +144,7 @@ func (r *Registry) looseLayers(now time.Time) []blob.Root {
 	return out
 }
 
-func (r *Registry) neededLocked(root blob.Root) bool {
+func (r *Registry) neededLocked(root blob.Digest) bool {
 	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is asked of all layers
 		return true
 	}
@@ -153,7 +153,7 @@ func (r *Registry) neededLocked(root blob.Root) bool {
 }
 
 // trash puts a layer aside unless somebody needs it by now, or has put it there before.
-func (r *Registry) trash(ctx context.Context, root blob.Root, now time.Time) error {
+func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) error {
 	defer r.roots.lock(root)()
 	r.mu.Lock()
 	l := r.held[root]

@@ -118,7 +118,7 @@ func (c *consolidation) chain(ctx context.Context, id string, layers []layout.La
 
 // pinLayers keeps layers from collection until release is called; false when one is gone or damaged.
 func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
-	var pinned []blob.Root
+	var pinned []blob.Digest
 	release = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 	}
 	r.mu.Lock()
 	for _, l := range layers {
-		root, err := blob.ParseRoot(l.Root)
+		root, err := blob.ParseDigest(l.Root)
 		if err != nil || r.held[root] == nil || r.bad[root] != "" {
 			r.mu.Unlock()
 			release()
@@ -141,7 +141,7 @@ func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 	return release, true
 }
 
-func (r *Registry) unpinLocked(root blob.Root) {
+func (r *Registry) unpinLocked(root blob.Digest) {
 	if r.pins[root]--; r.pins[root] == 0 {
 		delete(r.pins, root)
 	}
@@ -170,7 +170,7 @@ func (r *Registry) openChain(ctx context.Context, list []layout.Layer) (_ *opene
 	}()
 	var layers []*blob.Layer
 	for _, l := range list {
-		root, err := blob.ParseRoot(l.Root)
+		root, err := blob.ParseDigest(l.Root)
 		if err != nil {
 			return nil, err
 		}
@@ -215,7 +215,7 @@ func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.L
 			r.dir.RemoveAll("consolidate", path.Join(layout.UploadDir, u.Session)))
 	}()
 	p := &pace{rate: consolidateRate, busy: r.busy}
-	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, StandsFor: open.chain.Tip()}
+	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, StandsFor: open.chain.ChainID()}
 	r.dir.Step("consolidate.encode")
 	x, err := blob.Encode(ctx, open.chain, o, func(f blob.Frame, _ int64, stored []byte) error {
 		if err := p.wait(ctx, len(stored)); err != nil {

@@ -37,9 +37,9 @@ func (r *Registry) damage() []layout.Damage {
 // keepNamed holds the layers that the directory of a damaged template names: its version list is lost, but as
 // long as somebody may still look into it, what it named stays. place is below the storage.
 func (r *Registry) keepNamed(place string) {
-	var roots []blob.Root
+	var roots []blob.Digest
 	for _, name := range r.dir.NamedLayers(place) {
-		if root, err := blob.ParseRoot(strings.TrimSuffix(name, layout.LayerSuffix)); err == nil {
+		if root, err := blob.ParseDigest(strings.TrimSuffix(name, layout.LayerSuffix)); err == nil {
 			roots = append(roots, root)
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Registry) releaseLocked(place string) {
 }
 
 // markDamaged notes that a layer must not be used any more, and why: it begins with a verb.
-func (r *Registry) markDamaged(root blob.Root, problem string) {
+func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.mu.Lock()
 	known := r.bad[root] == problem
 	r.bad[root] = problem
@@ -76,7 +76,7 @@ func (r *Registry) markDamaged(root blob.Root, problem string) {
 }
 
 // clearDamage takes a mark away from a layer that was found whole.
-func (r *Registry) clearDamage(root blob.Root) {
+func (r *Registry) clearDamage(root blob.Digest) {
 	r.mu.Lock()
 	known := r.bad[root] != ""
 	delete(r.bad, root)

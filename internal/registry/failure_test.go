@@ -233,7 +233,7 @@ func TestRun(t *testing.T) {
 		if s := r.scrubStatus(); s.Finished == 0 || s.Verified == 0 {
 			t.Errorf("layers are not verified: %+v", s)
 		}
-		if root, _ := blob.ParseRoot(loose.root()); r.holds(root) {
+		if root, _ := blob.ParseDigest(loose.root()); r.holds(root) {
 			t.Error("a layer that nothing needs is not collected")
 		}
 		d, err := r.Detail(idA)

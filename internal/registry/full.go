@@ -156,7 +156,7 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 }
 
 // usable tells whether a layer is there and whole.
-func (r *Registry) usable(root blob.Root) bool {
+func (r *Registry) usable(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held[root] != nil && r.bad[root] == ""
@@ -175,7 +175,7 @@ func (r *Registry) endIdle(ctx context.Context) {
 }
 
 // holds tells whether a layer is there.
-func (r *Registry) holds(root blob.Root) bool {
+func (r *Registry) holds(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held[root] != nil

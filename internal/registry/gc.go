@@ -66,10 +66,10 @@ type looseLayer struct {
 	leased bool // a pull may need it
 }
 
-func (r *Registry) loose(now time.Time) map[blob.Root]looseLayer {
+func (r *Registry) loose(now time.Time) map[blob.Digest]looseLayer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := map[blob.Root]looseLayer{}
+	out := map[blob.Digest]looseLayer{}
 	for root, l := range r.held {
 		if r.refs[root] == 0 && r.pins[root] == 0 {
 			until, leased := r.leases[root]
@@ -149,8 +149,8 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 }
 
 // sumLayers counts versions, what they hold and the longest chain, and gives the layers of disks and states.
-func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Root]bool) {
-	kinds := map[string]map[blob.Root]bool{layout.Disk: {}, layout.State: {}}
+func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Digest]bool) {
+	kinds := map[string]map[blob.Digest]bool{layout.Disk: {}, layout.State: {}}
 	for _, e := range snap.order {
 		out.Versions += len(e.t.Versions)
 		for i := range e.t.Versions {
@@ -159,7 +159,7 @@ func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.R
 			for _, f := range v.Files {
 				out.Longest = max(out.Longest, len(f.Layers))
 				for _, l := range f.Layers {
-					if root, err := blob.ParseRoot(l.Root); err == nil {
+					if root, err := blob.ParseDigest(l.Root); err == nil {
 						kinds[f.Kind][root] = true
 					}
 				}

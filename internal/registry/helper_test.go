@@ -207,7 +207,7 @@ func verifyVersion(r *Registry, id string, v api.TemplateVersion) error {
 	}
 	for _, f := range m.Files {
 		for _, l := range f.Layers {
-			root, err := blob.ParseRoot(l.Root)
+			root, err := blob.ParseDigest(l.Root)
 			if err != nil {
 				return err
 			}

@@ -138,16 +138,16 @@ func TestTemplateTooLong(t *testing.T) {
 
 // TestScrubListIsMadeOnce: a round goes through the layers in order, from wherever it was, and then lists anew.
 func TestScrubListIsMadeOnce(t *testing.T) {
-	a, b, c := blob.Root{1}, blob.Root{2}, blob.Root{3}
+	a, b, c := blob.Digest{1}, blob.Digest{2}, blob.Digest{3}
 	lists := 0
-	list := func() []blob.Root { lists++; return []blob.Root{a, b, c} }
+	list := func() []blob.Digest { lists++; return []blob.Digest{a, b, c} }
 	var l scrubList
 	for _, step := range []struct {
 		cursor string
 		passed bool
-		want   blob.Root
+		want   blob.Digest
 		lists  int
-	}{{"", false, a, 1}, {a.String(), true, b, 1}, {b.String(), false, b, 1}, {b.String(), true, c, 1}, {c.String(), true, blob.Root{}, 1}, {a.String(), true, b, 2}} {
+	}{{"", false, a, 1}, {a.String(), true, b, 1}, {b.String(), false, b, 1}, {b.String(), true, c, 1}, {c.String(), true, blob.Digest{}, 1}, {a.String(), true, b, 2}} {
 		if got, ok := l.from(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() || lists != step.lists {
 			t.Errorf("behind %q: %s, %v, listed %d times", step.cursor, got, ok, lists)
 		}

@@ -159,7 +159,7 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 }
 
 // heldIndex reads the index of a layer that is there. release gives back the room that it takes.
-func (r *Registry) heldIndex(ctx context.Context, root blob.Root) (x *blob.Index, release func(), err error) {
+func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
 		return nil, nil, err
@@ -204,18 +204,18 @@ func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*b
 }
 
 // indexSum names the index that an earlier process received; the zero Root when there is none.
-func (r *Registry) indexSum(name string) (blob.Root, error) {
+func (r *Registry) indexSum(name string) (blob.Digest, error) {
 	f, err := r.dir.Root().Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return blob.Root{}, nil
+		return blob.Digest{}, nil
 	}
 	if err != nil {
-		return blob.Root{}, fmt.Errorf("read index: %w", err)
+		return blob.Digest{}, fmt.Errorf("read index: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return blob.Root{}, fmt.Errorf("read index: %w", err)
+		return blob.Digest{}, fmt.Errorf("read index: %w", err)
 	}
-	return blob.Root(sum.Sum(nil)), nil
+	return blob.Digest(sum.Sum(nil)), nil
 }

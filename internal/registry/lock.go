@@ -65,7 +65,7 @@ func flock(f *os.File) error {
 // keyedMutex is one mutex for each layer. The zero value is ready.
 type keyedMutex struct {
 	mu   sync.Mutex // guards the map and the counts in it
-	keys map[blob.Root]*keyLock
+	keys map[blob.Digest]*keyLock
 }
 
 type keyLock struct {
@@ -74,10 +74,10 @@ type keyLock struct {
 }
 
 // lock takes a layer's mutex and gives the function that releases it.
-func (k *keyedMutex) lock(root blob.Root) (unlock func()) {
+func (k *keyedMutex) lock(root blob.Digest) (unlock func()) {
 	k.mu.Lock()
 	if k.keys == nil {
-		k.keys = map[blob.Root]*keyLock{}
+		k.keys = map[blob.Digest]*keyLock{}
 	}
 	l := k.keys[root]
 	if l == nil {

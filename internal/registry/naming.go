@@ -50,7 +50,7 @@ func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget 
 // Naming gives the templates of which a version has a layer: their ids, in no order. It is empty
 // for a layer that none has any more, which only goes on to be served to pulls that have begun.
 func (r *Registry) Naming(root string) []string {
-	parsed, err := blob.ParseRoot(root)
+	parsed, err := blob.ParseDigest(root)
 	if err != nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (r *Registry) Naming(root string) []string {
 // HasLayer reports whether one of some templates has a layer, or none of all has it any more, so that it only
 // goes on to be served to pulls that have begun. The ids are in their normal form.
 func (r *Registry) HasLayer(templates []string, root string) bool {
-	parsed, err := blob.ParseRoot(root)
+	parsed, err := blob.ParseDigest(root)
 	if err != nil {
 		return false
 	}
@@ -78,7 +78,7 @@ func (r *Registry) HasLayer(templates []string, root string) bool {
 
 // name notes which layers the templates have. Few ask for it, so that it waits for the first.
 func (s *snapshot) name() {
-	s.naming = map[blob.Root][]string{}
+	s.naming = map[blob.Digest][]string{}
 	for id, e := range s.templates {
 		for root := range e.roots() {
 			s.naming[root] = append(s.naming[root], id)

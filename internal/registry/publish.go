@@ -67,7 +67,7 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 // settle makes sure that a file's layer is in its place and stays there.
 func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText string) (layout.File, error) {
 	f := layout.File{Name: u.spec.Name, Kind: u.spec.Kind, Format: u.spec.Format, Size: u.spec.Size}
-	root, err := blob.ParseRoot(rootText)
+	root, err := blob.ParseDigest(rootText)
 	if err != nil {
 		return f, farm.Invalid("roots", "the root of %s is missing or not 64 hex digits", u.spec.Name)
 	}
@@ -107,7 +107,7 @@ func indexBytes(layers []layout.Layer) (sum int64) {
 
 // adoptChain makes a file what its chain holds.
 func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) error {
-	root, err := blob.ParseRoot(u.chain[len(u.chain)-1].Root)
+	root, err := blob.ParseDigest(u.chain[len(u.chain)-1].Root)
 	if err != nil {
 		return noParent(u.spec)
 	}
@@ -125,7 +125,7 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 
 // found gives a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
 // is not: its sender has to send the file.
-func (r *Registry) found(ctx context.Context, u *upload, root blob.Root) (layout.Layer, error) {
+func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layout.Layer, error) {
 	x, release, err := r.heldIndex(ctx, root)
 	if err != nil {
 		return layout.Layer{}, err
@@ -138,7 +138,7 @@ func (r *Registry) found(ctx context.Context, u *upload, root blob.Root) (layout
 }
 
 // complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.
-func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Root) (_ layout.Layer, err error) {
+func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Digest) (_ layout.Layer, err error) {
 	u.seal()
 	defer func() {
 		if err != nil {
@@ -166,7 +166,7 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 }
 
 // receivedIndex reads the index of an upload, which takeIndex has judged.
-func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Root) (x *blob.Index, release func(), err error) {
+func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Digest) (x *blob.Index, release func(), err error) {
 	u.mu.Lock()
 	here := !root.IsZero() && u.index == root
 	u.mu.Unlock()
@@ -216,7 +216,7 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 }
 
 // readIndex reads the index of a layer that is there.
-func (r *Registry) readIndex(ctx context.Context, root blob.Root) (*blob.Index, error) {
+func (r *Registry) readIndex(ctx context.Context, root blob.Digest) (*blob.Index, error) {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
 		return nil, err

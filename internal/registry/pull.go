@@ -73,7 +73,7 @@ func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 }
 
 // lease keeps a layer from collection for a while. It fails when the layer is not there or must not be used.
-func (r *Registry) lease(root blob.Root) error {
+func (r *Registry) lease(root blob.Digest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch problem := r.bad[root]; {
@@ -126,7 +126,7 @@ func (r *Registry) Sent(bytes int64) { r.meters.sent.Add(bytes) }
 
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
 func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {
-	parsed, err := blob.ParseRoot(root)
+	parsed, err := blob.ParseDigest(root)
 	if err != nil {
 		return nil, farm.NotFound()
 	}

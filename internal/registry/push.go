@@ -176,8 +176,8 @@ func checkRequest(req *api.PushRequest) error {
 func checkFiles(files []api.PushFile) error {
 	names := map[string]bool{}
 	for _, f := range files {
-		_, badRoot := blob.ParseRoot(f.Root)
-		parent, badParent := blob.ParseRoot(f.Parent)
+		_, badRoot := blob.ParseDigest(f.Root)
+		parent, badParent := blob.ParseDigest(f.Parent)
 		switch {
 		case !layout.ValidFileName(f.Name):
 			return farm.Invalid("files", "%q is not a file name: letters, digits, '.', '_', '-', at most 128", f.Name)
@@ -274,7 +274,7 @@ func fits(x *blob.Index, spec api.PushFile) error {
 		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
 	case parentText(x) != spec.Parent:
 		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name, spec.Parent)
-	case !x.StandsFor().IsZero():
+	case !x.Squashes().IsZero():
 		// Nobody could tell whether it holds what it says: only the registry makes such layers.
 		return farm.Refused("Layers that stand for others are not taken")
 	}

@@ -86,13 +86,13 @@ type Registry struct {
 	watching sync.Mutex // guards watchers
 	watchers map[*func()]struct{}
 
-	mu       sync.Mutex               // guards the fields below; never held over I/O
-	refs     map[blob.Root]int        // versions that need a layer
-	pins     map[blob.Root]int        // sessions that rely on a layer
-	leases   map[blob.Root]time.Time  // pulls may need a layer until then
-	held     map[blob.Root]*heldLayer // layer files of the store
-	bad      map[blob.Root]string     // layers that are needed and missing, or damaged, and what is wrong
-	kept     map[string][]blob.Root   // directories of damaged templates and the layers that they name
+	mu       sync.Mutex                 // guards the fields below; never held over I/O
+	refs     map[blob.Digest]int        // versions that need a layer
+	pins     map[blob.Digest]int        // sessions that rely on a layer
+	leases   map[blob.Digest]time.Time  // pulls may need a layer until then
+	held     map[blob.Digest]*heldLayer // layer files of the store
+	bad      map[blob.Digest]string     // layers that are needed and missing, or damaged, and what is wrong
+	kept     map[string][]blob.Digest   // directories of damaged templates and the layers that they name
 	sessions map[string]*session
 	// committed are the sessions of pushes that were published, the oldest first.
 	committed []string
@@ -118,9 +118,9 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	r := &Registry{
 		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger, indexes: semaphore.NewWeighted(indexRoom),
 		drafts: semaphore.NewWeighted(MaxDrafts),
-		refs:   map[blob.Root]int{}, pins: map[blob.Root]int{}, leases: map[blob.Root]time.Time{},
-		held: map[blob.Root]*heldLayer{}, sessions: map[string]*session{},
-		bad: map[blob.Root]string{}, kept: map[string][]blob.Root{},
+		refs:   map[blob.Digest]int{}, pins: map[blob.Digest]int{}, leases: map[blob.Digest]time.Time{},
+		held: map[blob.Digest]*heldLayer{}, sessions: map[string]*session{},
+		bad: map[blob.Digest]string{}, kept: map[string][]blob.Digest{},
 	}
 	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
 	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // logs ask for room long after
@@ -233,7 +233,7 @@ func (r *Registry) judgeSizes(ctx context.Context, t *layout.Template) {
 }
 
 func (r *Registry) judgeSize(ctx context.Context, l layout.Layer) {
-	root, err := blob.ParseRoot(l.Root)
+	root, err := blob.ParseDigest(l.Root)
 	if err != nil {
 		return
 	}

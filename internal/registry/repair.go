@@ -198,10 +198,10 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 }
 
 // missing gives the layers that versions need and that are not there.
-func (r *Registry) missing() []blob.Root {
+func (r *Registry) missing() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []blob.Root
+	var out []blob.Digest
 	for root := range r.bad {
 		if r.held[root] == nil {
 			out = append(out, root)
@@ -211,10 +211,10 @@ func (r *Registry) missing() []blob.Root {
 }
 
 // unneeded gives the layers that are there and that nothing needs.
-func (r *Registry) unneeded() []blob.Root {
+func (r *Registry) unneeded() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []blob.Root
+	var out []blob.Digest
 	for root := range r.held {
 		if !r.neededLocked(root) {
 			out = append(out, root)
@@ -225,7 +225,7 @@ func (r *Registry) unneeded() []blob.Root {
 
 // judge sets a layer aside that nothing needs when it cannot be read. One that can be read stays for a push to
 // take up, until it is collected.
-func (m *mender) judge(ctx context.Context, root blob.Root) error {
+func (m *mender) judge(ctx context.Context, root blob.Digest) error {
 	r := m.r
 	_, err := r.readIndex(ctx, root)
 	if !isDamage(err) {

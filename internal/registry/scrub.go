@@ -62,10 +62,10 @@ func readScrub(dir *layout.Dir) (scrubState, error) {
 	return s, nil
 }
 
-func (s scrubState) damaged() map[blob.Root]string {
-	out := map[blob.Root]string{}
+func (s scrubState) damaged() map[blob.Digest]string {
+	out := map[blob.Digest]string{}
 	for name, problem := range s.Damaged {
-		if root, err := blob.ParseRoot(name); err == nil && problem != "" {
+		if root, err := blob.ParseDigest(name); err == nil && problem != "" {
 			out[root] = problem
 		}
 	}
@@ -111,10 +111,10 @@ func (r *Registry) saveScrub() {
 }
 
 // knownDamage gives the layers that are there and damaged.
-func (r *Registry) knownDamage() map[blob.Root]string {
+func (r *Registry) knownDamage() map[blob.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := map[blob.Root]string{}
+	out := map[blob.Digest]string{}
 	for root, problem := range r.bad {
 		if r.held[root] != nil {
 			out[root] = problem
@@ -185,7 +185,7 @@ func (r *Registry) scrubRound(ctx context.Context) {
 }
 
 // nextToScrub moves the cursor to the next layer, or finds it in the middle of one.
-func (r *Registry) nextToScrub() (root blob.Root, frame int, ok bool) {
+func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
 	s := &r.scrub.state
@@ -200,22 +200,22 @@ func (r *Registry) nextToScrub() (root blob.Root, frame int, ok bool) {
 }
 
 // sortedLayers lists the layers that are there, in the order of their names.
-func (r *Registry) sortedLayers() []blob.Root {
+func (r *Registry) sortedLayers() []blob.Digest {
 	r.mu.Lock()
 	roots := slices.Collect(maps.Keys(r.held))
 	r.mu.Unlock()
-	slices.SortFunc(roots, func(a, b blob.Root) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(roots, func(a, b blob.Digest) int { return bytes.Compare(a[:], b[:]) })
 	return roots
 }
 
 // scrubList is what is left of a round. It is listed once: layers that come meanwhile were verified as they came.
 type scrubList struct {
-	left   []blob.Root
+	left   []blob.Digest
 	listed bool
 }
 
 // from gives the first layer at a cursor, or behind it when that one is passed.
-func (l *scrubList) from(cursor string, passed bool, list func() []blob.Root) (blob.Root, bool) {
+func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
 	if !l.listed {
 		l.left, l.listed = list(), true
 	}
@@ -226,12 +226,12 @@ func (l *scrubList) from(cursor string, passed bool, list func() []blob.Root) (b
 		l.left = l.left[1:]
 	}
 	*l = scrubList{}
-	return blob.Root{}, false
+	return blob.Digest{}, false
 }
 
 // judgeLayer verifies one layer from a frame on and marks it, or takes its mark away. note is called behind each
 // frame with the next one and the bytes read. False: the context ended before.
-func (r *Registry) judgeLayer(ctx context.Context, root blob.Root, first int, note func(next, n int)) bool {
+func (r *Registry) judgeLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) bool {
 	err := r.verifyLayer(ctx, root, first, note)
 	switch {
 	case context.Cause(ctx) != nil:
@@ -247,7 +247,7 @@ func (r *Registry) judgeLayer(ctx context.Context, root blob.Root, first int, no
 	return true
 }
 
-func (r *Registry) verifyLayer(ctx context.Context, root blob.Root, first int, note func(next, n int)) error {
+func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) error {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ type session struct {
 
 	mu      sync.Mutex // guards the fields below
 	touched time.Time
-	pinned  map[blob.Root]bool
+	pinned  map[blob.Digest]bool
 	closed  bool            // takes no more parts
 	result  *api.PushResult // set when it is committed
 }
@@ -152,7 +152,7 @@ func (r *Registry) newSession(record sessionRecord) (*session, error) {
 func (r *Registry) makeSession(record sessionRecord) *session {
 	s := &session{
 		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(), on: record.On,
-		touched: r.o.Now(), pinned: map[blob.Root]bool{}, closed: record.Result != nil, result: record.Result,
+		touched: r.o.Now(), pinned: map[blob.Digest]bool{}, closed: record.Result != nil, result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
 		u := &upload{id: blob.Upload{Session: record.ID, File: i}, spec: spec, parts: map[int64]*part{}}
@@ -333,14 +333,14 @@ func (r *Registry) unpin(s *session) {
 
 // pinHeld makes sure that a layer which is there stays until the session ends. A layer in the trash is taken
 // back. False: the layer is not there.
-func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Root) bool {
+func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Digest) bool {
 	if r.pinIfHeld(s, root) {
 		return true
 	}
 	return !r.holds(root) && r.restore(ctx, root) && r.pinIfHeld(s, root)
 }
 
-func (r *Registry) pinIfHeld(s *session, root blob.Root) bool {
+func (r *Registry) pinIfHeld(s *session, root blob.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.mu.Lock()
@@ -356,7 +356,7 @@ func (r *Registry) pinIfHeld(s *session, root blob.Root) bool {
 }
 
 // restore takes a layer back from the trash.
-func (r *Registry) restore(ctx context.Context, root blob.Root) bool {
+func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
 	defer r.roots.lock(root)()
 	ok, err := r.store.Restore(ctx, root)
 	if err != nil {

@@ -19,7 +19,7 @@ type snapshot struct {
 	damaged   []layout.Damage
 
 	named  sync.Once
-	naming map[blob.Root][]string // layer -> ids of the templates that have it, once named is done
+	naming map[blob.Digest][]string // layer -> ids of the templates that have it, once named is done
 }
 
 // entry is one template of a snapshot.
@@ -32,11 +32,11 @@ type entry struct {
 	pulls    *pulls          // shared by all snapshots of the template
 	scans    *scans          // likewise
 
-	roots func() map[blob.Root]bool // of all layers; made when somebody asks for the first time
+	roots func() map[blob.Digest]bool // of all layers; made when somebody asks for the first time
 }
 
 func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
-	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s, roots: sync.OnceValue(func() map[blob.Root]bool { return rootsOf(t) })}
+	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s, roots: sync.OnceValue(func() map[blob.Digest]bool { return rootsOf(t) })}
 	for i, v := range t.Versions {
 		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)
@@ -45,8 +45,8 @@ func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
 }
 
 // rootsOf returns the layers of all versions of a template.
-func rootsOf(t *layout.Template) map[blob.Root]bool {
-	roots := map[blob.Root]bool{}
+func rootsOf(t *layout.Template) map[blob.Digest]bool {
+	roots := map[blob.Digest]bool{}
 	for i := range t.Versions {
 		for root := range layersOf(&t.Versions[i]) {
 			roots[root] = true
@@ -119,11 +119,11 @@ func (p *pulls) of(content string) int64 {
 }
 
 // layersOf gives the layers of a version, once for each place in which they occur.
-func layersOf(v *layout.Version) iter.Seq[blob.Root] {
-	return func(yield func(blob.Root) bool) {
+func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
+	return func(yield func(blob.Digest) bool) {
 		for _, f := range v.Files {
 			for _, l := range f.Layers {
-				root, err := blob.ParseRoot(l.Root)
+				root, err := blob.ParseDigest(l.Root)
 				if err == nil && !yield(root) {
 					return
 				}

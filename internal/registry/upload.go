@@ -34,7 +34,7 @@ type upload struct {
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping
 	flying  []*part         // being received
-	index   blob.Root       // names what its index file holds; zero until that is received
+	index   blob.Digest     // names what its index file holds; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
 	// gate is held for reading over each write to the upload's file, and for writing by who seals it.
@@ -106,7 +106,7 @@ func (u *upload) begin(p *part) error {
 	for off, q := range u.parts {
 		if p.overlaps(q) && !p.same(q) {
 			delete(u.parts, off)
-			u.index = blob.Root{}
+			u.index = blob.Digest{}
 		}
 	}
 	u.flying = append(u.flying, p)
@@ -272,7 +272,7 @@ func (r *Registry) recheck(ctx context.Context, u *upload) error {
 	for _, p := range lost {
 		if u.parts[p.off] == p {
 			delete(u.parts, p.off)
-			u.index = blob.Root{}
+			u.index = blob.Digest{}
 		}
 	}
 	u.suspect = false

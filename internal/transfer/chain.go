@@ -62,7 +62,7 @@ func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error)
 			if err != nil {
 				return fmt.Errorf("index of %s: %w", f.Name, err)
 			}
-			if x.Tip().String() != tipOf(l) {
+			if x.ChainID().String() != tipOf(l) {
 				return fmt.Errorf("index of %s does not fit the manifest", f.Name)
 			}
 			p.moved.Add(l.IndexLength)
@@ -81,7 +81,7 @@ func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error)
 
 // index fetches and verifies the index of a layer.
 func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error) {
-	want, err := blob.ParseRoot(l.Root)
+	want, err := blob.ParseDigest(l.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 			if got += n; err != nil {
 				return fmt.Errorf("%w: %w", errTransient, err)
 			}
-			if blob.Root(sha256.Sum256(raw)) != want {
+			if blob.Digest(sha256.Sum256(raw)) != want {
 				got = 0
 				return fmt.Errorf("%w: index is not what its root says", errTransient)
 			}

@@ -50,7 +50,7 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 		encode := func() (*blob.Index, error) { return blob.Encode(t.Context(), memory{bytes.NewReader(c)}, o, keep) }
 		if i > 0 {
 			encode = func() (x *blob.Index, err error) {
-				if o.Parent, err = blob.ParseRoot(s.tips[i-1]); err != nil {
+				if o.Parent, err = blob.ParseDigest(s.tips[i-1]); err != nil {
 					return nil, err
 				}
 				disk, below := memory{bytes.NewReader(c)}, memory{bytes.NewReader(contents[i-1])}
@@ -63,7 +63,7 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 		}
 		root := x.Root().String()
 		s.layers[root] = append(stored, x.Tail()...)
-		s.tips = append(s.tips, x.Tip().String())
+		s.tips = append(s.tips, x.ChainID().String())
 		s.file.Size = o.Size
 		s.file.Layers = append(s.file.Layers, api.PullLayer{
 			Root: root, Size: x.FileSize(), IndexOffset: x.DataBytes(), IndexLength: int64(len(x.Bytes())),
@@ -90,7 +90,7 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) {
 	t.Helper()
 	var stored []byte
-	tip, err := blob.ParseRoot(s.tips[len(s.tips)-1])
+	tip, err := blob.ParseDigest(s.tips[len(s.tips)-1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (f *fetcher) frame(body io.Reader, s *span, frame blob.Frame) error {
 
 // write puts what the plan takes of a verified frame where it belongs.
 func (f *fetcher) write(t *target, frame int, raw []byte) error {
-	var batch blob.Piece // pieces that touch, in the frame and on the disk
+	var batch blob.FramePlacement // pieces that touch, in the frame and on the disk
 	for piece := range t.plan.Pieces(frame) {
 		if batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
 			batch.Len += piece.Len
@@ -103,7 +103,7 @@ func (f *fetcher) write(t *target, frame int, raw []byte) error {
 	return t.wrote(frame, len(raw))
 }
 
-func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
+func (f *fetcher) put(t *target, piece blob.FramePlacement, raw []byte) error {
 	for piece.Len > 0 {
 		at, n := t.place(piece.Off, piece.Len)
 		if n == 0 {
@@ -113,7 +113,7 @@ func (f *fetcher) put(t *target, piece blob.Piece, raw []byte) error {
 			return fmt.Errorf("write: %w", err)
 		}
 		f.wrote(t, at, n)
-		piece = blob.Piece{Off: piece.Off + n, Len: piece.Len - n, At: piece.At + int(n)}
+		piece = blob.FramePlacement{Off: piece.Off + n, Len: piece.Len - n, At: piece.At + int(n)}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type source struct {
 	size    int64
 	whole   blob.Source
 	changes blob.Changes // against parent; nil when the file is sent as a whole
-	parent  blob.Root
+	parent  blob.Digest
 	extent  blob.Source // tells what is read of the file; reading may be all that it has to do with what is sent
 	total   int64       // bytes of that
 	open    []io.Closer
@@ -70,13 +70,13 @@ func (s *source) openChanges() (err error) {
 	if !ok {
 		return errors.New("only a disk has a parent")
 	}
-	if s.parent, err = blob.ParseRoot(p.Tip); err != nil {
+	if s.parent, err = blob.ParseDigest(p.Tip); err != nil {
 		return err
 	}
 	if p.Sums != "" {
 		sums, _, err := openRegular(p.Sums)
 		if errors.Is(err, fs.ErrNotExist) {
-			s.parent = blob.Root{} // forgotten meanwhile: the disk is sent as a whole
+			s.parent = blob.Digest{} // forgotten meanwhile: the disk is sent as a whole
 			return nil
 		}
 		if err != nil {
@@ -161,7 +161,7 @@ func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
 // forgo makes the file one that is sent as a whole.
 func (s *source) forgo() (changed bool) {
 	changed = s.changes != nil || s.spec.Root != ""
-	s.changes, s.parent, s.spec.Root = nil, blob.Root{}, ""
+	s.changes, s.parent, s.spec.Root = nil, blob.Digest{}, ""
 	return changed && s.survey() == nil
 }
 

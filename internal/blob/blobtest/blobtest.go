@@ -103,7 +103,7 @@ func mustHold(t *testing.T, s blob.Store, l Layer) {
 	}
 }
 
-func mustLack(t *testing.T, s blob.Store, root blob.Root) {
+func mustLack(t *testing.T, s blob.Store, root blob.Digest) {
 	t.Helper()
 	if f, err := s.Open(t.Context(), root); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
@@ -306,14 +306,14 @@ func testCondemned(t *testing.T, open func() blob.Store) {
 
 func testAbsent(t *testing.T, open func() blob.Store) {
 	s := open()
-	mustLack(t, s, blob.Root{1})
+	mustLack(t, s, blob.Digest{1})
 	if _, err := s.OpenUpload(t.Context(), blob.Upload{Session: "a"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if err := s.Trash(t.Context(), blob.Root{1}, time.Now()); err != nil {
+	if err := s.Trash(t.Context(), blob.Digest{1}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := s.Restore(t.Context(), blob.Root{1}); err != nil || ok {
+	if ok, err := s.Restore(t.Context(), blob.Digest{1}); err != nil || ok {
 		t.Fatalf("restored nothing: %v, %v", ok, err)
 	}
 }

@@ -179,7 +179,7 @@ func (s *Store) Drop(_ context.Context, session string) error {
 }
 
 // Open implements blob.Store.
-func (s *Store) Open(_ context.Context, root blob.Root) (blob.File, error) {
+func (s *Store) Open(_ context.Context, root blob.Digest) (blob.File, error) {
 	f, err := s.open(layerPath(root, false))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.open(layerPath(root, true))
@@ -187,7 +187,7 @@ func (s *Store) Open(_ context.Context, root blob.Root) (blob.File, error) {
 	return f, err
 }
 
-func layerPath(root blob.Root, state bool) string {
+func layerPath(root blob.Digest, state bool) string {
 	dir := layout.ImagesDir
 	if state {
 		dir = layout.StateFileDir
@@ -205,7 +205,7 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 		}
 		for _, e := range entries {
 			stem, _ := strings.CutSuffix(e.Name(), layout.LayerSuffix)
-			root, err := blob.ParseRoot(stem)
+			root, err := blob.ParseDigest(stem)
 			if err != nil {
 				continue
 			}
@@ -235,16 +235,16 @@ const StateMark = "state-"
 const damagedMark = "damaged-"
 
 // Trash implements blob.Store.
-func (s *Store) Trash(_ context.Context, root blob.Root, now time.Time) error {
+func (s *Store) Trash(_ context.Context, root blob.Digest, now time.Time) error {
 	return s.trash(root, now, "")
 }
 
 // Quarantine implements blob.Store.
-func (s *Store) Quarantine(_ context.Context, root blob.Root, now time.Time) error {
+func (s *Store) Quarantine(_ context.Context, root blob.Digest, now time.Time) error {
 	return s.trash(root, now, damagedMark)
 }
 
-func (s *Store) trash(root blob.Root, now time.Time, mark string) error {
+func (s *Store) trash(root blob.Digest, now time.Time, mark string) error {
 	for _, state := range []bool{false, true} {
 		name := root.String() + layout.LayerSuffix
 		if state {
@@ -261,7 +261,7 @@ func (s *Store) trash(root blob.Root, now time.Time, mark string) error {
 }
 
 // Restore implements blob.Store.
-func (s *Store) Restore(_ context.Context, root blob.Root) (bool, error) {
+func (s *Store) Restore(_ context.Context, root blob.Digest) (bool, error) {
 	entries, err := s.dir.Trash()
 	if err != nil {
 		return false, err

@@ -73,7 +73,7 @@ func (s Shape) template(base string, i int) error {
 func layer(base string, number int64, chain []layout.Layer) (layout.Layer, error) {
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: (number + 1) * blob.BlockSize}
 	if len(chain) > 0 {
-		parent, err := blob.ParseRoot(chain[len(chain)-1].Root)
+		parent, err := blob.ParseDigest(chain[len(chain)-1].Root)
 		if err != nil {
 			return layout.Layer{}, err
 		}

@@ -24,7 +24,7 @@ const sharedFrames = 96
 // goroutines.
 type Storage struct {
 	dir    *layout.Dir
-	frames *blob.Frames
+	frames *blob.FrameCache
 
 	mu   sync.Mutex // guards the field below
 	open map[string]*sharedLayer
@@ -214,7 +214,7 @@ func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
 		held.users++
 		return held, nil
 	}
-	root, err := blob.ParseRoot(l.Root)
+	root, err := blob.ParseDigest(l.Root)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ type writer struct {
 	base   string
 	layers []layout.Layer
 	before *os.File
-	tip    blob.Root
+	tip    blob.Digest
 	size   int64
 }
 
@@ -96,6 +96,6 @@ func (w *writer) add(ctx context.Context, name, format string) error {
 	}
 	foot := x.Footer()
 	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
-	w.layers, w.before, w.tip, w.size = append(w.layers, l), f, x.Tip(), st.Size()
+	w.layers, w.before, w.tip, w.size = append(w.layers, l), f, x.ChainID(), st.Size()
 	return os.Rename(out.Name(), filepath.Join(w.base, layout.ImagesDir, l.FileName()))
 }
