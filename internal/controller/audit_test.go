@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
@@ -126,7 +126,7 @@ func TestOneReplicaDoesTheChores(t *testing.T) {
 		backend, end := mem.New(), [2]*cloud{}
 		for i := range end {
 			end[i] = &cloud{t: t, shelf: &shelf{}, backend: backend}
-			end[i].start(Options{Chores: []chore.Chore{{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
+			end[i].start(Options{Chores: []periodic.Job{{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
 				did[i].Add(1)
 				return nil
 			}}}})

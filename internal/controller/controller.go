@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/transfer"
@@ -74,7 +74,7 @@ type Options struct {
 	NoNodeUpgrades bool     // agents become other versions only when somebody asks for it
 
 	// Chores are what the holder of the lease does for others, who keep records in the same store.
-	Chores []chore.Chore
+	Chores []periodic.Job
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
 

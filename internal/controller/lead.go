@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/chore"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -84,7 +84,7 @@ func (c *Controller) rule(ctx context.Context, lease store.Lease) (err error) {
 	wg.Go(func() { c.housekeep(under, r) })
 	wg.Go(func() { c.events.deliver(under, r) })
 	wg.Go(func() { c.macs.run(under, r) })
-	wg.Go(func() { chore.Run(under, c.opts.Chores, c.log) })
+	wg.Go(func() { periodic.Run(under, c.opts.Chores, c.log) })
 	wg.Wait()
 	return nil
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/chore"
+	"github.com/buildyard/buildyard/internal/periodic"
 )
 
 // seldom is how often it is looked whether something has become old.
 const seldom = time.Hour
 
 // Chores are what has to be done for the keys of a folder. Used secrets look after themselves.
-func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []chore.Chore {
-	return []chore.Chore{
+func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
+	return []periodic.Job{
 		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
 			_, err := keys.Sweep(ctx)
 			return err

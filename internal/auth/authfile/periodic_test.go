@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 )
 
 // TestChores lets two months pass.
@@ -28,7 +28,7 @@ func TestChores(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 2*auth.RingAge+3*time.Hour)
 		defer cancel()
-		chore.Run(ctx, f.Chores(auth.NewKeys(table), signer), slog.New(slog.DiscardHandler))
+		periodic.Run(ctx, f.Chores(auth.NewKeys(table), signer), slog.New(slog.DiscardHandler))
 
 		if list := table.List(); len(list) != 0 {
 			t.Errorf("left are %v", list)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/chore"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 	"github.com/buildyard/buildyard/internal/store/storetest"
@@ -23,7 +23,7 @@ func TestChores(t *testing.T) {
 		run := func(length time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), length)
 			defer cancel()
-			chore.Run(ctx, a.Chores(a.keys), slog.New(slog.DiscardHandler))
+			periodic.Run(ctx, a.Chores(a.keys), slog.New(slog.DiscardHandler))
 		}
 		a.add(t, "ci")
 		a.session(t, "ci")

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -156,8 +156,8 @@ const (
 )
 
 // Chores are what has to be done for keys, which are those of s, by one replica at a time.
-func (s *Stores) Chores(keys *auth.Keys) []chore.Chore {
-	return []chore.Chore{
+func (s *Stores) Chores(keys *auth.Keys) []periodic.Job {
+	return []periodic.Job{
 		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, time.Now())
 			return err

@@ -10,9 +10,9 @@ import (
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/oidc"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/authrest"
@@ -44,7 +44,7 @@ type accessOptions struct {
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
 	Show          authrest.Show                   // the page of the log-in; nil: the usual one
 	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
-	Chores        []chore.Chore                   // that access needs besides its own
+	Chores        []periodic.Job                  // that access needs besides its own
 	Logger        *slog.Logger
 }
 
@@ -142,7 +142,7 @@ func openAccess(o accessOptions) (*access, error) {
 const endGrantsEvery = time.Minute
 
 // endGrants has the grants on templates end with these, and returns what sees to it when that fails at first.
-func endGrants(core *registry.Registry, grants auth.GrantStore) chore.Chore {
+func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 	core.EndGrants(func(ctx context.Context, ids []string) error {
 		if _, changed := grants.Grants().WithoutResources(farm.ResourceTemplate, ids); !changed {
 			return nil
@@ -152,7 +152,7 @@ func endGrants(core *registry.Registry, grants auth.GrantStore) chore.Chore {
 			return g, nil
 		})
 	})
-	return chore.Chore{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
+	return periodic.Job{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
 }
 
 // openProvider takes up the identity provider that the settings name.
@@ -192,7 +192,7 @@ func (a *access) run(ctx context.Context) {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { chore.Run(ctx, a.chores(), a.o.Logger) })
+	work.Go(func() { periodic.Run(ctx, a.chores(), a.o.Logger) })
 	if a.provider != nil {
 		_ = a.provider.Warm(ctx) // its log says how that went
 	}

@@ -5,9 +5,9 @@ import (
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 )
 
 // openAccess makes what judges the callers of the controller, and of a registry in the same
@@ -42,7 +42,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	o.Chores = []chore.Chore{endGrants(s.registry.core, o.Stores.Grants)}
+	o.Chores = []periodic.Job{endGrants(s.registry.core, o.Stores.Grants)}
 	s.registry.access, err = openAccess(o) //nolint:contextcheck // as above
 	return err
 }

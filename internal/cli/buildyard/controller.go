@@ -18,7 +18,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authstore"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -26,6 +25,7 @@ import (
 	"github.com/buildyard/buildyard/internal/logs"
 	"github.com/buildyard/buildyard/internal/meter"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/release"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
@@ -52,7 +52,7 @@ type ControllerService struct {
 	upstream *upstream
 	access   *access
 	trail    *rest.Trail      // nil: there is no authentication, or no log of events
-	chores   []chore.Chore    // of whichever replica keeps house
+	chores   []periodic.Job   // of whichever replica keeps house
 	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -35,8 +35,8 @@ func (a *access) heed(ctx context.Context) error {
 }
 
 // chores are what every replica does for itself.
-func (a *access) chores() []chore.Chore {
-	return append([]chore.Chore{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
+func (a *access) chores() []periodic.Job {
+	return append([]periodic.Job{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
 }
 
 // openTrail makes the way of what is audited into the log of events, when there is one.
@@ -98,7 +98,7 @@ func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { chore.Run(ctx, k.folder.Chores(k.keys, k.signer), log) })
+	work.Go(func() { periodic.Run(ctx, k.folder.Chores(k.keys, k.signer), log) })
 	work.Go(func() { k.licence.Run(ctx) })
 	work.Wait()
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/auth/authfile"
-	"github.com/buildyard/buildyard/internal/chore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -56,7 +56,7 @@ func (s *RegistryService) openOwnAccess() error {
 	}
 	s.access, err = openAccess(accessOptions{
 		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier,
-		Chores: []chore.Chore{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes, Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
+		Chores: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes, Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
 }

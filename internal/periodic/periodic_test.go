@@ -1,4 +1,4 @@
-package chore
+package periodic
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func (n *times) note() {
 }
 
 // run runs chores for a time.
-func run(t *testing.T, length time.Duration, list ...Chore) string {
+func run(t *testing.T, length time.Duration, list ...Job) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
@@ -41,8 +41,8 @@ func TestChoresComeAtTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		often, seldom := newTimes(), newTimes()
 		log := run(t, 16*time.Second,
-			Chore{What: "often", Every: 5 * time.Second, Do: func(context.Context) error { often.note(); return nil }},
-			Chore{What: "seldom", Every: time.Hour, Do: func(context.Context) error { seldom.note(); return nil }})
+			Job{What: "often", Every: 5 * time.Second, Do: func(context.Context) error { often.note(); return nil }},
+			Job{What: "seldom", Every: time.Hour, Do: func(context.Context) error { seldom.note(); return nil }})
 		if !slices.Equal(often.at, []int{0, 5, 10, 15}) || !slices.Equal(seldom.at, []int{0}) || log != "" {
 			t.Errorf("often %v, seldom %v, log %q", often.at, seldom.at, log)
 		}
@@ -54,14 +54,14 @@ func TestChoresThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails, beside := newTimes(), newTimes()
 		log := run(t, 245*time.Second,
-			Chore{What: "keys", Every: 30 * time.Second, Do: func(context.Context) error {
+			Job{What: "keys", Every: 30 * time.Second, Do: func(context.Context) error {
 				fails.note()
 				if at := time.Since(fails.begun); at < 180*time.Second || at == 213*time.Second {
 					return errors.New("no")
 				}
 				return nil
 			}},
-			Chore{What: "others", Every: 100 * time.Second, Do: func(context.Context) error { beside.note(); return nil }})
+			Job{What: "others", Every: 100 * time.Second, Do: func(context.Context) error { beside.note(); return nil }})
 		if want := []int{0, 1, 3, 7, 15, 31, 63, 123, 183, 213, 214, 244}; !slices.Equal(fails.at, want) {
 			t.Errorf("tried at %v, want %v", fails.at, want)
 		}
@@ -79,12 +79,12 @@ func TestAChoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, beside := newTimes(), newTimes()
 		log := run(t, 25*time.Second,
-			Chore{What: "keys", Every: time.Second, Do: func(ctx context.Context) error {
+			Job{What: "keys", Every: time.Second, Do: func(ctx context.Context) error {
 				hangs.note()
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}},
-			Chore{What: "others", Every: time.Second, Do: func(context.Context) error { beside.note(); return nil }})
+			Job{What: "others", Every: time.Second, Do: func(context.Context) error { beside.note(); return nil }})
 		if !slices.Equal(hangs.at, []int{0, 11, 23}) || len(beside.at) < 2 || strings.Count(log, "deadline exceeded") != 2 {
 			t.Errorf("tried at %v, beside %v\n%s", hangs.at, beside.at, log)
 		}

@@ -1,10 +1,10 @@
-// Package chore does things now and then, each at its own pace, and again after a pause when
+// Package periodic does things now and then, each at its own pace, and again after a pause when
 // one fails. It does not know what they are for, and it keeps nothing: who runs chores anew
 // does all of them at once.
 //
 // Invariant: one chore of a list runs at a time, and one that fails holds up the others for no
 // longer than its time-out.
-package chore
+package periodic
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Chore is something that has to be done now and then.
-type Chore struct {
+// Job is something that has to be done now and then.
+type Job struct {
 	What  string        // it looks after, in the plural
 	Every time.Duration // after a success
 	Do    func(ctx context.Context) error
@@ -27,27 +27,27 @@ const (
 	mostPause  = time.Minute
 )
 
-// turn is a chore with what has become of it.
-type turn struct {
-	Chore
+// jobState is a chore with what has become of it.
+type jobState struct {
+	Job
 	next  time.Time
 	pause time.Duration // after the last failure; 0: it has succeeded
 }
 
 // Run does chores until the context ends, all of them at once at first.
-func Run(ctx context.Context, list []Chore, log *slog.Logger) {
+func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	if len(list) == 0 {
 		return
 	}
-	turns := make([]turn, len(list))
+	turns := make([]jobState, len(list))
 	for i, c := range list {
-		turns[i].Chore = c
+		turns[i].Job = c
 	}
 	for {
 		for i := range turns {
 			turns[i].take(ctx, log)
 		}
-		next := slices.MinFunc(turns, func(a, b turn) int { return a.next.Compare(b.next) }).next
+		next := slices.MinFunc(turns, func(a, b jobState) int { return a.next.Compare(b.next) }).next
 		select {
 		case <-ctx.Done():
 			return
@@ -57,7 +57,7 @@ func Run(ctx context.Context, list []Chore, log *slog.Logger) {
 }
 
 // take does a chore if it is due.
-func (t *turn) take(ctx context.Context, log *slog.Logger) {
+func (t *jobState) take(ctx context.Context, log *slog.Logger) {
 	if ctx.Err() != nil || t.next.After(time.Now()) {
 		return
 	}
