@@ -19,9 +19,9 @@ const (
 	barWidth  = 30
 )
 
-// bar shows how far something is: on a terminal as one line that changes, elsewhere
+// progressBar shows how far something is: on a terminal as one line that changes, elsewhere
 // as a line every few seconds. Its methods may be called from any goroutine.
-type bar struct {
+type progressBar struct {
 	label   string
 	w       io.Writer
 	columns int // of the terminal; 0: it is none
@@ -39,15 +39,15 @@ type mark struct {
 	done int64
 }
 
-func newBar(w io.Writer, label string) *bar {
-	b := &bar{label: label, w: w, columns: cli.Columns(w), now: time.Now}
+func newBar(w io.Writer, label string) *progressBar {
+	b := &progressBar{label: label, w: w, columns: cli.Columns(w), now: time.Now}
 	b.past = []mark{{at: b.now()}}
 	b.shown = b.now()
 	return b
 }
 
 // update says how many bytes are done of how many.
-func (b *bar) update(done, total int64) {
+func (b *progressBar) update(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
@@ -68,7 +68,7 @@ func (b *bar) update(done, total int64) {
 }
 
 // end leaves the last state on the screen.
-func (b *bar) end() {
+func (b *progressBar) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.total == 0 {
@@ -80,7 +80,7 @@ func (b *bar) end() {
 	}
 }
 
-func (b *bar) drawLocked(now time.Time) {
+func (b *progressBar) drawLocked(now time.Time) {
 	text := b.text(now)
 	if b.columns == 0 {
 		_, _ = fmt.Fprintln(b.w, text)
@@ -91,7 +91,7 @@ func (b *bar) drawLocked(now time.Time) {
 }
 
 // text is "push debian [=====>    ]  43%  1.2 GB of 2.8 GB  120.0 MB/s  14s left".
-func (b *bar) text(now time.Time) string {
+func (b *progressBar) text(now time.Time) string {
 	share := 0.0
 	if b.total > 0 {
 		share = min(1, float64(b.done)/float64(b.total))

@@ -127,8 +127,8 @@ func handshake(service string, err error) error {
 	}
 }
 
-// ownKey shows the user key of a node to registries. Its file is read when it is needed first.
-type ownKey struct {
+// nodeKey shows the user key of a node to registries. Its file is read when it is needed first.
+type nodeKey struct {
 	key datadir.Key
 	tls datadir.TLS
 
@@ -137,18 +137,18 @@ type ownKey struct {
 	registries map[string]*client.Registry // address -> client
 }
 
-var _ registrytoken.Credentials = (*ownKey)(nil)
+var _ registrytoken.Credentials = (*nodeKey)(nil)
 
 // ownKeyOf gives the key that a node has joined with; nil for none.
 func ownKeyOf(id datadir.Identity) registrytoken.Credentials {
 	if id.Key == nil {
 		return nil
 	}
-	return &ownKey{key: *id.Key, tls: id.TLS, registries: map[string]*client.Registry{}}
+	return &nodeKey{key: *id.Key, tls: id.TLS, registries: map[string]*client.Registry{}}
 }
 
 // Authorize implements registrytoken.Credentials.
-func (k *ownKey) Authorize(r *http.Request, address string) error {
+func (k *nodeKey) Authorize(r *http.Request, address string) error {
 	registry, err := k.registry(address)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (k *ownKey) Authorize(r *http.Request, address string) error {
 }
 
 // Renew implements registrytoken.Credentials.
-func (k *ownKey) Renew(r *http.Request, address string) bool {
+func (k *nodeKey) Renew(r *http.Request, address string) bool {
 	registry, err := k.registry(address)
 	return err == nil && registry.Renew(r)
 }
@@ -165,7 +165,7 @@ func (k *ownKey) Renew(r *http.Request, address string) bool {
 // maxOwn bounds the clients that are kept: a cloud has one registry or two.
 const maxOwn = 8
 
-func (k *ownKey) registry(address string) (*client.Registry, error) {
+func (k *nodeKey) registry(address string) (*client.Registry, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r := k.registries[address]; r != nil {

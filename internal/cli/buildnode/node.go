@@ -64,7 +64,7 @@ type NodeOptions struct {
 	UnsafeVM       bool        // VMs ignore flushes of their guests; for measurements only
 	vlans          vlanFlags
 	Logger         *slog.Logger
-	Licence        LicenceOptions
+	Licence        LicenseOptions
 	AllowDowngrade bool // the controller may have this agent replaced by an older one
 
 	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
@@ -74,8 +74,8 @@ type NodeOptions struct {
 	Shipper *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
 
-// LicenceOptions say which licence a node has.
-type LicenceOptions struct {
+// LicenseOptions say which licence a node has.
+type LicenseOptions struct {
 	File      string // "": none but its hypervisor's
 	Authority string // file of the authority; "": those of the machine and of the user
 }

@@ -65,7 +65,7 @@ func (o *ExportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := &stages{w: o.Err}
+	shown := &stageBars{w: o.Err}
 	err = localtemplate.ImageTransfer{Images: images{}, Registry: client}.Export(ctx, localtemplate.ExportOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Disk: o.Disk, To: hv.Disk{Path: o.File, Format: format},
 		Pulled: shown.bytes("pull " + cli.Plain(t.Name)), Converted: shown.stage("convert " + cli.Plain(t.Name)),
@@ -132,7 +132,7 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	if name != "" {
 		o.Settings.Name = name
 	}
-	shown := &stages{w: o.Err}
+	shown := &stageBars{w: o.Err}
 	push.Progress = shown.bytes("push " + cli.Plain(o.Settings.Name))
 	result, err := localtemplate.ImageTransfer{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image, o.Settings, push)
 	shown.end()

@@ -100,7 +100,7 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 		{&o.UpdateTime, "update", "how long a simulated update of an agent takes"},
 		{&o.ReportDelay, "report-delay", "how long each report to the controller is held back"},
 	} {
-		fs.Var((*span)(f.to), f.name, f.help+", a time or a range such as 1s-3s (default 0s)")
+		fs.Var((*durationRange)(f.to), f.name, f.help+", a time or a range such as 1s-3s (default 0s)")
 	}
 	for _, f := range []struct {
 		to         *float64
@@ -117,12 +117,12 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 	fs.Uint64Var(&o.Sim.Seed, "seed", 0, "of everything that is drawn")
 }
 
-// span is a flag with a duration or a range of them.
-type span sim.Range
+// durationRange is a flag with a duration or a range of them.
+type durationRange sim.Range
 
-func (s *span) String() string {
+func (s *durationRange) String() string {
 	switch {
-	case *s == span{}:
+	case *s == durationRange{}:
 		return ""
 	case s.Max <= s.Min:
 		return s.Min.String()
@@ -131,10 +131,10 @@ func (s *span) String() string {
 	}
 }
 
-func (*span) Type() string { return "time" }
+func (*durationRange) Type() string { return "time" }
 
 // Set reads the flag.
-func (s *span) Set(text string) (err error) {
+func (s *durationRange) Set(text string) (err error) {
 	first, last, ranged := strings.Cut(text, "-")
 	if s.Min, err = time.ParseDuration(first); err == nil {
 		s.Max = s.Min

@@ -7,18 +7,18 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// stages shows the bars of work that has several steps, one below the other: a step's bar
+// stageBars shows the bars of work that has several steps, one below the other: a step's bar
 // ends when the next one begins. Its methods may be called from any goroutine.
-type stages struct {
+type stageBars struct {
 	w io.Writer
 
-	mu  sync.Mutex // guards the field below
-	bar *bar       // nil before the first step
+	mu  sync.Mutex   // guards the field below
+	bar *progressBar // nil before the first step
 }
 
 // stage gives what shows how far a step is.
-func (s *stages) stage(label string) func(done, total int64) {
-	var own *bar
+func (s *stageBars) stage(label string) func(done, total int64) {
+	var own *progressBar
 	return func(done, total int64) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -32,19 +32,19 @@ func (s *stages) stage(label string) func(done, total int64) {
 }
 
 // bytes is stage for what a transfer tells.
-func (s *stages) bytes(label string) func(transfer.Progress) {
+func (s *stageBars) bytes(label string) func(transfer.Progress) {
 	show := s.stage(label)
 	return func(p transfer.Progress) { show(p.Done, p.Total) }
 }
 
 // end leaves the last state on the screen.
-func (s *stages) end() {
+func (s *stageBars) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endLocked()
 }
 
-func (s *stages) endLocked() {
+func (s *stageBars) endLocked() {
 	if s.bar != nil {
 		s.bar.end()
 	}

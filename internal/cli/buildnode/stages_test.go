@@ -9,7 +9,7 @@ import (
 // TestStages: a step that moves nothing shows nothing, and each other one ends once.
 func TestStages(t *testing.T) {
 	var out bytes.Buffer
-	s := &stages{w: &out}
+	s := &stageBars{w: &out}
 	first, _, third := s.stage("first"), s.stage("second"), s.stage("third")
 	first(1, 4)
 	first(4, 4)

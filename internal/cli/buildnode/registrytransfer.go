@@ -59,7 +59,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := &stages{w: o.Err}
+	shown := &stageBars{w: o.Err}
 	push.Progress, push.Remembered = shown.bytes("push "+cli.Plain(vm.Name)), shown.bytes("remember "+cli.Plain(vm.Name))
 	result, err := l.Push(ctx, client, vm.ID, push)
 	shown.end()
@@ -119,7 +119,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := &stages{w: o.Err}
+	shown := &stageBars{w: o.Err}
 	vm, err := l.Pull(ctx, client, localtemplate.PullOptions{
 		Ref: transfer.Ref{ID: t.ID, Tag: o.Tag}, Shrink: o.Shrink,
 		Progress: shown.bytes("pull " + cli.Plain(t.Name)), Built: shown.bytes("build " + cli.Plain(t.Name)),
