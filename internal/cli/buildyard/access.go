@@ -39,7 +39,7 @@ type accessOptions struct {
 	Authorization bool // permissions count
 	Tier          func() farm.Tier
 	Stores        accessStores
-	Edge          *edge
+	Edge          *portTLS
 	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
 	Show          authrest.Show                   // the page of the log-in; nil: the usual one

@@ -45,7 +45,7 @@ type ControllerService struct {
 	settings *config.Values
 	output   *logOutput
 	log      *slog.Logger
-	edge     *edge
+	edge     *portTLS
 	listener *listener
 	queue    *nodePort // nil: nodes have no interface of their own
 	registry *RegistryService
@@ -331,7 +331,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
-	wg.Go(func() { tendHeap(ctx, s.refusals) })
+	wg.Go(func() { tuneGC(ctx, s.refusals) })
 	wg.Go(func() { s.licence.Run(ctx) })
 	wg.Go(func() { s.packages.Run(ctx) })
 	wg.Go(func() { s.edge.run(ctx) })

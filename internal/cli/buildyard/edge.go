@@ -11,23 +11,23 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// edge is what a port shows of certificates, and the ones that its callers are known by. The
+// portTLS is what a port shows of certificates, and the ones that its callers are known by. The
 // zero value speaks no TLS and knows nobody.
-type edge struct {
+type portTLS struct {
 	server  *certs.Server
 	clients *certs.Clients
 }
 
-// edgeKeys are the settings of an edge.
-type edgeKeys struct {
+// portTLSSettings are the settings of an edge.
+type portTLSSettings struct {
 	What                     string // whose port it is, for people
 	Use, Cert, Key, CA, CRLs string
 }
 
 // The ports that may speak TLS.
 var (
-	apiEdge   = edgeKeys{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
-	queueEdge = edgeKeys{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
+	apiEdge   = portTLSSettings{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
+	queueEdge = portTLSSettings{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
 )
 
 // checkTLS refuses certificates that no port would show: whoever gives them must not get a service
@@ -46,8 +46,8 @@ func checkTLS(v *config.Values, uses ...string) error {
 
 // openEdge reads the files that the settings name. A port that speaks TLS without a certificate
 // of its own has that of the API.
-func openEdge(keys edgeKeys, v *config.Values, log *slog.Logger) (*edge, error) {
-	e := &edge{}
+func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTLS, error) {
+	e := &portTLS{}
 	var err error
 	if file := v.String(keys.CA); file != "" {
 		proxy := certs.Direct
@@ -78,7 +78,7 @@ func openEdge(keys edgeKeys, v *config.Values, log *slog.Logger) (*edge, error) 
 }
 
 // run follows the files until ctx ends.
-func (e *edge) run(ctx context.Context) {
+func (e *portTLS) run(ctx context.Context) {
 	if e == nil {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // nodePort is an interface for nodes alone: of the controller's routes it has those of the node
 // link.
 type nodePort struct {
-	edge     *edge
+	edge     *portTLS
 	listener *listener
 	log      *slog.Logger
 }

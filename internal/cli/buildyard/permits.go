@@ -6,21 +6,21 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// permits lets the controller place instances as permission groups may start them.
-type permits struct{ judge *auth.Authorizer }
+// placementPolicy lets the controller place instances as permission groups may start them.
+type placementPolicy struct{ judge *auth.Authorizer }
 
-var _ controller.Permits = permits{}
+var _ controller.Permits = placementPolicy{}
 
 // permitsOf gives the permits that the callers of a service have; nil without authentication.
 func permitsOf(a *access) controller.Permits {
 	if a == nil {
 		return nil
 	}
-	return permits{a.judge}
+	return placementPolicy{a.judge}
 }
 
 // Starters implements controller.Permits.
-func (p permits) Starters() map[string][]string {
+func (p placementPolicy) Starters() map[string][]string {
 	rules := p.judge.Rules()
 	if !rules.Managed() {
 		return nil
@@ -29,7 +29,7 @@ func (p permits) Starters() map[string][]string {
 }
 
 // Watch implements controller.Permits.
-func (p permits) Watch(changed func()) { p.judge.Watch(changed) }
+func (p placementPolicy) Watch(changed func()) { p.judge.Watch(changed) }
 
 // rightsOf asks a registry what callers of a service may do there; nil without authentication.
 func rightsOf(a *access, shelf pausable) controller.RightsQuery {

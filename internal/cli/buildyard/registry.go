@@ -42,7 +42,7 @@ type RegistryService struct {
 	output     *logOutput
 	shares     bool // output belongs to the controller of this process
 	log        *slog.Logger
-	edge       *edge
+	edge       *portTLS
 	listener   *listener
 	local      *listener // for programs of this machine; nil: it is off, or its port was taken
 	inner      *pipe     // for the controller in this process; nil: there is none

@@ -25,7 +25,7 @@ const (
 type registryCalls struct {
 	client  pausable
 	address string
-	details shared[api.TemplateDetail]
+	details callGroup[api.TemplateDetail]
 
 	looks, asks breaker // of the calls of a start: the template, and the caller's rights
 	said        lastRights

@@ -46,7 +46,7 @@ func newListener(socket net.Listener, log *slog.Logger) *listener {
 }
 
 // speak has it speak TLS, where the edge does.
-func (l *listener) speak(e *edge) {
+func (l *listener) speak(e *portTLS) {
 	if e.server != nil {
 		l.server.TLSConfig, l.secure = e.server.Config(), true
 	}

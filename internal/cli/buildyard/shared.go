@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// shared lets those who ask the same at the same time share calls. What one gets is of a
+// callGroup lets those who ask the same at the same time share calls. What one gets is of a
 // call that began after it asked: it is never older than the answer of a call of its
 // own would be. The zero value is ready.
-type shared[T any] struct {
+type callGroup[T any] struct {
 	mu    sync.Mutex
-	asked map[string]*asked[T]
+	asked map[string]*sharedQuery[T]
 }
 
-// asked is what is going on about one question.
-type asked[T any] struct {
+// sharedQuery is what is going on about one question.
+type sharedQuery[T any] struct {
 	running int
-	next    *round[T] // begins when a running call ends; nil when nobody waits
+	next    *sharedCall[T] // begins when a running call ends; nil when nobody waits
 }
 
-// round is a call that several wait for.
-type round[T any] struct {
+// sharedCall is a call that several wait for.
+type sharedCall[T any] struct {
 	call func(context.Context) (T, error)
 	done chan struct{}
 	out  T
@@ -34,7 +34,7 @@ const sharedCalls = 4
 
 // do makes a call, or waits for one that others wait for as well; that one ends after
 // limit.
-func (s *shared[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	wait := s.join(question, call)
 	if wait == nil {
 		defer s.finish(ctx, question, limit)
@@ -50,14 +50,14 @@ func (s *shared[T]) do(ctx context.Context, question string, limit time.Duration
 }
 
 // join gives the round to wait for; nil when the caller is to call by itself.
-func (s *shared[T]) join(question string, call func(context.Context) (T, error)) *round[T] {
+func (s *callGroup[T]) join(question string, call func(context.Context) (T, error)) *sharedCall[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.asked[question]
 	if a == nil {
-		a = &asked[T]{}
+		a = &sharedQuery[T]{}
 		if s.asked == nil {
-			s.asked = map[string]*asked[T]{}
+			s.asked = map[string]*sharedQuery[T]{}
 		}
 		s.asked[question] = a
 	}
@@ -66,13 +66,13 @@ func (s *shared[T]) join(question string, call func(context.Context) (T, error))
 		return nil
 	}
 	if a.next == nil {
-		a.next = &round[T]{call: call, done: make(chan struct{})}
+		a.next = &sharedCall[T]{call: call, done: make(chan struct{})}
 	}
 	return a.next
 }
 
 // finish notes the end of a call and begins the next round.
-func (s *shared[T]) finish(ctx context.Context, question string, limit time.Duration) {
+func (s *callGroup[T]) finish(ctx context.Context, question string, limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.asked[question]
@@ -88,7 +88,7 @@ func (s *shared[T]) finish(ctx context.Context, question string, limit time.Dura
 	}
 }
 
-func (s *shared[T]) run(ctx context.Context, question string, limit time.Duration, r *round[T]) {
+func (s *callGroup[T]) run(ctx context.Context, question string, limit time.Duration, r *sharedCall[T]) {
 	defer s.finish(ctx, question, limit)
 	defer close(r.done)
 	ctx, cancel := context.WithTimeout(ctx, limit)

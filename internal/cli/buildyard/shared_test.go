@@ -13,7 +13,7 @@ import (
 // TestSharedCallsAreFresh lets many ask a slow registry whose answer grows all the time.
 func TestSharedCallsAreFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s shared[time.Duration]
+		var s callGroup[time.Duration]
 		var calls atomic.Int32
 		began := time.Now()
 		ask := func(ctx context.Context) (time.Duration, error) {
@@ -52,7 +52,7 @@ func TestSharedCallsAreFresh(t *testing.T) {
 // TestSharedCallsEnd lets those who began a call or wait for one leave, and a call hang.
 func TestSharedCallsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s shared[int]
+		var s callGroup[int]
 		hang := func(ctx context.Context) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()

@@ -27,8 +27,8 @@ out until it ends. When a registry has it open, that one does the work beside it
 pulls and the command shows how it goes; with --registry it is asked straight away. A registry
 without authentication takes such calls from its own machine only.`
 
-// keeper is what every command has that looks after a registry's storage.
-type keeper struct {
+// storageCommand is what every command has that looks after a registry's storage.
+type storageCommand struct {
 	Streams
 	Output cli.Format
 
@@ -38,7 +38,7 @@ type keeper struct {
 }
 
 // add makes cmd one that looks after a storage.
-func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
+func (k *storageCommand) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), config.StorageTable)
 	k.Output.Add(cmd)
 	short := cmd.Flags().Bool("json", false, "the same as --output json")
@@ -72,13 +72,13 @@ func (k *keeper) add(cmd *cobra.Command, do func(ctx context.Context) error) *co
 	return cmd
 }
 
-func (k *keeper) ask(address string) (err error) {
+func (k *storageCommand) ask(address string) (err error) {
 	k.api, err = client.NewRegistry(address, k.how)
 	return err
 }
 
 // here does work on a storage that nobody has open. When a registry has it, it says so and k asks that one.
-func (k *keeper) here(work func() error) (bool, error) {
+func (k *storageCommand) here(work func() error) (bool, error) {
 	if k.api != nil {
 		return false, nil
 	}
@@ -101,7 +101,7 @@ func (k *keeper) here(work func() error) (bool, error) {
 }
 
 // open opens the storage for work on it.
-func (k *keeper) open(ctx context.Context, work func(*registry.Registry) error) error {
+func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry) error) error {
 	r, err := registry.Open(ctx, registry.Options{Base: k.base})
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (k *keeper) open(ctx context.Context, work func(*registry.Registry) error) 
 }
 
 // upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
-func (k *keeper) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
+func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
 	u, err := k.api.BeginUpkeep(ctx, req)
 	if err != nil {
 		return u, err
@@ -138,7 +138,7 @@ func (k *keeper) upkeep(ctx context.Context, req api.StorageJobRequest) (api.Sto
 }
 
 // progress says how far a deep check is.
-func (k *keeper) progress(p api.StorageJobProgress) {
+func (k *storageCommand) progress(p api.StorageJobProgress) {
 	if p.Total == 0 {
 		return
 	}
@@ -147,7 +147,7 @@ func (k *keeper) progress(p api.StorageJobProgress) {
 }
 
 // often calls show at most every progressEvery.
-func (k *keeper) often() func(api.StorageJobProgress) {
+func (k *storageCommand) often() func(api.StorageJobProgress) {
 	next := time.Now().Add(progressEvery)
 	return func(p api.StorageJobProgress) {
 		if now := time.Now(); now.After(next) {

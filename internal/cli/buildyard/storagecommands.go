@@ -17,18 +17,18 @@ func storageCommands(streams Streams) []*cobra.Command {
 	return []*cobra.Command{checkCommand(streams), repairCommand(streams), gcCommand(streams), statsCommand(streams)}
 }
 
-// depth is how closely layers are looked at.
-type depth struct {
+// checkDepth is how closely layers are looked at.
+type checkDepth struct {
 	deep bool
 	rate string
 }
 
-func (d *depth) add(cmd *cobra.Command) {
+func (d *checkDepth) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.deep, "deep", false, "read and verify every frame of every layer")
 	cmd.Flags().StringVar(&d.rate, "rate", "0B", "with --deep: how much to read in a second, for example 100MB; 0B: as fast as it goes")
 }
 
-func (d *depth) bytes() (int64, error) {
+func (d *checkDepth) bytes() (int64, error) {
 	n, err := config.ParseSize(d.rate)
 	if err != nil {
 		return 0, cli.Usage(fmt.Errorf("--rate: %q is no size: give a number with its unit, for example 100MB", d.rate))
@@ -37,8 +37,8 @@ func (d *depth) bytes() (int64, error) {
 }
 
 func checkCommand(streams Streams) *cobra.Command {
-	k := keeper{Streams: streams}
-	var d depth
+	k := storageCommand{Streams: streams}
+	var d checkDepth
 	cmd := k.add(&cobra.Command{
 		Use:   "check",
 		Short: "Look whether every version of the storage can be pulled",
@@ -117,8 +117,8 @@ func findingRows(g *cli.Grid, findings []api.RegistryFinding) {
 }
 
 func repairCommand(streams Streams) *cobra.Command {
-	k := keeper{Streams: streams}
-	var d depth
+	k := storageCommand{Streams: streams}
+	var d checkDepth
 	cmd := k.add(&cobra.Command{
 		Use:   "repair",
 		Short: "Cure what can be cured in the storage",
@@ -173,7 +173,7 @@ func repairTable(r api.RegistryRepair) func(*cli.Grid) {
 }
 
 func gcCommand(streams Streams) *cobra.Command {
-	k := keeper{Streams: streams}
+	k := storageCommand{Streams: streams}
 	var o registry.GCOptions
 	var yes cli.Confirmation
 	cmd := k.add(&cobra.Command{
@@ -227,7 +227,7 @@ func gcTable(r api.RegistryGC) func(*cli.Grid) {
 }
 
 func statsCommand(streams Streams) *cobra.Command {
-	k := keeper{Streams: streams}
+	k := storageCommand{Streams: streams}
 	return k.add(&cobra.Command{
 		Use:     "stats",
 		Short:   "Show what takes the storage's room",

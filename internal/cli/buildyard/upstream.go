@@ -114,7 +114,7 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 	if u.inner != nil {
 		dial = u.inner.Dial
 	}
-	return &passer{u, &http.Transport{
+	return &credentialTransport{u, &http.Transport{
 		DialContext:           dial,
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   passing,
@@ -125,14 +125,14 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 	}}, nil
 }
 
-// passer shows the controller's credentials on requests without a body.
-type passer struct {
+// credentialTransport shows the controller's credentials on requests without a body.
+type credentialTransport struct {
 	u  *upstream
 	to http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (p *passer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *credentialTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	for last := false; ; last = true {
 		try := r.Clone(r.Context())
 		if err := p.u.authorize(try); err != nil {

@@ -58,9 +58,9 @@ func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	return min(set, stormGrowth(live, room))
 }
 
-// tendHeap keeps the growth of the heap fitting until ctx ends; refusals has a value for each caller who was refused,
+// tuneGC keeps the growth of the heap fitting until ctx ends; refusals has a value for each caller who was refused,
 // as long as there is room. GOGC switches it off.
-func tendHeap(ctx context.Context, refusals <-chan struct{}) {
+func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
