@@ -26,10 +26,10 @@ type backupOptions struct {
 }
 
 // backupAsker asks for backups.
-type backupAsker struct{ cloud.Asker }
+type backupAsker struct{ cloud.Command }
 
 func backupCommand(streams Streams) *cobra.Command {
-	a := backupAsker{cloud.Asker{Streams: streams}}
+	a := backupAsker{cloud.Command{Streams: streams}}
 	var opts backupOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "backup FILE", GroupID: cloud.Group,

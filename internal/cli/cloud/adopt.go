@@ -14,14 +14,14 @@ import (
 
 // adoptOptions are the options of node adopt.
 type adoptOptions struct {
-	Asker
+	Command
 	Keep, Remove, DryRun bool
 	VMs                  []string
 	Yes                  cli.Confirmation
 }
 
 func adoptCommand(streams cli.Streams) *cobra.Command {
-	o := adoptOptions{Asker: Asker{Streams: streams}}
+	o := adoptOptions{Command: Command{Streams: streams}}
 	cmd := o.Add(&cobra.Command{
 		Use:   "adopt [node id or name]",
 		Short: "List the VMs that nobody owns, and keep or remove them",
@@ -74,7 +74,7 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return nodes.named(err, node)
 	}
-	return single(&o.Asker, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
+	return single(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
 		if len(list) == 0 {
 			g.Row("every VM belongs to an instance")
 			return
@@ -111,7 +111,7 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 		return nodes.named(err, node)
 	}
 	refused := 0
-	err = single(&o.Asker, got, "", func(g *cli.Grid, list []api.Adopted) {
+	err = single(&o.Command, got, "", func(g *cli.Grid, list []api.Adopted) {
 		if len(list) == 0 {
 			g.Row("every VM of the node belongs to an instance")
 		}

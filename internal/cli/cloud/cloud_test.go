@@ -64,12 +64,12 @@ func TestWhatEndsAWait(t *testing.T) {
 			if tc.limit == 0 {
 				time.AfterFunc(time.Second, func() { stop(errors.New("interrupt signal received")) })
 			}
-			w := waiting{limit: tc.limit}
+			w := waitOptions{limit: tc.limit}
 			err := w.during(ctx, "it goes on", func(ctx context.Context) error {
 				<-ctx.Done()
 				return tc.err(ctx)
 			})
-			err = Explained(ctx, err, Asked{Flag: "--controller", Key: "SVC_CONTROLLER"})
+			err = Explained(ctx, err, Target{Flag: "--controller", Key: "SVC_CONTROLLER"})
 			stop(nil)
 			if !cli.Coded(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
 				t.Errorf("%s: %v", name, err)
@@ -139,7 +139,7 @@ func TestAWatchedListOutlivesItsController(t *testing.T) {
 				n++
 			})
 			var out, errs bytes.Buffer
-			a := &Asker{Streams: cli.Streams{Out: &out, Err: &errs}, Output: format, API: api}
+			a := &Command{Streams: cli.Streams{Out: &out, Err: &errs}, Output: format, API: api}
 			look := func(ctx context.Context) ([]group, error) { return a.API.Groups(ctx, client.ListOptions{}) }
 			err := follow(t.Context(), a, groupView, look)
 			if out.String() != want || errs.String() != "the store is away; trying again\n" || err == nil || err.Error() != "no more" {

@@ -12,7 +12,7 @@ import (
 )
 
 func instanceConsole(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	listen := "127.0.0.1:0"
 	cmd := a.Add(&cobra.Command{
 		Use: "console INSTANCE", Short: "Bring the screen of an instance to a VNC viewer on this machine", Args: cobra.ExactArgs(1),
@@ -29,14 +29,14 @@ screen has a password (--vnc-password of instance start and restart).`,
 		if err != nil {
 			return err
 		}
-		return a.bringScreen(cmd.Context(), ids[0], listen)
+		return a.proxyConsole(cmd.Context(), ids[0], listen)
 	})
 	cmd.Flags().StringVar(&listen, "listen", listen, "where the viewer connects to; port 0 is a free one")
 	return cmd
 }
 
-// bringScreen carries the screen of an instance to whoever connects first.
-func (a *Asker) bringScreen(ctx context.Context, id, address string) error {
+// proxyConsole carries the screen of an instance to whoever connects first.
+func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	if _, err := a.API.ConsoleOf(ctx, id); err != nil {
 		return err // before anybody connects in vain
 	}

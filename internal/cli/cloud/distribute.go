@@ -55,7 +55,7 @@ func (v *version) text() string {
 }
 
 func templateDelete(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions", Args: cobra.MinimumNArgs(1),
@@ -80,7 +80,7 @@ nodes keep what they have until "template remove" or until they need the room.`,
 }
 
 func templateRevert(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var v version
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
@@ -111,9 +111,9 @@ func templateRevert(s cli.Streams) *cobra.Command {
 }
 
 func templateRemove(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var on []string
-	var w waiting
+	var w waitOptions
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "remove TEMPLATE", Short: "Remove a template from the nodes' disks", Args: cobra.ExactArgs(1),
@@ -155,7 +155,7 @@ registry keeps it.`,
 }
 
 // removed waits for the end of a removal and says what stays.
-func (a *Asker) removed(ctx context.Context, request string) error {
+func (a *Command) removed(ctx context.Context, request string) error {
 	r, err := a.API.WaitRemoved(ctx, request)
 	if err != nil {
 		return err
@@ -176,8 +176,8 @@ func (a *Asker) removed(ctx context.Context, request string) error {
 
 // distributeOptions are the options of template distribute.
 type distributeOptions struct {
-	Asker
-	waiting
+	Command
+	waitOptions
 	version
 	nodes  []string
 	group  string
@@ -185,7 +185,7 @@ type distributeOptions struct {
 }
 
 func templateDistribute(s cli.Streams) *cobra.Command {
-	o := distributeOptions{Asker: Asker{Streams: s}}
+	o := distributeOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "distribute TEMPLATE[:TAG]", Short: "Let nodes have a version before somebody needs it", Args: cobra.ExactArgs(1),
 		Long: `distribute lets nodes, all of them or those that are named, pull a version and keep it. It
@@ -247,7 +247,7 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 }
 
 // distributed waits until nodes have a version.
-func (a *Asker) distributed(ctx context.Context, request string) error {
+func (a *Command) distributed(ctx context.Context, request string) error {
 	m := newMeter(a.Err)
 	defer m.end()
 	_, err := a.API.WaitDistributed(ctx, request, func(d api.Distribution) {
@@ -304,7 +304,7 @@ func distributionFailed(d api.Distribution) any {
 }
 
 func templateDistributions(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "distributions [REQUEST]", Short: "Show how distributions go", Args: cobra.MaximumNArgs(1),
@@ -359,7 +359,7 @@ func removalDone(r api.Removal) any {
 }
 
 func templateRemovals(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "removals [REQUEST]", Short: "Show how removals from nodes go", Args: cobra.MaximumNArgs(1),
@@ -406,7 +406,7 @@ func removalText(s api.RemoveStatus) string {
 }
 
 func templateCancel(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "cancel REQUEST", Short: "Cancel a distribution", Args: cobra.ExactArgs(1),
 		Long:              `cancel ends a distribution. Nodes that have the version keep it.`,

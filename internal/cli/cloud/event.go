@@ -52,7 +52,7 @@ func eventDetails(e client.Event) any {
 }
 
 func eventList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the newest events", Args: cobra.NoArgs,
@@ -69,7 +69,7 @@ func eventList(s cli.Streams) *cobra.Command {
 }
 
 func eventWatch(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "watch", Short: "Follow the events as they happen", Args: cobra.NoArgs,
@@ -81,7 +81,7 @@ interrupted. As JSON it prints one object a line.`,
 	return cmd
 }
 
-func (a *Asker) events(ctx context.Context, o listing) error {
+func (a *Command) events(ctx context.Context, o listing) error {
 	watch := client.EventWatch{Filter: o.Filter, After: o.After, OnInterrupt: a.interrupted}
 	for e, err := range a.API.WatchEvents(ctx, watch) {
 		switch {

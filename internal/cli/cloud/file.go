@@ -47,7 +47,7 @@ func fileName(f api.StoredFile) string {
 }
 
 func fileList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "list [DIRECTORY]", Aliases: []string{"ls"}, Short: "List a directory", Args: cobra.MaximumNArgs(1),
@@ -64,7 +64,7 @@ func fileList(s cli.Streams) *cobra.Command {
 }
 
 func fileGet(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	to := ""
 	cmd := a.add(&cobra.Command{
 		Use: "get FILE", Short: "Get a file", Args: cobra.ExactArgs(1),

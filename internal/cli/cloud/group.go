@@ -40,7 +40,7 @@ var groupView = view[api.Group]{
 }
 
 func groupList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the node groups", Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func groupList(s cli.Streams) *cobra.Command {
 }
 
 // fallback finds the group that a flag names; "none" takes the fallback away.
-func (a *Asker) fallback(ctx context.Context, text string) (string, error) {
+func (a *Command) fallback(ctx context.Context, text string) (string, error) {
 	if text == "" || text == client.NoFallback {
 		return text, nil
 	}
@@ -63,7 +63,7 @@ func (a *Asker) fallback(ctx context.Context, text string) (string, error) {
 }
 
 func groupCreate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var description, fallback string
 	cmd := a.addAll(&cobra.Command{
 		Use: "create NAME", Short: "Make a node group", Args: cobra.ExactArgs(1),
@@ -93,7 +93,7 @@ func groupCreate(s cli.Streams) *cobra.Command {
 }
 
 func groupUpdate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var r client.GroupRequest
 	var description, fallback string
 	cmd := a.Add(&cobra.Command{
@@ -126,7 +126,7 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 }
 
 func groupDelete(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete GROUP...", Aliases: []string{"rm"}, Short: "Remove node groups", Args: cobra.MinimumNArgs(1),

@@ -14,8 +14,8 @@ import (
 
 // saveOptions are the options of a save.
 type saveOptions struct {
-	Asker
-	waiting
+	Command
+	waitOptions
 	client.SaveRequest
 	target string
 	script string // a file
@@ -31,7 +31,7 @@ func imageCreate(s cli.Streams) *cobra.Command {
 }
 
 func saveCommand(s cli.Streams, use, example string) *cobra.Command {
-	o := saveOptions{Asker: Asker{Streams: s}}
+	o := saveOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: use, Short: "Save an instance as a version of a template", Args: cobra.ExactArgs(1),
 		Long: `It saves a started instance as the next version of a template, or as the first one of a new
@@ -97,7 +97,7 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 }
 
 // saved waits for the end of a save.
-func (a *Asker) saved(ctx context.Context, id string) error {
+func (a *Command) saved(ctx context.Context, id string) error {
 	m := newMeter(a.Err)
 	m.expect(id)
 	defer m.end()
@@ -158,7 +158,7 @@ func imageDetails(g *cli.Grid, s api.SaveImage) {
 }
 
 func imageList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the requests to save", Args: cobra.NoArgs,
@@ -173,7 +173,7 @@ func imageList(s cli.Streams) *cobra.Command {
 }
 
 func imageShow(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
 		Use: "show REQUEST", Short: "Show one request to save", Args: cobra.ExactArgs(1),
 		Long:              `show says how a save goes, and why it failed when it did.`,
@@ -193,8 +193,8 @@ func imageShow(s cli.Streams) *cobra.Command {
 }
 
 func imageWait(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
-	var w waiting
+	a := Command{Streams: s}
+	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "wait REQUEST", Short: "Wait for the end of a save", Args: cobra.ExactArgs(1),
 		Long:              `wait waits until a save is done. It fails when the save does, and says why.`,

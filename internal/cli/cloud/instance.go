@@ -121,7 +121,7 @@ func scriptText(r api.ScriptResult) string {
 }
 
 func instanceList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: cobra.NoArgs,
@@ -140,7 +140,7 @@ each row again that changes.`,
 }
 
 func instanceShow(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	cmd := a.addAll(&cobra.Command{
 		Use: "show INSTANCE", Short: "Show one instance", Args: cobra.ExactArgs(1),
 		Long: `show says all that is known of an instance.`,
@@ -162,7 +162,7 @@ func instanceShow(s cli.Streams) *cobra.Command {
 }
 
 func instanceExplain(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "explain INSTANCE", Short: "Say why an instance waits", Args: cobra.ExactArgs(1),
 		Long: `explain says why an instance waits for a node and how each node stands to it: the nodes that
@@ -208,7 +208,7 @@ var pastView = view[api.HistoryInstance]{
 }
 
 func instanceHistory(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "history [INSTANCE]", Short: "Show instances that are gone", Args: cobra.MaximumNArgs(1),
@@ -273,7 +273,7 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 }
 
 // show lists things, or watches them.
-func show[T any](ctx context.Context, a *Asker, o *listing, v view[T], look func(context.Context) ([]T, error)) error {
+func show[T any](ctx context.Context, a *Command, o *listing, v view[T], look func(context.Context) ([]T, error)) error {
 	if o.Limit < 0 {
 		return cli.Usage(errors.New("--limit must not be negative"))
 	}
@@ -288,7 +288,7 @@ func show[T any](ctx context.Context, a *Asker, o *listing, v view[T], look func
 }
 
 func instanceWatch(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	present := true
 	cmd := a.Add(&cobra.Command{
 		Use: "watch", Short: "Follow what becomes of instances", Args: cobra.NoArgs,
@@ -303,7 +303,7 @@ object a line, of the types set, gone and synced.`,
 }
 
 // watch prints the changes of instances until the user ends it.
-func (a *Asker) watch(ctx context.Context, present bool) error {
+func (a *Command) watch(ctx context.Context, present bool) error {
 	var width []int
 	rows := [][]string{instanceView.heads(a.Output)}
 	told := present

@@ -45,7 +45,7 @@ var (
 )
 
 // ofEither makes a command able to ask a registry instead of the controller.
-func (a *Asker) ofEither(cmd *cobra.Command) *cobra.Command {
+func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
 	a.registry = cmd.Flags().String("registry", "", "address of a registry to ask instead of the controller; contexts are left out then")
 	cmd.MarkFlagsMutuallyExclusive("registry", "controller")
 	cmd.MarkFlagsMutuallyExclusive("registry", "context")
@@ -53,14 +53,14 @@ func (a *Asker) ofEither(cmd *cobra.Command) *cobra.Command {
 }
 
 // without404 says what it means that a service does not know a route.
-func (a *Asker) without404(err error, what, setting string) error {
+func (a *Command) without404(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
 	}
 	return fmt.Errorf("%s has no %s: its version is older, or they are switched off there (%s)", a.Keys.Address(), what, setting)
 }
 
-func (a *Asker) keyError(err error, id string) error {
+func (a *Command) keyError(err error, id string) error {
 	if errors.Is(err, client.ErrNotFound) && !cli.Coded(err) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no user key %q: \"buildyard key list\" shows them", id))
 	}
@@ -110,7 +110,7 @@ var keyFields = filter.Table[api.Key]{
 }
 
 func keyList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var text string
 	cmd := a.ofEither(a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the user keys", Args: cobra.NoArgs,
@@ -178,7 +178,7 @@ func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store key
 	if err != nil {
 		return
 	}
-	var a Asker
+	var a Command
 	if f := cmd.Flags().Lookup("registry"); f != nil {
 		address := f.Value.String()
 		a.registry = &address
@@ -192,7 +192,7 @@ func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store key
 }
 
 func keyShow(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.ofEither(a.addAll(&cobra.Command{
 		Use: "show KEY", Short: "Show a user key", Args: cobra.ExactArgs(1),
 		Long:              `show tells what a service knows of a user key. The private key is not known there.`,
@@ -217,7 +217,7 @@ type newKey struct {
 }
 
 func keyCreate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o newKey
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "create KEY", Short: "Make a user key", Args: cobra.ExactArgs(1),
@@ -247,7 +247,7 @@ has expired or was deleted.`,
 }
 
 // createKey makes the file before the key, since a private key cannot be had twice.
-func (a *Asker) createKey(ctx context.Context, id string, o newKey) error {
+func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 	k, err := o.request(id)
 	if err != nil {
 		return cli.Usage(err)
@@ -361,7 +361,7 @@ func publicKey(file string) (string, error) {
 }
 
 func keyUpdate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var ttl string
 	var groups []string
 	cmd := a.ofEither(a.Add(&cobra.Command{
@@ -399,7 +399,7 @@ What is not given stays. Sessions of the key go on with what it has now.`,
 }
 
 func keyDelete(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "delete KEY...", Aliases: []string{"rm"}, Short: "Remove user keys", Args: cobra.MinimumNArgs(1),

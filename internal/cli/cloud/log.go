@@ -39,7 +39,7 @@ var serviceView = view[api.LogService]{
 }
 
 func logServices(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "services", Short: "List the programs that have logs", Args: cobra.NoArgs,
@@ -61,7 +61,7 @@ var logView = view[api.LogFile]{
 }
 
 func logList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a program", Args: cobra.ExactArgs(1),
@@ -100,7 +100,7 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (out []string
 }
 
 func logTail(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var v client.LogView
 	follow := false
 	cmd := a.add(&cobra.Command{
@@ -128,7 +128,7 @@ of all its machines until it is interrupted, also of a program that has said not
 	return cmd
 }
 
-func (a *Asker) copyLog(ctx context.Context, v client.LogView) error {
+func (a *Command) copyLog(ctx context.Context, v client.LogView) error {
 	s, err := a.API.Logs().View(ctx, v)
 	if err != nil {
 		return err
@@ -138,14 +138,14 @@ func (a *Asker) copyLog(ctx context.Context, v client.LogView) error {
 }
 
 // text prints a text that others have written.
-func (a *Asker) text(s io.Reader) error {
+func (a *Command) text(s io.Reader) error {
 	return rowsOf(s, func(row string) error {
 		_, err := fmt.Fprintln(a.Out, plainRow(row))
 		return err
 	})
 }
 
-func (a *Asker) followLog(ctx context.Context, v client.LogView) error {
+func (a *Command) followLog(ctx context.Context, v client.LogView) error {
 	for row, err := range a.API.Logs().Follow(ctx, client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.interrupted}) {
 		switch {
 		case ctx.Err() != nil:
@@ -161,7 +161,7 @@ func (a *Asker) followLog(ctx context.Context, v client.LogView) error {
 }
 
 func logSearch(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	cmd := a.add(&cobra.Command{
 		Use: "search SERVICE REGEXP", Short: "Show the rows of a program that match", Args: cobra.ExactArgs(2),
 		Long: `search reads all log files of a program, the oldest first, and shows the rows that match a
@@ -178,7 +178,7 @@ regular expression, each behind the name of its file. The exit code is 3 when no
 	return cmd
 }
 
-func (a *Asker) search(ctx context.Context, service string, want *regexp.Regexp) error {
+func (a *Command) search(ctx context.Context, service string, want *regexp.Regexp) error {
 	files, err := a.API.Logs().Files(ctx, service)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (a *Asker) search(ctx context.Context, service string, want *regexp.Regexp)
 }
 
 func logArchive(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	file := ""
 	cmd := a.add(&cobra.Command{
 		Use: "archive SERVICE", Short: "Save all log files of a program", Args: cobra.ExactArgs(1),
@@ -234,7 +234,7 @@ func logArchive(s cli.Streams) *cobra.Command {
 }
 
 // save writes a stream to a new file and takes the file away when it is not whole.
-func (a *Asker) save(name string, from io.Reader) error {
+func (a *Command) save(name string, from io.Reader) error {
 	if name == "-" {
 		_, err := io.Copy(a.Out, from)
 		return err
@@ -262,7 +262,7 @@ var vmLogView = view[client.VMLog]{
 }
 
 func logVM(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "vm INSTANCE [FILE]", Short: "Show the error logs that a failed VM has left", Args: cobra.RangeArgs(1, 2),

@@ -28,7 +28,7 @@ have passed meanwhile begin anew when it ends.`,
 }
 
 func maintenanceOn(streams cli.Streams) *cobra.Command {
-	a := Asker{Streams: streams}
+	a := Command{Streams: streams}
 	var length time.Duration
 	var reason string
 	cmd := a.Add(&cobra.Command{
@@ -52,7 +52,7 @@ It is kept with the cloud's records, so that it outlives a restart of the contro
 }
 
 func maintenanceOff(streams cli.Streams) *cobra.Command {
-	a := Asker{Streams: streams}
+	a := Command{Streams: streams}
 	return a.Add(&cobra.Command{
 		Use:     "off",
 		Short:   "End the maintenance",
@@ -68,7 +68,7 @@ func maintenanceOff(streams cli.Streams) *cobra.Command {
 }
 
 func maintenanceStatus(streams cli.Streams) *cobra.Command {
-	a := Asker{Streams: streams}
+	a := Command{Streams: streams}
 	return a.Add(&cobra.Command{
 		Use:   "status",
 		Short: "Say whether a maintenance goes on",
@@ -80,7 +80,7 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 }
 
 // showMaintenance shows what a call says of the maintenance.
-func (a *Asker) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
+func (a *Command) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
 	got, err := ask(ctx, call)
 	if err != nil {
 		return err

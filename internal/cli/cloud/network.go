@@ -14,7 +14,7 @@ import (
 )
 
 func usbCommand(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "usb", Short: "Show the USB devices that instances can have", Args: cobra.NoArgs, GroupID: Group,
 		Long: `usb shows how many USB devices are free and taken on all nodes, by the names that nodes claim
@@ -36,7 +36,7 @@ them under, or by their locations. "instance start --usb NAME" attaches a free o
 }
 
 func vlanCommand(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "vlan", Short: "Show the VLAN ids that every node offers", Args: cobra.NoArgs, GroupID: Group,
 		Long:    `vlan shows the ids of the VLANs that every node offers, one a line.`,
@@ -70,7 +70,7 @@ var macView = view[api.MACAddress]{
 }
 
 func macList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var used, free, count bool
 	var o listing
 	cmd := a.addAll(&cobra.Command{
@@ -111,7 +111,7 @@ otherwise; --after begins after one. --count says how many there are instead.`,
 }
 
 func macChange(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	yes := cli.Confirmation(name != "purge") // what can be done again is not asked about
 	cmd := a.Add(&cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,

@@ -78,7 +78,7 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 }
 
 func nodeList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the nodes", Args: cobra.NoArgs,
@@ -94,7 +94,7 @@ func nodeList(s cli.Streams) *cobra.Command {
 }
 
 func nodeShow(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
 		Use: "show NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		Long:              `show says all that is known of a node. As JSON it is an array with one element, as the API answers.`,
@@ -114,7 +114,7 @@ func nodeShow(s cli.Streams) *cobra.Command {
 }
 
 func nodeConfig(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var n client.NodeConfig
 	var vcpu, ram int
 	var logs bool
@@ -159,10 +159,10 @@ cores and its memory allow, or --vcpu-limit and --ram-limit.`,
 }
 
 func nodeDrain(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var reason string
 	var deadline time.Duration
-	var w waiting
+	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "drain NODE", Short: "Let a node take no new VMs", Args: cobra.ExactArgs(1),
 		Long: `drain lets a node take no new VMs. What runs there goes on; with --deadline it is terminated
@@ -191,7 +191,7 @@ then. With --wait the command ends when nothing runs there any more.`,
 }
 
 // drained waits until a node runs nothing.
-func (a *Asker) drained(ctx context.Context, id string) error {
+func (a *Command) drained(ctx context.Context, id string) error {
 	m := newMeter(a.Err)
 	m.expect(id)
 	defer m.end()
@@ -204,7 +204,7 @@ func (a *Asker) drained(ctx context.Context, id string) error {
 }
 
 func nodeUndrain(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "undrain NODE", Short: "Let a node take VMs again", Args: cobra.ExactArgs(1),
 		Long:              `undrain ends what drain began.`,
@@ -219,7 +219,7 @@ func nodeUndrain(s cli.Streams) *cobra.Command {
 }
 
 func nodeDelete(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete NODE...", Aliases: []string{"rm"}, Short: "Remove nodes from the cloud", Args: cobra.MinimumNArgs(1),
@@ -244,8 +244,8 @@ told so, removes its VMs and has to join anew.`,
 }
 
 func nodeUpdate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
-	var w waiting
+	a := Command{Streams: s}
+	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "update [NODE...]", Short: "Let nodes take the controller's agent package",
 		Long: `update lets nodes download, verify and install the agent package that the controller has for
@@ -273,7 +273,7 @@ or could not; the controller tries several times.`,
 }
 
 // updated waits for the updates of nodes; of all when none is named.
-func (a *Asker) updated(ctx context.Context, ids []string) error {
+func (a *Command) updated(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		list, err := a.API.Nodes(ctx, client.ListOptions{})
 		if err != nil {
@@ -315,7 +315,7 @@ func nodeGroup(s cli.Streams) *cobra.Command {
 
 // memberCommand makes a command on a node and some groups.
 func memberCommand(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: name + " NODE GROUP...", Short: short, Args: cobra.MinimumNArgs(2),
 		Long:    short + ", given by their ids or names. To do it twice changes nothing.",

@@ -58,7 +58,7 @@ func firstPlace(list []api.ScanLocation) string {
 }
 
 func nodeScan(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "scan [NODE]", Short: "Show what the host scanner found on nodes", Args: cobra.MaximumNArgs(1),
@@ -81,7 +81,7 @@ sends them when push-url is set in its configuration.`,
 }
 
 // showScan shows what was found on a node.
-func (a *Asker) showScan(ctx context.Context, name string) error {
+func (a *Command) showScan(ctx context.Context, name string) error {
 	id, err := nodes.find(ctx, a.API, name)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (a *Asker) showScan(ctx context.Context, name string) error {
 }
 
 // sayScan says what the list that follows is, and what it does not have.
-func (a *Asker) sayScan(s api.NodeScan) {
+func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
 	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Many(s.Counts.Packages, "package"), cli.Many(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
 	if s.Database.IsZero() {

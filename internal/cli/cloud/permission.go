@@ -37,20 +37,20 @@ var permissionGroupView = view[api.PermissionGroup]{
 	},
 }
 
-// known is a permission, or a right on resources of a type.
-type known struct {
+// permissionInfo is a permission, or a right on resources of a type.
+type permissionInfo struct {
 	about string // the heading under which it stands
 	name  string
 	text  api.PermissionText
 }
 
-var knownView = view[known]{
-	id: func(k known) string { return k.name },
-	columns: []column[known]{
-		{head: "ABOUT", cell: func(k known) any { return k.about }},
-		{head: "NAME", cell: func(k known) any { return k.name }},
-		{head: "LABEL", cell: func(k known) any { return k.text.Label }},
-		{head: "DESCRIPTION", cell: func(k known) any { return k.text.Description }, wide: true},
+var knownView = view[permissionInfo]{
+	id: func(k permissionInfo) string { return k.name },
+	columns: []column[permissionInfo]{
+		{head: "ABOUT", cell: func(k permissionInfo) any { return k.about }},
+		{head: "NAME", cell: func(k permissionInfo) any { return k.name }},
+		{head: "LABEL", cell: func(k permissionInfo) any { return k.text.Label }},
+		{head: "DESCRIPTION", cell: func(k permissionInfo) any { return k.text.Description }, wide: true},
 	},
 }
 
@@ -66,7 +66,7 @@ var resourceView = view[api.Resource]{
 
 // permissionError says what a failure means when it is about permission groups, or about the
 // rights of one on resources.
-func (a *Asker) permissionError(err error, group string, resources bool) error {
+func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.Coded(err):
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no permission group %q: \"buildyard permission list\" shows them", group))
@@ -77,7 +77,7 @@ func (a *Asker) permissionError(err error, group string, resources bool) error {
 }
 
 func permissionList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	resources := false
 	cmd := a.ofEither(a.addAll(&cobra.Command{
 		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List what permission groups may do", Args: cobra.MaximumNArgs(1),
@@ -131,7 +131,7 @@ func permissionGroupNames(cmd *cobra.Command, args []string, text string) (out [
 }
 
 func permissionKnown(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	resources := false
 	cmd := a.ofEither(a.addAll(&cobra.Command{
 		Use: "known", Short: "List the permissions that there are", Args: cobra.NoArgs,
@@ -140,7 +140,7 @@ nodes of a controller, or templates of a registry.`,
 		Example: `  buildyard permission known -o wide
   buildyard permission known --resources`,
 	}, func(cmd *cobra.Command, _ []string) error {
-		var flat answer[[]known]
+		var flat answer[[]permissionInfo]
 		if resources {
 			got, err := ask(cmd.Context(), a.Keys.ResourcePermissions)
 			if err != nil {
@@ -149,7 +149,7 @@ nodes of a controller, or templates of a registry.`,
 			flat.raw = got.raw
 			for _, kind := range got.value {
 				for _, name := range slices.Sorted(maps.Keys(kind.Permissions)) {
-					flat.value = append(flat.value, known{kind.ResourceType, name, kind.Permissions[name]})
+					flat.value = append(flat.value, permissionInfo{kind.ResourceType, name, kind.Permissions[name]})
 				}
 			}
 			return list(&a, flat, knownView)
@@ -160,7 +160,7 @@ nodes of a controller, or templates of a registry.`,
 		}
 		flat.raw = got.raw
 		for _, p := range got.value {
-			flat.value = append(flat.value, known{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
+			flat.value = append(flat.value, permissionInfo{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
 		}
 		return list(&a, flat, knownView)
 	}))
@@ -175,7 +175,7 @@ const (
 )
 
 // resource finds what TYPE/ID means, of a node by its name too.
-func (a *Asker) resource(ctx context.Context, text string) (api.Resource, error) {
+func (a *Command) resource(ctx context.Context, text string) (api.Resource, error) {
 	kind, id, _ := strings.Cut(text, "/")
 	var err error
 	switch {
@@ -189,7 +189,7 @@ func (a *Asker) resource(ctx context.Context, text string) (api.Resource, error)
 
 // changeOn puts rights of a group on resources in the place of those that it had there; nil
 // takes them. Others stay as they are when nobody else changes them meanwhile.
-func (a *Asker) changeOn(ctx context.Context, group string, on []string, rights []string) error {
+func (a *Command) changeOn(ctx context.Context, group string, on []string, rights []string) error {
 	all, err := a.Keys.Resources(ctx, group)
 	if err != nil {
 		return a.permissionError(err, group, true)
@@ -216,7 +216,7 @@ func (a *Asker) changeOn(ctx context.Context, group string, on []string, rights 
 }
 
 func permissionSet(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var on []string
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Say what a permission group may do", Args: cobra.ExactArgs(2),
@@ -244,7 +244,7 @@ the same group from two places at once.`,
 }
 
 func permissionDelete(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var on []string
 	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{

@@ -11,10 +11,10 @@ import (
 
 const barWidth = 30
 
-// meter shows how far several things are: on a terminal as one line that changes,
+// progressMeter shows how far several things are: on a terminal as one line that changes,
 // elsewhere as a line whenever the state of one changes or a quarter more is done. It
 // may be called from any goroutine.
-type meter struct {
+type progressMeter struct {
 	w       io.Writer
 	columns int // of the terminal; 0: it is none
 
@@ -31,12 +31,12 @@ type part struct {
 	share float64 // 0..1
 }
 
-func newMeter(w io.Writer) *meter {
-	return &meter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
+func newMeter(w io.Writer) *progressMeter {
+	return &progressMeter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
 }
 
 // expect says which things there will be.
-func (m *meter) expect(ids ...string) {
+func (m *progressMeter) expect(ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
@@ -45,7 +45,7 @@ func (m *meter) expect(ids ...string) {
 }
 
 // update says how far one thing is.
-func (m *meter) update(id, state string, share float64) {
+func (m *progressMeter) update(id, state string, share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.parts[id]
@@ -67,7 +67,7 @@ func (m *meter) update(id, state string, share float64) {
 }
 
 // drawLocked draws "[=====>    ]  43%  1 of 3  Pulling" over what was there.
-func (m *meter) drawLocked(state string) {
+func (m *progressMeter) drawLocked(state string) {
 	share := min(max(m.sum/float64(len(m.parts)), 0), 1)
 	if m.whole == len(m.parts) {
 		share = 1 // sums of fractions are not exact
@@ -86,7 +86,7 @@ func (m *meter) drawLocked(state string) {
 }
 
 // end leaves the last state on the screen.
-func (m *meter) end() {
+func (m *progressMeter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.drawn != "" {

@@ -173,7 +173,7 @@ func completing(cmd *cobra.Command) (context.Context, *client.Controller, contex
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	var a Asker
+	var a Command
 	if err := a.open(src, client.NoRetries); err != nil {
 		return nil, nil, nil, err
 	}

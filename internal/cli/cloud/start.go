@@ -25,8 +25,8 @@ const (
 
 // startOptions are the options of instance start.
 type startOptions struct {
-	Asker
-	waiting
+	Command
+	waitOptions
 	client.StartRequest
 	version
 	node      string
@@ -41,7 +41,7 @@ type startOptions struct {
 }
 
 func instanceStart(s cli.Streams) *cobra.Command {
-	o := startOptions{Asker: Asker{Streams: s}}
+	o := startOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "start TEMPLATE[:TAG]", Short: "Start instances of a template", Args: cobra.ExactArgs(1),
 		Long: `start asks for instances of a template, given by its id, the unique beginning of the id or
@@ -155,7 +155,7 @@ func (o *startOptions) request(ctx context.Context, template string) (r client.S
 }
 
 // template finds a template that is given with or without a tag. Names may have colons.
-func (a *Asker) template(ctx context.Context, text string) (id, tag string, err error) {
+func (a *Command) template(ctx context.Context, text string) (id, tag string, err error) {
 	id, err = templates.find(ctx, a.API, text)
 	name, tag, cut := strings.Cut(text, ":")
 	if err == nil || !cut || name == "" {
@@ -169,7 +169,7 @@ func (a *Asker) template(ctx context.Context, text string) (id, tag string, err 
 const maxScript = 1 << 20
 
 // read reads a script; "" is none.
-func (a *Asker) read(ctx context.Context, file string) ([]byte, error) {
+func (a *Command) read(ctx context.Context, file string) ([]byte, error) {
 	from := a.In
 	switch {
 	case file == "":
@@ -237,7 +237,7 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 }
 
 // started waits until instances are Started and says on the other stream how it goes.
-func (a *Asker) started(ctx context.Context, ids []string) error {
+func (a *Command) started(ctx context.Context, ids []string) error {
 	m := newMeter(a.Err)
 	m.expect(ids...)
 	results := each(ctx, ids, "Started", func(ctx context.Context, id string) error {

@@ -12,7 +12,7 @@ import (
 )
 
 func statsCommand(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "stats", Short: "Say how busy the cloud is", Args: cobra.NoArgs, GroupID: Group,
 		Long:    `stats says how many instances and nodes are in which state, what room there is, and how long requests wait.`,

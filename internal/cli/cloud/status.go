@@ -11,7 +11,7 @@ import (
 const Group = "cloud"
 
 func statusCommand(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "status", Short: "Say how the controller and its registry are", Args: cobra.NoArgs, GroupID: Group,
 		Long:    `status says which version the controller has, whether its registry answers, and what an operator has to look at.`,

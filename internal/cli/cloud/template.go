@@ -36,7 +36,7 @@ var templateView = view[api.Template]{
 }
 
 func templateList(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: cobra.NoArgs,
@@ -51,7 +51,7 @@ func templateList(s cli.Streams) *cobra.Command {
 }
 
 func templateShow(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
 		Use: "show TEMPLATE", Short: "Show one template with its versions", Args: cobra.ExactArgs(1),
 		Long:              `show shows a template with its versions, the oldest first.`,

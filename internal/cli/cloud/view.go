@@ -55,7 +55,7 @@ func (v view[T]) cells(f cli.Format, item T) (row []string) {
 }
 
 // list shows a list in the format that was asked for.
-func list[T any](a *Asker, got answer[[]T], v view[T]) error {
+func list[T any](a *Command, got answer[[]T], v view[T]) error {
 	switch a.Output {
 	case cli.JSON, cli.YAML:
 		return a.Output.Document(a.Out, got.raw)
@@ -75,7 +75,7 @@ func list[T any](a *Asker, got answer[[]T], v view[T]) error {
 }
 
 // single shows one thing: its details rather than a row.
-func single[T any](a *Asker, got answer[T], id string, details func(*cli.Grid, T)) error {
+func single[T any](a *Command, got answer[T], id string, details func(*cli.Grid, T)) error {
 	switch a.Output {
 	case cli.JSON, cli.YAML:
 		return a.Output.Document(a.Out, got.raw)
@@ -108,7 +108,7 @@ func widths(before []int, rows [][]string) []int {
 }
 
 // rows prints lines of a table.
-func (a *Asker) rows(rows [][]string, width []int) error {
+func (a *Command) rows(rows [][]string, width []int) error {
 	var out bytes.Buffer
 	for _, row := range rows {
 		var line strings.Builder
@@ -131,8 +131,8 @@ const (
 // follow shows a list and from then on the rows that changed, until ctx ends. What the
 // table does not show does not count as a change there. As JSON it is one object a line.
 // Once it has shown the list it waits for a controller that is away.
-func follow[T any](ctx context.Context, a *Asker, v view[T], look func(context.Context) ([]T, error)) error {
-	f := follower[T]{a: a, view: v, last: map[string]string{}}
+func follow[T any](ctx context.Context, a *Command, v view[T], look func(context.Context) ([]T, error)) error {
+	f := listWatcher[T]{a: a, view: v, last: map[string]string{}}
 	shown, away := false, false
 	for {
 		began := time.Now()
@@ -159,9 +159,9 @@ func follow[T any](ctx context.Context, a *Asker, v view[T], look func(context.C
 	}
 }
 
-// follower knows what was shown of a list.
-type follower[T any] struct {
-	a     *Asker
+// listWatcher knows what was shown of a list.
+type listWatcher[T any] struct {
+	a     *Command
 	view  view[T]
 	last  map[string]string // id -> what was shown of it
 	width []int
@@ -175,7 +175,7 @@ type change struct {
 }
 
 // tell shows what is new, what changed and what is gone.
-func (f *follower[T]) tell(got answer[[]T]) error {
+func (f *listWatcher[T]) tell(got answer[[]T]) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
 		return fmt.Errorf("the answer is no list: %w", err)
@@ -218,7 +218,7 @@ func (f *follower[T]) tell(got answer[[]T]) error {
 }
 
 // say prints a change in the formats that are no table.
-func (f *follower[T]) say(c change) error {
+func (f *listWatcher[T]) say(c change) error {
 	switch f.a.Output {
 	case cli.JSON, cli.YAML:
 		return f.a.line(c)
@@ -232,7 +232,7 @@ func (f *follower[T]) say(c change) error {
 }
 
 // line prints one of many documents: a line of JSON, or a document of YAML.
-func (a *Asker) line(value any) error {
+func (a *Command) line(value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return err

@@ -11,14 +11,14 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// waiting are the options of a command that may wait.
-type waiting struct {
+// waitOptions are the options of a command that may wait.
+type waitOptions struct {
 	wait  bool
 	limit time.Duration
 }
 
 // addWait is for a command that waits when it is told to.
-func (w *waiting) addWait(cmd *cobra.Command, what string) {
+func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait "+what)
 	w.addLimit(cmd)
 	w.check(cmd, func() error {
@@ -30,7 +30,7 @@ func (w *waiting) addWait(cmd *cobra.Command, what string) {
 }
 
 // addLimit is for a command that waits in any case.
-func (w *waiting) addLimit(cmd *cobra.Command) {
+func (w *waitOptions) addLimit(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
 	w.check(cmd, func() error {
 		if w.limit < 0 || w.limit == 0 && cmd.Flags().Changed("timeout") {
@@ -41,7 +41,7 @@ func (w *waiting) addLimit(cmd *cobra.Command) {
 }
 
 // check adds something to what is looked at before a command runs.
-func (w *waiting) check(cmd *cobra.Command, right func() error) {
+func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if before != nil {
@@ -55,7 +55,7 @@ func (w *waiting) check(cmd *cobra.Command, right func() error) {
 
 // during waits as long as the user wants to. When that ends first, the error says what
 // goes on without the command.
-func (w *waiting) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
+func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
 	ctx, cancel := within(ctx, w.limit)
 	defer cancel()
 	err := wait(ctx)
@@ -70,20 +70,22 @@ func within(ctx context.Context, limit time.Duration) (context.Context, context.
 	if limit <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, limit, lateError{limit})
+	return context.WithTimeoutCause(ctx, limit, timeoutError{limit})
 }
 
-// lateError is the end of a wait that took too long.
-type lateError struct{ limit time.Duration }
+// timeoutError is the end of a wait that took too long.
+type timeoutError struct{ limit time.Duration }
 
-func (e lateError) Error() string { return fmt.Sprintf("it took longer than %s (--timeout)", e.limit) }
+func (e timeoutError) Error() string {
+	return fmt.Sprintf("it took longer than %s (--timeout)", e.limit)
+}
 
 // cutShort gives the error of something that --timeout or the user has ended, with what
 // goes on without it.
 func cutShort(ctx context.Context, err error, goesOn string) error {
 	cause := context.Cause(ctx)
 	code, text := cli.ExitInterrupted, "interrupted"
-	if late, ok := errors.AsType[lateError](cause); ok {
+	if late, ok := errors.AsType[timeoutError](cause); ok {
 		if code, text = cli.ExitTimeout, late.Error(); errors.Is(err, cause) && err.Error() != cause.Error() {
 			text = err.Error() // it says what kept it
 		}

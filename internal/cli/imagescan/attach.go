@@ -79,7 +79,7 @@ func (o *attachOptions) explained(ctx context.Context, err error) error {
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
 		err = fmt.Errorf("the registry at %s has no such template or tag: %w", o.registry, err)
 	}
-	return cloud.Explained(ctx, err, cloud.Asked{Flag: "--attach", As: o.as})
+	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.as})
 }
 
 // always are the failures that would come with every other version as well.

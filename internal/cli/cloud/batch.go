@@ -57,7 +57,7 @@ func further(ctx context.Context, all []result, done string, do func(ctx context
 }
 
 // outcome shows results, and gives the error of a command some of whose things failed.
-func (a *Asker) outcome(results []result) error {
+func (a *Command) outcome(results []result) error {
 	err := verdict(results)
 	if len(results) == 1 && err != nil {
 		return err // it says all that there is to say
@@ -107,7 +107,7 @@ func unfinished(ctx context.Context, results []result) error {
 }
 
 // ids prints the ids that a call gave, one a line.
-func (a *Asker) ids(got answer[[]string]) error {
+func (a *Command) ids(got answer[[]string]) error {
 	if a.Output == cli.JSON || a.Output == cli.YAML {
 		return a.Output.Document(a.Out, got.raw)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Asker is what every command has that asks a controller.
-type Asker struct {
+// Command is what every command has that asks a controller.
+type Command struct {
 	cli.Streams
 	Output cli.Format
 
@@ -32,18 +32,18 @@ type Asker struct {
 type run func(cmd *cobra.Command, args []string) error
 
 // Add makes cmd one that asks: it gets the options for that, and do runs with them read.
-func (a *Asker) Add(cmd *cobra.Command, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
+func (a *Command) Add(cmd *cobra.Command, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	a.Output.Add(cmd)
 	return a.add(cmd, do)
 }
 
 // addAll is Add for a command that shows things which have ids.
-func (a *Asker) addAll(cmd *cobra.Command, do run) *cobra.Command {
+func (a *Command) addAll(cmd *cobra.Command, do run) *cobra.Command {
 	a.Output.AddAll(cmd)
 	return a.add(cmd, do)
 }
 
-func (a *Asker) add(cmd *cobra.Command, do run) *cobra.Command {
+func (a *Command) add(cmd *cobra.Command, do run) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), config.ClientTable)
 	_ = cmd.RegisterFlagCompletionFunc("context", completeContexts)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ func sources(cmd *cobra.Command) (config.Sources, error) {
 }
 
 // open makes the client of the controller.
-func (a *Asker) open(src config.Sources, retries int) error {
+func (a *Command) open(src config.Sources, retries int) error {
 	v, err := config.Load(config.ClientTable, src)
 	if err != nil {
 		return err
@@ -102,25 +102,25 @@ func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	return o, as, err
 }
 
-// Asked is which service a command has asked, and as whom.
-type Asked struct {
+// Target is which service a command has asked, and as whom.
+type Target struct {
 	Flag, Key string // with its address; Key "": the flag alone has it
 	As        Caller
 }
 
 // where names what holds the service's address.
-func (a Asked) where() string {
+func (a Target) where() string {
 	if a.Key == "" {
 		return a.Flag
 	}
 	return a.Flag + " or " + a.Key
 }
 
-func (a *Asker) asked() Asked {
+func (a *Command) asked() Target {
 	if a.registry != nil && *a.registry != "" {
-		return Asked{Flag: "--registry", As: a.as}
+		return Target{Flag: "--registry", As: a.as}
 	}
-	return Asked{"--controller", config.Controller, a.as}
+	return Target{"--controller", config.Controller, a.as}
 }
 
 // exits gives failures of calls their exit codes.
@@ -137,7 +137,7 @@ var exits = map[client.Code]int{
 
 // Explained puts an exit code to a failure and, when the service does not answer, what to
 // look at: the flag and the setting with its address.
-func Explained(ctx context.Context, err error, asked Asked) error {
+func Explained(ctx context.Context, err error, asked Target) error {
 	if err == nil || cli.Coded(err) {
 		return err
 	}
@@ -198,6 +198,6 @@ func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answe
 }
 
 // interrupted says that something which is followed broke off and is taken up again.
-func (a *Asker) interrupted(err error) {
+func (a *Command) interrupted(err error) {
 	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
 }

@@ -16,14 +16,14 @@ import (
 
 // terminateOptions are the options of instance terminate.
 type terminateOptions struct {
-	Asker
-	waiting
+	Command
+	waitOptions
 	filter string
 	yes    cli.Confirmation
 }
 
 func instanceTerminate(s cli.Streams) *cobra.Command {
-	o := terminateOptions{Asker: Asker{Streams: s}}
+	o := terminateOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "End instances",
 		Long: `terminate ends instances with their VMs, whatever their state is: nothing of them stays. It
@@ -65,7 +65,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 }
 
 // gone waits for the ends of instances and shows how far it is.
-func (a *Asker) gone(ctx context.Context, all []result) error {
+func (a *Command) gone(ctx context.Context, all []result) error {
 	m := newMeter(a.Err)
 	for _, r := range all {
 		if r.err == nil {
@@ -142,7 +142,7 @@ func count(n int, what string) string {
 }
 
 func instanceUpdate(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var name, external string
 	var ttl time.Duration
 	var metadata map[string]string
@@ -187,7 +187,7 @@ lifts it.`,
 }
 
 // doOne does something to one thing and says so.
-func (a *Asker) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
+func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
 	id, err := k.find(ctx, a.API, text)
 	if err != nil {
 		return err
@@ -199,14 +199,14 @@ func (a *Asker) doOne(ctx context.Context, k kind, text, done string, do func(ct
 }
 
 // done says what was done to one thing.
-func (a *Asker) done(id, what string) error {
+func (a *Command) done(id, what string) error {
 	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
 }
 
 func instanceRestart(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	var r client.RestartRequest
-	var w waiting
+	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "restart INSTANCE", Short: "Stop the VM of an instance by force and start it again", Args: cobra.ExactArgs(1),
 		Long: `restart stops the VM of a started instance by force and starts it again. With --wait it waits
@@ -243,9 +243,9 @@ until the VM runs again.`,
 var waitsFor = []string{"started", "script", "gone"}
 
 func instanceWait(s cli.Streams) *cobra.Command {
-	a := Asker{Streams: s}
+	a := Command{Streams: s}
 	what := waitsFor[0]
-	var w waiting
+	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "wait INSTANCE...", Short: "Wait for instances", Args: cobra.MinimumNArgs(1),
 		Long: `wait waits until instances are Started, until their monitored scripts have ended, or until
@@ -290,7 +290,7 @@ has passed. A script that failed is a failure.`,
 }
 
 // scripted waits for a script and fails when it did.
-func (a *Asker) scripted(ctx context.Context, id string) error {
+func (a *Command) scripted(ctx context.Context, id string) error {
 	r, err := a.API.WaitScript(ctx, id)
 	if err != nil {
 		return instances.named(err, id)
