@@ -67,7 +67,7 @@ type settings struct {
 }
 
 // usual are the settings when nothing is said.
-func usual(p places) settings {
+func usual(p defaultPaths) settings {
 	s := settings{
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
 		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
@@ -81,7 +81,7 @@ func usual(p places) settings {
 }
 
 // readSettings reads a configuration file. With "" it reads the usual one, if there is one.
-func readSettings(ctx context.Context, path string, p places) (settings, error) {
+func readSettings(ctx context.Context, path string, p defaultPaths) (settings, error) {
 	s := usual(p)
 	raw, err := input.Whole(ctx, cmp.Or(path, p.Config, os.DevNull), maxConfig)
 	if path == "" && errors.Is(err, fs.ErrNotExist) {

@@ -16,16 +16,16 @@ const (
 	logFiles     = 3 // besides the one that is written
 )
 
-// journal is the log of the service.
-type journal struct {
+// serviceLog is the log of the service.
+type serviceLog struct {
 	*slog.Logger
 	level *slog.LevelVar
 	close func()
 }
 
 // openJournal opens the log: in a file, or on the error stream.
-func openJournal(s settings, stderr io.Writer) (*journal, error) {
-	j := &journal{level: &slog.LevelVar{}, close: func() {}}
+func openJournal(s settings, stderr io.Writer) (*serviceLog, error) {
+	j := &serviceLog{level: &slog.LevelVar{}, close: func() {}}
 	to := stderr
 	if s.LogToFile {
 		if err := tryLog(s.LogFile); err != nil {

@@ -83,8 +83,8 @@ func (v *service) pushes(o *host.Options) {
 	}
 }
 
-// member is who the node on this host is, as its agent keeps it.
-type member struct {
+// nodeIdentity is who the node on this host is, as its agent keeps it.
+type nodeIdentity struct {
 	NodeID     string `json:"node_id"`
 	Credential string `json:"credential"` // secret
 	Controller string `json:"controller"`
@@ -100,7 +100,7 @@ type member struct {
 const maxMember = 1 << 20
 
 // readMember reads who the node here is, from a file that only its owner may read.
-func readMember(path string) (m member, err error) {
+func readMember(path string) (m nodeIdentity, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, fmt.Errorf("this host has joined no build cloud (there is no %s): join it, or set push-node and push-key-id", path)
@@ -124,7 +124,7 @@ func readMember(path string) (m member, err error) {
 
 // pushTo gives where findings go, as it is now.
 func (s settings) pushTo() (push.To, error) {
-	var m member
+	var m nodeIdentity
 	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {
 		var err error
 		if m, err = readMember(s.PushNodeFile); err != nil {

@@ -20,19 +20,19 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
 
-// part is what of a report is asked for.
-type part string
+// reportSection is what of a report is asked for.
+type reportSection string
 
 const (
-	whole           part = ""
-	packages        part = "/packages"
-	vulnerabilities part = "/vulnerabilities"
+	whole           reportSection = ""
+	packages        reportSection = "/packages"
+	vulnerabilities reportSection = "/vulnerabilities"
 )
 
 // reportOptions are what the flags of a report say.
 type reportOptions struct {
 	*globals
-	part      part
+	part      reportSection
 	format    string
 	timestamp string
 	minScore  float32
@@ -71,7 +71,7 @@ packages that were there before, when a newer database knows more.`,
 }
 
 // reportPart makes a command that reports.
-func reportPart(g *globals, of part, cmd *cobra.Command) *cobra.Command {
+func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command {
 	o := &reportOptions{globals: g, part: of}
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
@@ -122,7 +122,7 @@ installed already comes back when it is scanned in full again, or written again.
 type plan struct {
 	format  report.Format
 	columns []report.Column
-	order   order
+	order   sortOrder
 	from    time.Time
 	query   url.Values
 	failOn  match.FailOn
@@ -193,7 +193,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 }
 
 // fetch gets what is needed: to sort packages by score, their vulnerabilities too.
-func (o *reportOptions) fetch(ctx context.Context, a *asker, p plan) (r api.HostReport, err error) {
+func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p plan) (r api.HostReport, err error) {
 	switch {
 	case o.part == vulnerabilities:
 		err = a.get(ctx, "/v1/report/vulnerabilities", p.query, &r.Vulnerabilities)
@@ -233,19 +233,19 @@ func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s as bad as --fail-on %s", cli.Many(bad, "vulnerability"), are, o.failOn))
 }
 
-// order is how a table is sorted.
-type order byte
+// sortOrder is how a table is sorted.
+type sortOrder byte
 
 // The orders; the zero value is that in which things came.
 const (
-	byScore order = 's'
-	byName  order = 'n'
-	byType  order = 't'
+	byScore sortOrder = 's'
+	byName  sortOrder = 'n'
+	byType  sortOrder = 't'
 )
 
-var orders = map[string]order{"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType}
+var orders = map[string]sortOrder{"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType}
 
-func parseOrder(name string) (order, error) {
+func parseOrder(name string) (sortOrder, error) {
 	o, ok := orders[name]
 	if !ok {
 		return 0, fmt.Errorf("--sort %q: must be score (s), name (n) or type (t)", name)
@@ -254,7 +254,7 @@ func parseOrder(name string) (order, error) {
 }
 
 // compare compares two things by an order, and by name, version and id where it is the same.
-func (o order) compare(a, b api.ScanMatch) int {
+func (o sortOrder) compare(a, b api.ScanMatch) int {
 	x, y := a.Artifact, b.Artifact
 	first := 0
 	switch o {

@@ -89,7 +89,7 @@ const (
 )
 
 // wait waits until no full scan runs.
-func (o *fullScanOptions) wait(ctx context.Context, a *asker) (api.HostStatus, error) {
+func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostStatus, error) {
 	line := cli.NewLine(o.Err)
 	defer line.Clear()
 	for every := firstLook; ; every = min(2*every, mostLook) {

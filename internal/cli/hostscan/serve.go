@@ -27,7 +27,7 @@ import (
 type serveOptions struct {
 	*globals
 	config string
-	places places
+	places defaultPaths
 }
 
 func serveCommand(g *globals) *cobra.Command {
@@ -105,7 +105,7 @@ func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 type service struct {
 	o      *serveOptions
 	s      settings
-	log    *journal
+	log    *serviceLog
 	host   *host.Host
 	rest   *hostrest.Server
 	hook   *webhook.Hook // nil: there is none

@@ -11,10 +11,10 @@ import (
 )
 
 // usualOf are places beneath a folder.
-func usualOf(t *testing.T) places {
+func usualOf(t *testing.T) defaultPaths {
 	t.Helper()
 	dir := t.TempDir()
-	return places{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
+	return defaultPaths{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
 }
 
 // TestDefaults are those of the specification.
@@ -62,7 +62,7 @@ func TestUsualFile(t *testing.T) {
 
 // TestNoHome: who has no home folder names the files.
 func TestNoHome(t *testing.T) {
-	if _, err := readSettings(t.Context(), "", places{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
+	if _, err := readSettings(t.Context(), "", defaultPaths{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -71,15 +71,15 @@ func TestPlaces(t *testing.T) {
 	env := func(name string) string { return map[string]string{"XDG_STATE_HOME": "/s"}[name] }
 	none := func(string) string { return "" }
 	for name, c := range map[string]struct {
-		got  places
-		want places
+		got  defaultPaths
+		want defaultPaths
 	}{
-		"linux root": {placesOf("linux", true, "", none), places{"/etc/buildyard/hostscan.yml", "/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db"}},
-		"linux user": {placesOf("linux", false, "/h", none), places{"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan", "/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
-		"XDG":        {placesOf("linux", false, "/h", env), places{"/h/.config/buildyard/hostscan.yml", "/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
-		"mac root":   {placesOf("darwin", true, "/var/root", none), places{"/Library/Application Support/buildyard/hostscan.yml", "/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log", "/Library/Application Support/buildyard/vuln.db"}},
-		"mac user":   {placesOf("darwin", false, "/Users/x", none), places{"/Users/x/Library/Application Support/buildyard/hostscan.yml", "/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log", "/Users/x/Library/Caches/buildyard/vuln.db"}},
-		"nobody":     {placesOf("linux", false, "", none), places{}},
+		"linux root": {placesOf("linux", true, "", none), defaultPaths{"/etc/buildyard/hostscan.yml", "/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db"}},
+		"linux user": {placesOf("linux", false, "/h", none), defaultPaths{"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan", "/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
+		"XDG":        {placesOf("linux", false, "/h", env), defaultPaths{"/h/.config/buildyard/hostscan.yml", "/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
+		"mac root":   {placesOf("darwin", true, "/var/root", none), defaultPaths{"/Library/Application Support/buildyard/hostscan.yml", "/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log", "/Library/Application Support/buildyard/vuln.db"}},
+		"mac user":   {placesOf("darwin", false, "/Users/x", none), defaultPaths{"/Users/x/Library/Application Support/buildyard/hostscan.yml", "/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log", "/Users/x/Library/Caches/buildyard/vuln.db"}},
+		"nobody":     {placesOf("linux", false, "", none), defaultPaths{}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %+v", name, c.got)
@@ -115,11 +115,11 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	s.Token, s.ListenAddr = "of the configuration", "192.0.2.1:1"
-	if a, err := s.access(places{}); err != nil || a.Token != s.Token {
+	if a, err := s.access(defaultPaths{}); err != nil || a.Token != s.Token {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if s.Token = ""; s.ListenAddr != "" {
-		if _, err := s.access(places{}); err == nil {
+		if _, err := s.access(defaultPaths{}); err == nil {
 			t.Error("no place for a token, and none")
 		}
 	}
@@ -146,7 +146,7 @@ func FuzzSettings(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	p := places{State: "/s", Log: "/l", Database: "/d"}
+	p := defaultPaths{State: "/s", Log: "/l", Database: "/d"}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "c.yml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -27,7 +27,7 @@ const tokenName = "token"
 
 // access gives who may ask. Where others than this machine can reach the service, there is a
 // token: one that is not there yet is made.
-func (s settings) access(p places) (hostrest.Access, error) {
+func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	changes := s.RequireToken == requireForChanges
 	a := hostrest.Access{Listen: s.ListenAddr, Names: s.AllowedHosts, Token: s.Token, ReadFree: changes}
 	path := s.TokenFile

@@ -9,7 +9,7 @@ import (
 // TestTokenForChangesIsMade: with require-token the first start makes a token that its group can
 // read, and the next one keeps it.
 func TestTokenForChangesIsMade(t *testing.T) {
-	p := places{State: filepath.Join(t.TempDir(), "state")}
+	p := defaultPaths{State: filepath.Join(t.TempDir(), "state")}
 	s := settings{ListenAddr: "127.0.0.1:8081", RequireToken: requireForChanges}
 	first, err := s.access(p)
 	if err != nil || len(first.Token) < 40 || !first.ReadFree {

@@ -69,7 +69,7 @@ func (o *reportOptions) writeTables(p plan, r api.HostReport) error {
 
 // sorted gives the packages of a report in an order. The score of a package is that of its
 // worst vulnerability.
-func sorted(r api.HostReport, by order) []api.ScanPackage {
+func sorted(r api.HostReport, by sortOrder) []api.ScanPackage {
 	type key struct{ kind, name, version string }
 	worst := map[key]float64{}
 	for _, v := range r.Vulnerabilities {

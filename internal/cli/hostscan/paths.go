@@ -7,9 +7,9 @@ import (
 	"runtime"
 )
 
-// places are where the service has its files when nothing is said. "" is nowhere: there is no
+// defaultPaths are where the service has its files when nothing is said. "" is nowhere: there is no
 // home folder.
-type places struct {
+type defaultPaths struct {
 	Config   string // file
 	State    string // folder of the catalogue and of the token
 	Log      string // file
@@ -17,7 +17,7 @@ type places struct {
 }
 
 // usualPlaces are those of this user on this system.
-func usualPlaces() places {
+func usualPlaces() defaultPaths {
 	home, _ := os.UserHomeDir()
 	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
 }
@@ -39,7 +39,7 @@ func nodeFile(root bool, home string, env func(string) string) string {
 	return filepath.Join(dir, "node.json")
 }
 
-func placesOf(system string, root bool, home string, env func(string) string) places {
+func placesOf(system string, root bool, home string, env func(string) string) defaultPaths {
 	in := func(folder string, rest ...string) string {
 		if folder == "" {
 			return ""
@@ -47,7 +47,7 @@ func placesOf(system string, root bool, home string, env func(string) string) pl
 		return filepath.Join(append([]string{folder}, rest...)...)
 	}
 	if !root && home == "" {
-		return places{}
+		return defaultPaths{}
 	}
 	switch {
 	case system == "darwin":
@@ -56,7 +56,7 @@ func placesOf(system string, root bool, home string, env func(string) string) pl
 			library = "/Library"
 		}
 		support := in(library, "Application Support", "buildyard")
-		p := places{
+		p := defaultPaths{
 			Config: in(support, "hostscan.yml"), State: in(support, "hostscan"), Log: in(library, "Logs", "buildyard", "hostscan.log"),
 			Database: in(support, "vuln.db"),
 		}
@@ -65,7 +65,7 @@ func placesOf(system string, root bool, home string, env func(string) string) pl
 		}
 		return p
 	case root:
-		return places{
+		return defaultPaths{
 			Config: "/etc/buildyard/hostscan.yml", State: "/var/lib/buildyard/hostscan", Log: "/var/log/buildyard/hostscan.log",
 			Database: "/var/lib/buildyard/vuln.db",
 		}
@@ -73,7 +73,7 @@ func placesOf(system string, root bool, home string, env func(string) string) pl
 	config := cmp.Or(env("XDG_CONFIG_HOME"), in(home, ".config"))
 	state := cmp.Or(env("XDG_STATE_HOME"), in(home, ".local", "state"))
 	cache := cmp.Or(env("XDG_CACHE_HOME"), in(home, ".cache"))
-	return places{
+	return defaultPaths{
 		Config: in(config, "buildyard", "hostscan.yml"), State: in(state, "buildyard", "hostscan"),
 		Log: in(state, "buildyard", "hostscan", "hostscan.log"), Database: in(cache, "buildyard", "vuln.db"),
 	}

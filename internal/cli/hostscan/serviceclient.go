@@ -26,19 +26,19 @@ const (
 	maxAnswer = 1 << 30
 )
 
-// asker asks a service.
-type asker struct {
+// serviceClient asks a service.
+type serviceClient struct {
 	base   string
 	token  string
 	client *http.Client
 }
 
 // asker gives what asks the service that the flags name.
-func (g *globals) asker() (*asker, error) {
+func (g *globals) asker() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
 		return nil, cli.Usage(fmt.Errorf("--port %d: must be from 1 to 65535", g.port))
 	}
-	a := &asker{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
+	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a token goes nowhere else
 	}}
@@ -64,15 +64,15 @@ func (g *globals) asker() (*asker, error) {
 
 // get asks for something, and post for something to be done. Both put the body of the answer
 // into into.
-func (a *asker) get(ctx context.Context, path string, q url.Values, into any) error {
+func (a *serviceClient) get(ctx context.Context, path string, q url.Values, into any) error {
 	return a.ask(ctx, http.MethodGet, path, q, into)
 }
 
-func (a *asker) post(ctx context.Context, path string, q url.Values, into any) error {
+func (a *serviceClient) post(ctx context.Context, path string, q url.Values, into any) error {
 	return a.ask(ctx, http.MethodPost, path, q, into)
 }
 
-func (a *asker) ask(ctx context.Context, method, path string, q url.Values, into any) error {
+func (a *serviceClient) ask(ctx context.Context, method, path string, q url.Values, into any) error {
 	target := a.base + path
 	if len(q) > 0 {
 		target += "?" + q.Encode()
@@ -94,7 +94,7 @@ func (a *asker) ask(ctx context.Context, method, path string, q url.Values, into
 }
 
 // unreachable says what to do about a service that does not answer.
-func (a *asker) unreachable(ctx context.Context, err error) error {
+func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -105,7 +105,7 @@ func (a *asker) unreachable(ctx context.Context, err error) error {
 }
 
 // read reads an answer.
-func (a *asker) read(ctx context.Context, resp *http.Response, into any) error {
+func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any) error {
 	body := io.LimitReader(resp.Body, maxAnswer)
 	var answer struct {
 		Status string `json:"status"`
@@ -143,7 +143,7 @@ func (a *asker) read(ctx context.Context, resp *http.Response, into any) error {
 }
 
 // status asks for the status.
-func (a *asker) status(ctx context.Context) (api.HostStatus, error) {
+func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("the host scanner does not answer in time")))
 	defer cancel()
 	var s api.HostStatus
@@ -152,7 +152,7 @@ func (a *asker) status(ctx context.Context) (api.HostStatus, error) {
 }
 
 // change asks for a change of the state, and says which it is then.
-func (g *globals) change(ctx context.Context, a *asker, path string, q url.Values) (string, error) {
+func (g *globals) change(ctx context.Context, a *serviceClient, path string, q url.Values) (string, error) {
 	var s api.HostState
 	err := a.post(ctx, path, q, &s)
 	return s.State, err
