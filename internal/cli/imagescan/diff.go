@@ -20,8 +20,8 @@ import (
 // diffOptions are what the flags of diff say.
 type diffOptions struct {
 	*globals
-	judgeOptions
-	takeOptions
+	matchOptions
+	inventoryOptions
 	format string
 }
 
@@ -37,8 +37,8 @@ vulnerabilities the second one has that the first one has not, and the other way
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	o.takeOptions.add(cmd)
-	o.judgeOptions.add(cmd)
+	o.inventoryOptions.add(cmd)
+	o.matchOptions.add(cmd)
 	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

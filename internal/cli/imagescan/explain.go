@@ -21,7 +21,7 @@ import (
 // explainOptions are what the flags of explain say.
 type explainOptions struct {
 	*globals
-	judgeOptions
+	matchOptions
 	bundle string
 	cask   bool
 	format string

@@ -20,8 +20,8 @@ import (
 // scanOptions are what the flags of a scan say.
 type scanOptions struct {
 	*globals
-	judgeOptions
-	takeOptions
+	matchOptions
+	inventoryOptions
 	reportFile   string
 	to           *destination // of reportFile
 	format       string
@@ -57,8 +57,8 @@ Here 7 means that a part could not be read (it is named), and 8 that --fail-on f
 		ValidArgsFunction: o.complete,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	o.takeOptions.add(cmd)
-	o.judgeOptions.add(cmd)
+	o.inventoryOptions.add(cmd)
+	o.matchOptions.add(cmd)
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "do not scan; only list packages")
 	fs.StringVarP(&o.reportFile, "report-file", "o", "", "write the report to this file")
@@ -202,7 +202,7 @@ func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, e
 }
 
 // judgeAll reports on every source that is meant; j is nil when packages are only listed.
-func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *judge) ([]result, error) {
+func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *evaluator) ([]result, error) {
 	var out []result
 	err := o.take(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
 		r, err := j.report(ctx, o.globals, inv)

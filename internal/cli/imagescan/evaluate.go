@@ -21,8 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// judgeOptions say what counts.
-type judgeOptions struct {
+// matchOptions say what counts.
+type matchOptions struct {
 	noUpdate    bool
 	maxAge      time.Duration
 	minScore    float32
@@ -31,7 +31,7 @@ type judgeOptions struct {
 	baseline    string
 }
 
-func (o *judgeOptions) add(cmd *cobra.Command) {
+func (o *matchOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.noUpdate, "disable-db-update", "u", false, "do not update the vulnerability database automatically")
 	fs.Float32Var(&o.minScore, "min-score", 0, "hide vulnerabilities below the score")
@@ -43,7 +43,7 @@ func (o *judgeOptions) add(cmd *cobra.Command) {
 }
 
 // rules are what the flags and the configuration hide.
-func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
+func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
 	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
 	if !(o.minScore >= 0 && o.minScore <= 10) { // NaN, too
 		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
@@ -72,14 +72,14 @@ func (o *judgeOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 	return r, err
 }
 
-// judge judges inventories by a database.
-type judge struct {
+// evaluator judges inventories by a database.
+type evaluator struct {
 	db    *vulndb.DB
 	rules match.Rules
 }
 
 // judge opens what a scan is judged by, and brings it up to date before.
-func (o *judgeOptions) judge(ctx context.Context, g *globals, s settings) (*judge, error) {
+func (o *matchOptions) judge(ctx context.Context, g *globals, s settings) (*evaluator, error) {
 	rules, err := o.rules(ctx, s)
 	if err != nil {
 		return nil, err
@@ -91,11 +91,11 @@ func (o *judgeOptions) judge(ctx context.Context, g *globals, s settings) (*judg
 	if err != nil {
 		return nil, err
 	}
-	return &judge{db, rules}, nil
+	return &evaluator{db, rules}, nil
 }
 
 // open opens the database.
-func (o *judgeOptions) open(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
+func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
 	if o.maxAge < 0 {
 		return nil, cli.Usage(errors.New("--max-db-age: must not be negative"))
 	}
@@ -152,10 +152,10 @@ func advised(err error) error {
 	return err
 }
 
-func (j *judge) close() { _ = j.db.Close() }
+func (j *evaluator) close() { _ = j.db.Close() }
 
 // report judges an inventory. A nil judge only lists its packages.
-func (j *judge) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
+func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
 	r := result{inventory: inv, Report: report.Report{
 		Source: api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target}, Packages: report.Packages(inv.Packages),
 		Coverage: coverage(inv), OnlyPackages: j == nil,

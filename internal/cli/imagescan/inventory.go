@@ -16,14 +16,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// takeOptions say what of a source is looked at.
-type takeOptions struct {
+// inventoryOptions say what of a source is looked at.
+type inventoryOptions struct {
 	storage      string
 	ignoreSystem bool
 	several      bool // what is said names the source
 }
 
-func (o *takeOptions) add(cmd *cobra.Command) {
+func (o *inventoryOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "registry storage location")
 	fs.BoolVarP(&o.ignoreSystem, "ignore-system-volume", "i", false, "skip the system volume of a VM")
@@ -31,7 +31,7 @@ func (o *takeOptions) add(cmd *cobra.Command) {
 }
 
 // take takes stock of every source that is meant, and gives each to do.
-func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
+func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
 	line := g.line()
 	defer line.Clear()
 	so := scan.Options{Storage: o.storage, IgnoreSystem: o.ignoreSystem, Progress: func(volume string, files, packages int) {
@@ -55,7 +55,7 @@ func (o *takeOptions) take(ctx context.Context, g *globals, src scan.Source, do 
 
 // check opens a source and closes it again, so that a wrong name is said before the database
 // is updated.
-func (o *takeOptions) check(src scan.Source) error {
+func (o *inventoryOptions) check(src scan.Source) error {
 	if src.Type == scan.Template {
 		return o.checkTemplate(src)
 	}
@@ -72,7 +72,7 @@ func (o *takeOptions) check(src scan.Source) error {
 	return c.Close()
 }
 
-func (o *takeOptions) checkTemplate(src scan.Source) error {
+func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 	storage, err := disk.OpenStorage(o.storage)
 	if err != nil {
 		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
@@ -166,7 +166,7 @@ func tellWarnings(g *globals, warnings []catalog.Warning) {
 }
 
 // complete completes the source.
-func (o *takeOptions) complete(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+func (o *inventoryOptions) complete(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
