@@ -57,12 +57,12 @@ func (s *service) unauthorized(c call, err error) error {
 func (s *service) offer(r *http.Request) {
 	if _, ok := s.creds.(Renewable); ok && r.Body != nil {
 		r.Header.Set("Expect", "100-continue")
-		r.Body = &offered{ReadCloser: r.Body}
+		r.Body = &unreadStream{ReadCloser: r.Body}
 	}
 }
 
-// offered is a stream that can be taken back until somebody has begun to read it.
-type offered struct {
+// unreadStream is a stream that can be taken back until somebody has begun to read it.
+type unreadStream struct {
 	io.ReadCloser
 	state atomic.Int32
 }
@@ -74,7 +74,7 @@ const (
 )
 
 // Read implements io.Reader.
-func (o *offered) Read(p []byte) (int, error) {
+func (o *unreadStream) Read(p []byte) (int, error) {
 	o.state.CompareAndSwap(0, begun)
 	if o.state.Load() == takenBack {
 		return 0, io.ErrClosedPipe
@@ -83,7 +83,7 @@ func (o *offered) Read(p []byte) (int, error) {
 }
 
 // Close leaves the stream open when nothing of it was read: another try may come.
-func (o *offered) Close() error {
+func (o *unreadStream) Close() error {
 	if o.state.Load() != begun {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (o *offered) Close() error {
 // sendable says whether what a request has sent can be sent once more, which takes an offered
 // stream back.
 func sendable(r *http.Request) bool {
-	if o, ok := r.Body.(*offered); ok {
+	if o, ok := r.Body.(*unreadStream); ok {
 		return o.state.CompareAndSwap(0, takenBack)
 	}
 	return r.Body == nil || r.Body == http.NoBody || r.GetBody != nil

@@ -36,7 +36,7 @@ type Target struct {
 // RootToken gives the credentials of the root user.
 func RootToken(token string) Credentials { return rootToken{hide(token)} }
 
-type rootToken struct{ hidden }
+type rootToken struct{ redacted }
 
 var _ Credentials = rootToken{}
 
@@ -51,7 +51,7 @@ func (t rootToken) Authorize(r *http.Request, _ Target) error {
 // are not renewed.
 func Bearer(value string) Credentials { return bearer{hide(strings.TrimSpace(value))} }
 
-type bearer struct{ hidden }
+type bearer struct{ redacted }
 
 var _ Credentials = bearer{}
 
@@ -66,14 +66,14 @@ const (
 	bearerScheme  = "Bearer "
 )
 
-// hidden is a text that is not shown: whoever prints it, encodes or logs it sees stars.
-type hidden struct {
+// redacted is a text that is not shown: whoever prints it, encodes or logs it sees stars.
+type redacted struct {
 	text *string // a pointer, since fmt prints unexported fields without asking
 }
 
-func hide(text string) hidden { return hidden{&text} }
+func hide(text string) redacted { return redacted{&text} }
 
-func (h hidden) reveal() string {
+func (h redacted) reveal() string {
 	if h.text == nil {
 		return ""
 	}
@@ -81,13 +81,13 @@ func (h hidden) reveal() string {
 }
 
 // String keeps the text out of what is printed.
-func (hidden) String() string { return "***" }
+func (redacted) String() string { return "***" }
 
 // Format keeps the text out of what is printed, whatever the verb.
-func (h hidden) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, h.String()) }
+func (h redacted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, h.String()) }
 
 // MarshalText keeps the text out of what is encoded.
-func (h hidden) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+func (h redacted) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // LogValue keeps the text out of logs.
-func (h hidden) LogValue() slog.Value { return slog.StringValue(h.String()) }
+func (h redacted) LogValue() slog.Value { return slog.StringValue(h.String()) }

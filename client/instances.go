@@ -94,17 +94,17 @@ func (c *Controller) Instance(ctx context.Context, id string) (api.Instance, err
 	return one[api.Instance](ctx, c.service, pathVM, id)
 }
 
-// Explained is an instance and why it waits, or why it does not.
-type Explained struct {
+// ExplainedInstance is an instance and why it waits, or why it does not.
+type ExplainedInstance struct {
 	api.Instance
 	Explain api.Explanation `json:"explain"`
 }
 
 // Explain gives one instance and why it waits.
-func (c *Controller) Explain(ctx context.Context, id string) (Explained, error) {
+func (c *Controller) Explain(ctx context.Context, id string) (ExplainedInstance, error) {
 	q := byID(id)
 	q.Set("explain", "1")
-	return fetch[Explained](ctx, c.service, get(pathVM, q))
+	return fetch[ExplainedInstance](ctx, c.service, get(pathVM, q))
 }
 
 // Instances gives a list of instances, in the order of their ids.
@@ -183,7 +183,7 @@ func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.HistoryI
 	return fetch[[]api.HistoryInstance](ctx, c.service, get(pathHistory, o.query()))
 }
 
-// PastInstance gives one instance that is gone.
-func (c *Controller) PastInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
+// HistoryInstance gives one instance that is gone.
+func (c *Controller) HistoryInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
 	return one[api.HistoryInstance](ctx, c.service, pathHistory, id)
 }

@@ -17,7 +17,7 @@ func (s *service) pathKeys() string {
 
 // PrivateKey is the private half of a user key as the API answers it: a line of base64. It is
 // not shown when it is printed, encoded or logged.
-type PrivateKey struct{ hidden }
+type PrivateKey struct{ redacted }
 
 // Reveal gives the text; "" when the service has made none.
 func (p PrivateKey) Reveal() string { return p.reveal() }

@@ -22,19 +22,19 @@ func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
 
 const pathMAC = "/api/v1/macaddr"
 
-// MACUse says which of the managed MAC addresses are meant.
-type MACUse string
+// MACFilter says which of the managed MAC addresses are meant.
+type MACFilter string
 
 // The uses.
 const (
-	AllMACs  MACUse = ""
-	UsedMACs MACUse = "true"
-	FreeMACs MACUse = "false"
+	AllMACs  MACFilter = ""
+	UsedMACs MACFilter = "true"
+	FreeMACs MACFilter = "false"
 )
 
 // MACAddresses gives the managed addresses in their order: at most limit, 1 to 10,000,
 // that come after last; "" begins with the first.
-func (c *Controller) MACAddresses(ctx context.Context, use MACUse, limit int, last string) ([]api.MACAddress, error) {
+func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int, last string) ([]api.MACAddress, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
 	set(q, "in_use", string(use))
 	set(q, "last", last)
@@ -42,7 +42,7 @@ func (c *Controller) MACAddresses(ctx context.Context, use MACUse, limit int, la
 }
 
 // CountMACs gives how many managed addresses there are.
-func (c *Controller) CountMACs(ctx context.Context, use MACUse) (int, error) {
+func (c *Controller) CountMACs(ctx context.Context, use MACFilter) (int, error) {
 	q := url.Values{"count": {"true"}}
 	set(q, "in_use", string(use))
 	return fetch[int](ctx, c.service, get(pathMAC, q))

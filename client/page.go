@@ -44,7 +44,7 @@ func (c *Controller) TemplatePage(ctx context.Context, o PageOptions) (api.Templ
 	return fetch[api.TemplatePage](ctx, c.service, get(pathTemplate+"/page", o.query()))
 }
 
-// TemplateHolders gives the nodes that hold versions of a template, by name.
-func (c *Controller) TemplateHolders(ctx context.Context, id string) ([]api.TemplateNode, error) {
+// TemplateNodes gives the nodes that hold versions of a template, by name.
+func (c *Controller) TemplateNodes(ctx context.Context, id string) ([]api.TemplateNode, error) {
 	return one[[]api.TemplateNode](ctx, c.service, pathTemplate+"/nodes", id)
 }

@@ -111,18 +111,18 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return fetch[api.RegistryStats](ctx, r.service, get("/registry/v2/stats", nil))
 }
 
-// BeginUpkeep begins work on the storage; one runs at a time. The registry takes this
+// StartStorageJob begins work on the storage; one runs at a time. The registry takes this
 // and the two calls below from its own machine only.
-func (r *Registry) BeginUpkeep(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
+func (r *Registry) StartStorageJob(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
 }
 
-// Upkeep says how far the work is that was begun last.
-func (r *Registry) Upkeep(ctx context.Context) (api.StorageJob, error) {
+// StorageJob says how far the work is that was begun last.
+func (r *Registry) StorageJob(ctx context.Context) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, get(pathUpkeep, nil))
 }
 
-// EndUpkeep ends the work.
-func (r *Registry) EndUpkeep(ctx context.Context) (api.StorageJob, error) {
+// CancelStorageJob ends the work.
+func (r *Registry) CancelStorageJob(ctx context.Context) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodDelete, path: pathUpkeep, again: true})
 }

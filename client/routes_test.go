@@ -221,7 +221,7 @@ func (x *tour) tables(node string) {
 	if templates.Total != 1 || len(templates.Templates) != 1 || templates.Templates[0].LatestTag == "" || templates.Templates[0].VersionCount == 0 {
 		x.Errorf("%+v", templates)
 	}
-	holders, err := x.c.TemplateHolders(ctx, debian)
+	holders, err := x.c.TemplateNodes(ctx, debian)
 	x.ok(err)
 	if len(holders) != templates.Templates[0].Nodes {
 		x.Errorf("%+v", holders)
@@ -329,7 +329,7 @@ func (x *tour) instances() {
 		}
 	}
 	x.ok(x.c.WaitGone(ctx, i.InstanceID))
-	past, err := x.c.PastInstance(ctx, i.InstanceID)
+	past, err := x.c.HistoryInstance(ctx, i.InstanceID)
 	x.ok(err)
 	list, err := x.c.History(ctx, client.ListOptions{ExternalID: "job-1"})
 	x.ok(err)
@@ -568,13 +568,13 @@ func (x *tour) storage() {
 		x.Errorf("%+v %+v %+v %+v %+v %+v", status, names, list, one, config, stats)
 	}
 	x.ok(x.r.SetArch(ctx, debian, "amd64"), x.r.Pause(ctx, time.Second))
-	_, err = x.r.BeginUpkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: true})
+	_, err = x.r.StartStorageJob(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: true})
 	x.ok(err)
 	for u := (api.StorageJob{}); u.State != api.UpkeepDone; {
-		u, err = x.r.Upkeep(ctx)
+		u, err = x.r.StorageJob(ctx)
 		x.ok(err)
 	}
-	_, err = x.r.EndUpkeep(ctx)
+	_, err = x.r.CancelStorageJob(ctx)
 	x.ok(err)
 }
 

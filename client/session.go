@@ -27,33 +27,33 @@ const (
 // session is what a user key has opened with one service.
 type session struct {
 	mu     sync.Mutex
-	bearer hidden        // the zero value: there is none
-	began  time.Time     // before its handshake
-	life   time.Duration // after which it is renewed
-	flight *flight       // the handshake that is under way; nil: none is
+	bearer redacted          // the zero value: there is none
+	began  time.Time         // before its handshake
+	life   time.Duration     // after which it is renewed
+	flight *pendingHandshake // the handshake that is under way; nil: none is
 }
 
-// flight is a handshake that somebody, or several, wait for.
-type flight struct {
+// pendingHandshake is a handshake that somebody, or several, wait for.
+type pendingHandshake struct {
 	done   chan struct{} // closed when the fields below are set
-	bearer hidden
+	bearer redacted
 	err    error
 }
 
 // value gives the Bearer value of a session that lasts. Of those who need a new one the
 // first shakes hands for all; it goes on for the others when that one gives up.
-func (s *session) value(ctx context.Context, shake func(context.Context) (hidden, error)) (hidden, error) {
+func (s *session) value(ctx context.Context, shake func(context.Context) (redacted, error)) (redacted, error) {
 	s.mu.Lock()
 	if s.bearer.text != nil {
 		if time.Since(s.began) < s.life {
 			defer s.mu.Unlock()
 			return s.bearer, nil
 		}
-		s.bearer, s.life = hidden{}, min(s.life+s.life/4, sessionLife)
+		s.bearer, s.life = redacted{}, min(s.life+s.life/4, sessionLife)
 	}
 	f := s.flight
 	if f == nil {
-		f = &flight{done: make(chan struct{})}
+		f = &pendingHandshake{done: make(chan struct{})}
 		s.flight = f
 		go s.fly(context.WithoutCancel(ctx), f, shake)
 	}
@@ -62,12 +62,12 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (hidden
 	case <-f.done:
 		return f.bearer, f.err
 	case <-ctx.Done():
-		return hidden{}, context.Cause(ctx)
+		return redacted{}, context.Cause(ctx)
 	}
 }
 
 // fly shakes hands and keeps the session.
-func (s *session) fly(ctx context.Context, f *flight, shake func(context.Context) (hidden, error)) {
+func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
 	began := time.Now()
 	f.bearer, f.err = shake(ctx)
 	s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *session) refused(value string) {
 	if s.bearer.text == nil || s.bearer.reveal() != value {
 		return
 	}
-	s.bearer, s.life = hidden{}, max(leastLife, min(s.life, time.Since(s.began)/2))
+	s.bearer, s.life = redacted{}, max(leastLife, min(s.life, time.Since(s.began)/2))
 }
 
 // handshake opens sessions of a key with a service.
@@ -99,33 +99,33 @@ const (
 )
 
 // shake shows that the private key is there, and gives the Bearer value of a new session.
-func (h handshake) shake(ctx context.Context) (hidden, error) {
+func (h handshake) shake(ctx context.Context) (redacted, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	sealed, err := h.post(ctx, api.PathHand, api.HandRequest{ID: h.key.id})
 	if err != nil {
-		return hidden{}, err
+		return redacted{}, err
 	}
 	cipher, err := decode64(string(sealed))
 	if err != nil {
-		return hidden{}, h.fail(ErrForeign, api.PathHand, "%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
+		return redacted{}, h.fail(ErrForeign, api.PathHand, "%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
 	}
 	secret, err := rsa.DecryptOAEP(sha256.New(), nil, h.key.private, cipher, nil)
 	if err != nil {
-		return hidden{}, h.fail(ErrUnauthenticated, api.PathHand, "the %s at %s does not take the user key %q: it is not known there, "+
+		return redacted{}, h.fail(ErrUnauthenticated, api.PathHand, "the %s at %s does not take the user key %q: it is not known there, "+
 			"has expired, or was deleted, or the private key that was given is not that of the user key %q",
 			h.to.Kind, h.to.Address, h.key.id, h.key.id)
 	}
 	raw, err := h.post(ctx, api.PathShake, api.ShakeRequest{ID: h.key.id, Secret: string(secret)})
 	if err != nil {
-		return hidden{}, err
+		return redacted{}, err
 	}
 	var answer struct {
 		Data json.RawMessage `json:"data"` // shown as it came, fields that are not known here with it
 	}
 	var data bytes.Buffer
 	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) || json.Compact(&data, answer.Data) != nil {
-		return hidden{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form", h.to.Address)
+		return redacted{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form", h.to.Address)
 	}
 	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
 }

@@ -72,7 +72,7 @@ func groupNamed(v *visit, id string) string {
 }
 
 func pastInstance(v *visit, id string) (any, error) {
-	past, err := v.PastInstance(v, id)
+	past, err := v.HistoryInstance(v, id)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func oneTemplate(v *visit) (any, error) {
 			Created: epoch(t.CreationDate), Pulled: epoch(t.LastPull), Suspended: t.StateFile != "", Scan: shortScan(t.Scan),
 		})
 	}
-	holders, err := v.TemplateHolders(v, detail.ID)
+	holders, err := v.TemplateNodes(v, detail.ID)
 	out.HoldersNot = refusal(err)
 	out.hold(holders)
 	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})

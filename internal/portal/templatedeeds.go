@@ -157,7 +157,7 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
 	for _, item := range page.Instances {
 		l.Instances = append(l.Instances, rowOf(item, page))
 	}
-	holders, err := v.TemplateHolders(v, detail.ID)
+	holders, err := v.TemplateNodes(v, detail.ID)
 	l.HoldingNot = refusal(err)
 	for _, h := range holders {
 		if slices.ContainsFunc(h.Versions, func(held api.CachedVersion) bool { return gone[held.ContentID] }) {
@@ -279,7 +279,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	holders, err := v.TemplateHolders(v, detail.ID)
+	holders, err := v.TemplateNodes(v, detail.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry)
 
 // upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
 func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
-	u, err := k.api.BeginUpkeep(ctx, req)
+	u, err := k.api.StartStorageJob(ctx, req)
 	if err != nil {
 		return u, err
 	}
@@ -119,11 +119,11 @@ func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) 
 	for u.State == api.UpkeepRunning {
 		select {
 		case <-ctx.Done():
-			_, err := k.api.EndUpkeep(context.WithoutCancel(ctx))
+			_, err := k.api.CancelStorageJob(context.WithoutCancel(ctx))
 			return u, errors.Join(context.Cause(ctx), err)
 		case <-time.After(upkeepLook):
 		}
-		if u, err = k.api.Upkeep(ctx); err != nil && ctx.Err() == nil {
+		if u, err = k.api.StorageJob(ctx); err != nil && ctx.Err() == nil {
 			return u, err
 		}
 		if time.Since(shown) > progressEvery {

@@ -174,11 +174,11 @@ can start it come first, the best one first.`,
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (client.Explained, error) { return a.API.Explain(ctx, id) })
+		got, err := ask(cmd.Context(), func(ctx context.Context) (client.ExplainedInstance, error) { return a.API.Explain(ctx, id) })
 		if err != nil {
 			return instances.named(err, args[0])
 		}
-		return single(&a, got, id, func(g *cli.Grid, e client.Explained) {
+		return single(&a, got, id, func(g *cli.Grid, e client.ExplainedInstance) {
 			g.Row("state", stateOf(e.Instance))
 			g.Row("reason", e.Explain.Reason)
 			for _, n := range e.Explain.Nodes {
@@ -221,7 +221,7 @@ whole id of one it shows every change of its state.`,
 			look := func(ctx context.Context) ([]api.HistoryInstance, error) { return a.API.History(ctx, o.ListOptions) }
 			return show(cmd.Context(), &a, &o, pastView, look)
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.HistoryInstance, error) { return a.API.PastInstance(ctx, args[0]) })
+		got, err := ask(cmd.Context(), func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
 			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the history does not know instance %q: give its whole id", args[0]))
 		}
