@@ -53,8 +53,8 @@ func CodeOf(err error) int {
 	return e.code
 }
 
-// Coded says whether an error has an exit code already.
-func Coded(err error) bool { return CodeOf(err) != ExitOK }
+// WithExitCode says whether an error has an exit code already.
+func WithExitCode(err error) bool { return CodeOf(err) != ExitOK }
 
 // Usage marks an error as one of wrong usage.
 func Usage(err error) error { return Exit(ExitUsage, err) }
@@ -84,14 +84,14 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 		return ExitOK
 	}
 	code, by := signalled(ctx, err)
-	if by != nil && !Coded(err) {
+	if by != nil && !WithExitCode(err) {
 		err = by // "context canceled" tells nobody what happened
 	}
 	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, PlainText(err.Error()))
 	switch {
 	case by != nil:
 		return code
-	case Coded(err):
+	case WithExitCode(err):
 		code = CodeOf(err)
 	case began:
 		code = ExitFailed

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Line is a line on a terminal that says how far something is. Elsewhere it shows nothing.
+// ProgressLine is a line on a terminal that says how far something is. Elsewhere it shows nothing.
 // It may be used by several goroutines.
-type Line struct {
+type ProgressLine struct {
 	to      io.Writer
 	columns int
 
@@ -22,10 +22,10 @@ type Line struct {
 const showEvery = 100 * time.Millisecond
 
 // NewLine gives a line on a stream; nil is none.
-func NewLine(to io.Writer) *Line { return &Line{to: to, columns: Columns(to)} }
+func NewLine(to io.Writer) *ProgressLine { return &ProgressLine{to: to, columns: Columns(to)} }
 
 // Show replaces what the line says.
-func (l *Line) Show(format string, args ...any) {
+func (l *ProgressLine) Show(format string, args ...any) {
 	if l.columns == 0 || !l.due() {
 		return
 	}
@@ -39,7 +39,7 @@ func (l *Line) Show(format string, args ...any) {
 	_, _ = fmt.Fprintf(l.to, "\r\x1b[K%s", string(text))
 }
 
-func (l *Line) due() bool {
+func (l *ProgressLine) due() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -51,7 +51,7 @@ func (l *Line) due() bool {
 }
 
 // Clear takes the line away.
-func (l *Line) Clear() {
+func (l *ProgressLine) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.shown {

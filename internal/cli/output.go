@@ -42,31 +42,31 @@ func (f *Format) AddAll(cmd *cobra.Command) { f.add(cmd, many) }
 // AddLong is Add for a program whose -o means something else.
 func (f *Format) AddLong(cmd *cobra.Command) {
 	*f = Table
-	cmd.Flags().Var(&choice{(*string)(f), few}, "output", "table, json or yaml")
+	cmd.Flags().Var(&enumFlag{(*string)(f), few}, "output", "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(few, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (f *Format) add(cmd *cobra.Command, formats []string) {
 	last := len(formats) - 1
 	*f = Table
-	cmd.Flags().VarP(&choice{(*string)(f), formats}, "output", "o", strings.Join(formats[:last], ", ")+" or "+formats[last])
+	cmd.Flags().VarP(&enumFlag{(*string)(f), formats}, "output", "o", strings.Join(formats[:last], ", ")+" or "+formats[last])
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// choice is a flag with a few possible values.
-type choice struct {
+// enumFlag is a flag with a few possible values.
+type enumFlag struct {
 	value   *string
 	choices []string
 }
 
 // String implements pflag.Value.
-func (c *choice) String() string { return *c.value }
+func (c *enumFlag) String() string { return *c.value }
 
 // Type implements pflag.Value.
-func (c *choice) Type() string { return "format" }
+func (c *enumFlag) Type() string { return "format" }
 
 // Set implements pflag.Value.
-func (c *choice) Set(text string) error {
+func (c *enumFlag) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
 		return farm.Invalid("output", "%q is none of %s", text, strings.Join(c.choices, ", "))
 	}

@@ -71,7 +71,7 @@ func TestWhatEndsAWait(t *testing.T) {
 			})
 			err = Explained(ctx, err, Target{Flag: "--controller", Key: "SVC_CONTROLLER"})
 			stop(nil)
-			if !cli.Coded(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
+			if !cli.WithExitCode(err) || cli.CodeOf(err) != tc.code || !strings.HasSuffix(err.Error(), tc.says) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

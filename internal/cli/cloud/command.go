@@ -138,7 +138,7 @@ var exits = map[client.Code]int{
 // Explained puts an exit code to a failure and, when the service does not answer, what to
 // look at: the flag and the setting with its address.
 func Explained(ctx context.Context, err error, asked Target) error {
-	if err == nil || cli.Coded(err) {
+	if err == nil || cli.WithExitCode(err) {
 		return err
 	}
 	if ctx.Err() != nil {

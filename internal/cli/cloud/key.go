@@ -61,7 +61,7 @@ func (a *Command) without404(err error, what, setting string) error {
 }
 
 func (a *Command) keyError(err error, id string) error {
-	if errors.Is(err, client.ErrNotFound) && !cli.Coded(err) {
+	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no user key %q: \"buildyard key list\" shows them", id))
 	}
 	return a.without404(err, "user keys", "SVC_ENABLE_API_KEYS")

@@ -107,7 +107,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 // sayScan says what the list that follows is, and what it does not have.
 func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
-	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Many(s.Counts.Packages, "package"), cli.Many(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
+	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"), cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
 	if s.Database.IsZero() {
 		say("There was no vulnerability database: nothing was compared")
 	}

@@ -68,7 +68,7 @@ var resourceView = view[api.Resource]{
 // rights of one on resources.
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
-	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.Coded(err):
+	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no permission group %q: \"buildyard permission list\" shows them", group))
 	case resources:
 		return a.without404(err, "rights on single resources", "SVC_ENABLE_RESOURCE_MANAGEMENT")

@@ -117,7 +117,7 @@ func (k kind) missing(text string) error {
 
 // named puts what was asked about to the API's bare answer that it is not there.
 func (k kind) named(err error, text string) error {
-	if errors.Is(err, client.ErrNotFound) && !cli.Coded(err) {
+	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
 		return k.missing(text)
 	}
 	return err

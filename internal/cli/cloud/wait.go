@@ -59,7 +59,7 @@ func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(conte
 	ctx, cancel := within(ctx, w.limit)
 	defer cancel()
 	err := wait(ctx)
-	if err != nil && ctx.Err() != nil && !cli.Coded(err) {
+	if err != nil && ctx.Err() != nil && !cli.WithExitCode(err) {
 		return cutShort(ctx, err, goesOn)
 	}
 	return err

@@ -230,7 +230,7 @@ func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 		return nil
 	}
 	are := map[bool]string{true: "is", false: "are"}[bad == 1]
-	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s as bad as --fail-on %s", cli.Many(bad, "vulnerability"), are, o.failOn))
+	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s as bad as --fail-on %s", cli.Plural(bad, "vulnerability"), are, o.failOn))
 }
 
 // sortOrder is how a table is sorted.

@@ -111,11 +111,11 @@ func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostS
 func progress(p api.HostScan) string {
 	switch {
 	case p.Phase == "judging":
-		return fmt.Sprintf("Analyzing %s", cli.Many(p.Packages, "package"))
+		return fmt.Sprintf("Analyzing %s", cli.Plural(p.Packages, "package"))
 	case p.Wanted > 0:
-		return fmt.Sprintf("Cataloging: %d of %s read, %s", p.Read, cli.Many(p.Wanted, "file"), cli.Many(p.Packages, "package"))
+		return fmt.Sprintf("Cataloging: %d of %s read, %s", p.Read, cli.Plural(p.Wanted, "file"), cli.Plural(p.Packages, "package"))
 	}
-	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Many(p.Files, "file"), cli.Many(p.Packages, "package"))
+	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Plural(p.Files, "file"), cli.Plural(p.Packages, "package"))
 }
 
 // tell says what a scan has found, and gives why it failed.
@@ -130,7 +130,7 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	case l.Cancelled:
 		return errors.New("the scan was stopped before its end")
 	}
-	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Many(l.Files, "file"), cli.Many(l.Read, "file"), l.Seconds)
+	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"), cli.Plural(l.Read, "file"), l.Seconds)
 	if after.Database.Built == nil {
 		o.say("There is no vulnerability database at %s: nothing was analyzed", after.Database.Path)
 	}

@@ -111,7 +111,7 @@ func scanned(l api.HostScanResult) string {
 	if where == "" {
 		where = "the whole host"
 	}
-	text := fmt.Sprintf("%s of %s, %s in %.1f s", local(l.Started), where, cli.Many(l.Packages, "package"), l.Seconds)
+	text := fmt.Sprintf("%s of %s, %s in %.1f s", local(l.Started), where, cli.Plural(l.Packages, "package"), l.Seconds)
 	switch {
 	case l.Error != "":
 		text += ", failed: " + l.Error
@@ -128,7 +128,7 @@ func scanned(l api.HostScanResult) string {
 }
 
 func underWay(s api.HostStatus) string {
-	text := cli.Many(s.Pending, "change") + " to look at"
+	text := cli.Plural(s.Pending, "change") + " to look at"
 	if s.Analyzing {
 		text += ", packages are being analyzed"
 	}

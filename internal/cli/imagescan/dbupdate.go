@@ -22,7 +22,7 @@ import (
 const checkEvery = time.Hour
 
 // updateOptions are what settings say of updates.
-func (g *globals) updateOptions(path string, s settings, l *cli.Line) (update.Options, error) {
+func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (update.Options, error) {
 	o := update.Options{Target: path, Listing: s.DBUpdateURL, Progress: func(done, total int64) {
 		l.Show("Vulnerability database: %.1f of %.1f MB", float64(done)/1e6, float64(total)/1e6)
 	}}

@@ -217,8 +217,8 @@ func covered(c *api.ScanCoverage, hidden int) string {
 	}
 	age := time.Since(c.Database.Built)
 	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden%s",
-		cli.Many(len(c.Volumes), "volume"), skipped, cli.Many(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Many(int(age.Hours()/24), "day"),
-		cli.Many(c.Unknown, "unknown score"), hidden, notJudged(c))
+		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
+		cli.Plural(c.Unknown, "unknown score"), hidden, notJudged(c))
 }
 
 // notJudged counts the packages that were not judged and names the first; "" when all were.
@@ -233,5 +233,5 @@ func notJudged(c *api.ScanCoverage) string {
 	if more := c.Unjudgeds - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf(", %s not judged: %s", cli.Many(c.Unjudgeds, "package"), strings.Join(names, ", "))
+	return fmt.Sprintf(", %s not judged: %s", cli.Plural(c.Unjudgeds, "package"), strings.Join(names, ", "))
 }

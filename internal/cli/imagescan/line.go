@@ -8,7 +8,7 @@ import (
 )
 
 // line gives the line that says how far something is.
-func (g *globals) line() *cli.Line {
+func (g *globals) line() *cli.ProgressLine {
 	if g.quiet {
 		return cli.NewLine(nil)
 	}

@@ -251,7 +251,7 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 		}
 	}
 	if bad > 0 {
-		err := fmt.Errorf("%s %s as bad as --fail-on %s", cli.Many(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
+		err := fmt.Errorf("%s %s as bad as --fail-on %s", cli.Plural(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
 		return cli.Exit(cli.ExitFound, errors.Join(err, partial))
 	}
 	return partial

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Many is a number of things: "1 volume", "2 volumes".
-func Many[N int | int64](n N, thing string) string {
+// Plural is a number of things: "1 volume", "2 volumes".
+func Plural[N int | int64](n N, thing string) string {
 	switch {
 	case n == 1:
 	case strings.HasSuffix(thing, "ty"):
@@ -24,9 +24,9 @@ func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d >= 2*day:
-		return Many(int(d/day), "day")
+		return Plural(int(d/day), "day")
 	case d >= 2*time.Hour:
-		return Many(int(d/time.Hour), "hour")
+		return Plural(int(d/time.Hour), "hour")
 	}
 	return d.Round(time.Second).String()
 }
