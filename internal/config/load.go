@@ -34,9 +34,9 @@ type Sources struct {
 	In    io.Reader                       // the standard input, for a secret; nil for none
 }
 
-// InFile gives what the file says of a setting; "" when there is no file or it says
+// FromFile gives what the file says of a setting; "" when there is no file or it says
 // nothing of it.
-func (s Sources) InFile(table Table, key string) (string, error) {
+func (s Sources) FromFile(table Table, key string) (string, error) {
 	if s.File == "" {
 		return "", nil
 	}

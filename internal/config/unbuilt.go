@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Unbuilt is a setting that clients of this API family know and this program cannot
+// Unsupported is a setting that clients of this API family know and this program cannot
 // honour yet. It is refused at the start: an operator must not get another service than
 // the one that was asked for.
-type Unbuilt struct {
+type Unsupported struct {
 	Key     string // a trailing * stands for any ending
 	Feature string // what brings it, in words
 	Already string // the value that asks for what the program does anyway; "" for none
@@ -21,20 +21,20 @@ type Unbuilt struct {
 const objectStore = "registry storage on S3"
 
 // AllUnbuilt lists them. A setting moves from here to a service's table when it is built.
-var AllUnbuilt = []Unbuilt{
+var AllUnbuilt = []Unsupported{
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
 }
 
 // unbuilt finds the entry of a key, which may also name the file of a secret.
-func unbuilt(key string) (Unbuilt, bool) {
+func unbuilt(key string) (Unsupported, bool) {
 	for _, u := range AllUnbuilt {
 		prefix, open := strings.CutSuffix(u.Key, "*")
 		if key == u.Key || key == u.Key+fileSuffix || (open && strings.HasPrefix(key, prefix)) {
 			return u, true
 		}
 	}
-	return Unbuilt{}, false
+	return Unsupported{}, false
 }
 
 // refuseUnbuilt returns the error for a given setting that the program cannot honor. Open
@@ -72,7 +72,7 @@ func (t Table) declares(key string) bool {
 }
 
 // already says whether a value asks for what the program does anyway.
-func (u Unbuilt) already(text string) bool {
+func (u Unsupported) already(text string) bool {
 	if u.Already == "" {
 		return false
 	}

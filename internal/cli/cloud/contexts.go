@@ -113,7 +113,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 		return text
 	}
 	address, name := cmp.Or(given("controller"), given("registry")), given("context")
-	inFile, err := src.InFile(config.ClientTable, config.Controller)
+	inFile, err := src.FromFile(config.ClientTable, config.Controller)
 	switch {
 	case err != nil:
 		return src, err
@@ -127,7 +127,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 		return src, err
 	}
 	byHand := name != ""
-	inFile, _ = src.InFile(config.ClientTable, config.Context) // the file was read above
+	inFile, _ = src.FromFile(config.ClientTable, config.Context) // the file was read above
 	if name = cmp.Or(name, env(config.Context), inFile, c.Current); name == "" {
 		return src, nil
 	}
@@ -146,7 +146,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 // silent makes sure that the file says nothing that a context has its say about.
 func silent(src config.Sources) error {
 	for key := range src.Less {
-		text, err := src.InFile(config.ClientTable, key)
+		text, err := src.FromFile(config.ClientTable, key)
 		switch {
 		case err != nil:
 			return err
