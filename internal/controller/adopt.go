@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// UnknownVM is something that a node holds and no record owns.
-type UnknownVM struct {
+// OrphanedVM is something that a node holds and no record owns.
+type OrphanedVM struct {
 	Node     *farm.Node
 	ID       string // of its instance, or of the VM where no instance is known
 	Held     api.InventoryItem
@@ -26,7 +26,7 @@ type UnknownVM struct {
 }
 
 // UnknownVMs gives what nobody owns, of one node given by id or name, or of all.
-func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]UnknownVM, error) {
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]OrphanedVM, error) {
 	nodes := []*farm.Node{}
 	if node == "" {
 		for _, n := range c.tables.Nodes.All() {
@@ -39,7 +39,7 @@ func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]UnknownVM, 
 		}
 		nodes = append(nodes, n)
 	}
-	var list []UnknownVM
+	var list []OrphanedVM
 	for _, n := range nodes {
 		if s := c.link.find(n.ID); s != nil {
 			list = append(list, c.unknownOn(s, n)...)
@@ -48,18 +48,18 @@ func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]UnknownVM, 
 	return list, nil
 }
 
-func (c *Controller) unknownOn(s *session, node *farm.Node) []UnknownVM {
+func (c *Controller) unknownOn(s *session, node *farm.Node) []OrphanedVM {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]UnknownVM, 0, len(s.unknown))
+	list := make([]OrphanedVM, 0, len(s.unknown))
 	for id, u := range s.unknown {
 		_, ordered := s.due[id]
-		list = append(list, UnknownVM{
+		list = append(list, OrphanedVM{
 			Node: node, ID: id, Held: u.held, Since: u.since, Detail: u.detail,
 			Released: c.isReleased(node.ID, id), Ordered: ordered,
 		})
 	}
-	slices.SortFunc(list, func(a, b UnknownVM) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b OrphanedVM) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
@@ -124,7 +124,7 @@ const MaxAdopted = 500
 func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error) {
 	node, err := c.nodeCalled(ctx, ask.Node)
 	if err == nil {
-		err = NodeAsk{May: ask.May}.may(node.ID)
+		err = NodeSelector{May: ask.May}.may(node.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 	if a.dry || c.isReleased(a.node.ID, id) {
 		return OutcomeRemoved, nil
 	}
-	word := store.Put(c.tables.Released, releasedID(a.node.ID, id), &Released{At: c.now()}, store.Any)
+	word := store.Put(c.tables.Released, releasedID(a.node.ID, id), &ReleasedOrphan{At: c.now()}, store.Any)
 	if err := c.store.Commit(ctx, word); err != nil {
 		return "", err
 	}
@@ -269,7 +269,7 @@ var (
 )
 
 // claim takes an unknown VM out of the reach of its removal until unclaim.
-func (a adopter) claim(id string) (unknown, error) {
+func (a adopter) claim(id string) (orphan, error) {
 	s := a.session
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,30 +8,30 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// item is a record that is looked at when its time comes.
-type item struct {
+// delayedItem is a record that is looked at when its time comes.
+type delayedItem struct {
 	kind store.Kind // kindInstance or kindNode
 	id   string
 }
 
-// agenda says when each record is to be looked at. A record has one entry at most, at
+// delayQueue says when each record is to be looked at. A record has one entry at most, at
 // the earliest time that it was put down for; whoever looks at it too early just puts
 // it down again. So a record that moves costs nothing as long as it moves away from
 // its time, and one without a time costs nothing at all.
-type agenda struct {
+type delayQueue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
-	mu   sync.Mutex         // guards the fields below
-	at   map[item]time.Time // entries in force; others in the heap are history
-	heap entries
+	mu   sync.Mutex                // guards the fields below
+	at   map[delayedItem]time.Time // entries in force; others in the heap are history
+	heap delayHeap
 }
 
-func newAgenda() *agenda {
-	return &agenda{wake: make(chan struct{}, 1), at: map[item]time.Time{}}
+func newAgenda() *delayQueue {
+	return &delayQueue{wake: make(chan struct{}, 1), at: map[delayedItem]time.Time{}}
 }
 
 // put has a record looked at no later than a time; a zero time changes nothing.
-func (a *agenda) put(it item, at time.Time) {
+func (a *delayQueue) put(it delayedItem, at time.Time) {
 	if at.IsZero() {
 		return
 	}
@@ -42,9 +42,9 @@ func (a *agenda) put(it item, at time.Time) {
 		return
 	}
 	a.at[it] = at
-	heap.Push(&a.heap, entry{item: it, at: at})
+	heap.Push(&a.heap, delayEntry{delayedItem: it, at: at})
 	a.tidyLocked()
-	first := a.heap[0].item == it
+	first := a.heap[0].delayedItem == it
 	a.mu.Unlock()
 	if first {
 		select {
@@ -55,7 +55,7 @@ func (a *agenda) put(it item, at time.Time) {
 }
 
 // drop forgets a record that is gone: its time may be a year away.
-func (a *agenda) drop(it item) {
+func (a *delayQueue) drop(it delayedItem) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.at, it)
@@ -67,25 +67,25 @@ func (a *agenda) drop(it item) {
 const spareEntries = 1000
 
 // tidyLocked makes the heap anew when most of it is history.
-func (a *agenda) tidyLocked() {
+func (a *delayQueue) tidyLocked() {
 	if len(a.heap) <= 2*len(a.at)+spareEntries {
 		return
 	}
-	a.heap = make(entries, 0, len(a.at)+spareEntries)
+	a.heap = make(delayHeap, 0, len(a.at)+spareEntries)
 	for it, at := range a.at {
-		a.heap = append(a.heap, entry{item: it, at: at})
+		a.heap = append(a.heap, delayEntry{delayedItem: it, at: at})
 	}
 	heap.Init(&a.heap)
 }
 
 // take gives at most limit records whose time has come, with their entries gone, and
 // the time of the next one; zero when there is none.
-func (a *agenda) take(now time.Time, limit int) (ripe []item, next time.Time) {
+func (a *delayQueue) take(now time.Time, limit int) (ripe []delayedItem, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.heap) > 0 {
 		e := a.heap[0]
-		if at, known := a.at[e.item]; !known || !at.Equal(e.at) { // an earlier entry came after it
+		if at, known := a.at[e.delayedItem]; !known || !at.Equal(e.at) { // an earlier entry came after it
 			heap.Pop(&a.heap)
 			continue
 		}
@@ -93,39 +93,39 @@ func (a *agenda) take(now time.Time, limit int) (ripe []item, next time.Time) {
 			return ripe, e.at
 		}
 		heap.Pop(&a.heap)
-		delete(a.at, e.item)
-		ripe = append(ripe, e.item)
+		delete(a.at, e.delayedItem)
+		ripe = append(ripe, e.delayedItem)
 	}
 	return ripe, time.Time{}
 }
 
-type entry struct {
-	item
+type delayEntry struct {
+	delayedItem
 	at time.Time
 }
 
-// entries is a heap, the earliest first.
-type entries []entry
+// delayHeap is a heap, the earliest first.
+type delayHeap []delayEntry
 
-var _ heap.Interface = (*entries)(nil)
+var _ heap.Interface = (*delayHeap)(nil)
 
 // Len implements heap.Interface.
-func (e *entries) Len() int { return len(*e) }
+func (e *delayHeap) Len() int { return len(*e) }
 
 // Less implements heap.Interface.
-func (e *entries) Less(i, j int) bool { return (*e)[i].at.Before((*e)[j].at) }
+func (e *delayHeap) Less(i, j int) bool { return (*e)[i].at.Before((*e)[j].at) }
 
 // Swap implements heap.Interface.
-func (e *entries) Swap(i, j int) { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
+func (e *delayHeap) Swap(i, j int) { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
 
 // Push implements heap.Interface.
-func (e *entries) Push(x any) { *e = append(*e, x.(entry)) }
+func (e *delayHeap) Push(x any) { *e = append(*e, x.(delayEntry)) }
 
 // Pop implements heap.Interface.
-func (e *entries) Pop() any {
+func (e *delayHeap) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]
-	(*e)[last] = entry{}
+	(*e)[last] = delayEntry{}
 	*e = (*e)[:last]
 	return x
 }

@@ -15,10 +15,10 @@ import (
 func TestAgendaAgainstAModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		a, model := newAgenda(), map[item]time.Time{}
+		a, model := newAgenda(), map[delayedItem]time.Time{}
 		now := time.Unix(0, 0)
 		for range 2000 {
-			it := item{kindInstance, fmt.Sprint(r.IntN(50))}
+			it := delayedItem{kindInstance, fmt.Sprint(r.IntN(50))}
 			if r.IntN(4) > 0 {
 				at := now.Add(time.Duration(r.IntN(100)) * time.Second)
 				a.put(it, at)
@@ -59,16 +59,16 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 			return false
 		}
 	}
-	a.put(item{kindNode, "a"}, time.Time{})
+	a.put(delayedItem{kindNode, "a"}, time.Time{})
 	if woken() {
 		t.Error("woken for nothing")
 	}
-	a.put(item{kindNode, "a"}, now)
+	a.put(delayedItem{kindNode, "a"}, now)
 	if !woken() {
 		t.Error("not woken for the first")
 	}
-	a.put(item{kindNode, "b"}, now.Add(time.Second))
-	a.put(item{kindNode, "a"}, now.Add(time.Second))
+	a.put(delayedItem{kindNode, "b"}, now.Add(time.Second))
+	a.put(delayedItem{kindNode, "a"}, now.Add(time.Second))
 	if woken() {
 		t.Error("woken for a later one")
 	}
@@ -79,13 +79,13 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 func TestAgendaForgets(t *testing.T) {
 	a, now := newAgenda(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(item{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first in force
+	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first in force
 	for n := range 10 * spareEntries {
-		gone := item{kindInstance, fmt.Sprint(n)}
+		gone := delayedItem{kindInstance, fmt.Sprint(n)}
 		a.put(gone, year)
 		a.drop(gone)
 	}
-	it := item{kindInstance, "stays"}
+	it := delayedItem{kindInstance, "stays"}
 	for n := range 10 * spareEntries {
 		a.put(it, year)
 		a.put(it, now)
@@ -105,7 +105,7 @@ func TestAgendaForgets(t *testing.T) {
 // TestKeeperForgets: a record that is gone leaves the agenda with it.
 func TestKeeperForgets(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		k := &keeper{c: c.Controller, agenda: newAgenda()}
+		k := &reconciler{c: c.Controller, agenda: newAgenda()}
 		inst := &farm.Instance{ID: "gone", State: farm.Started, NodeID: "node", Expires: c.now().Add(time.Hour)}
 		for want, e := range []store.Event{{Old: inst}, {New: inst}} {
 			e.Kind, e.ID = kindInstance, inst.ID

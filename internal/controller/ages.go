@@ -14,41 +14,41 @@ import (
 // longestGap is the longest pause between two digests.
 const longestGap = 15 * time.Second
 
-// ages is what the other replicas have heard of the nodes.
-type ages struct {
+// peerContacts is what the other replicas have heard of the nodes.
+type peerContacts struct {
 	c       *Controller
 	replica string // of this process
 
 	mu     sync.Mutex // guards others
-	others map[string]heardBy
+	others map[string]peerDigest
 }
 
-// heardBy is the last digest of one replica. Its times are of our own clock.
-type heardBy struct {
+// peerDigest is the last digest of one replica. Its times are of our own clock.
+type peerDigest struct {
 	came  time.Time
-	no    int64           // of the digest
-	alive bool            // it was not the first one: its replica lives
-	keeps bool            // its replica gave the verdicts
-	nodes map[string]told // by node id
+	no    int64                 // of the digest
+	alive bool                  // it was not the first one: its replica lives
+	keeps bool                  // its replica gave the verdicts
+	nodes map[string]peerReport // by node id
 
-	strange []Strange // nodes with VMs that nobody owns
-	vague   bool      // there are more of these
-	pulled  int64     // bytes that its nodes have pulled since it runs
+	strange []OrphanReport // nodes with VMs that nobody owns
+	vague   bool           // there are more of these
+	pulled  int64          // bytes that its nodes have pulled since it runs
 }
 
 // strangely says whether a digest told of VMs that nobody owns.
-func (h heardBy) strangely() bool { return len(h.strange) > 0 || h.vague }
+func (h peerDigest) strangely() bool { return len(h.strange) > 0 || h.vague }
 
-func newAges(c *Controller) *ages {
-	return &ages{c: c, replica: uuid.NewString(), others: map[string]heardBy{}}
+func newAges(c *Controller) *peerContacts {
+	return &peerContacts{c: c, replica: uuid.NewString(), others: map[string]peerDigest{}}
 }
 
 // every is the pause between two digests of one replica.
-func (a *ages) every() time.Duration { return min(a.c.opts.NodeTimeout/8, longestGap) }
+func (a *peerContacts) every() time.Duration { return min(a.c.opts.NodeTimeout/8, longestGap) }
 
 // publish writes what this replica hears, as long as there is another one. Whoever does not
 // hold the lease knows that there is one; its digest, be it empty, tells the holder.
-func (a *ages) publish(ctx context.Context) {
+func (a *peerContacts) publish(ctx context.Context) {
 	tick := time.NewTicker(max(a.every(), ageUnit))
 	defer tick.Stop()
 	for no := int64(1); ; no++ {
@@ -71,7 +71,7 @@ func (a *ages) publish(ctx context.Context) {
 
 // alone says whether nobody would read a digest: this replica holds the lease and hears
 // of no other one.
-func (a *ages) alone() bool {
+func (a *peerContacts) alone() bool {
 	if !a.c.keeping.Load() {
 		return false
 	}
@@ -87,7 +87,7 @@ func (a *ages) alone() bool {
 }
 
 // observe follows the digests of other replicas.
-func (a *ages) observe(events []store.Event) {
+func (a *peerContacts) observe(events []store.Event) {
 	for _, e := range events {
 		switch d, ok := e.New.(*Digest); {
 		case ok && e.ID != a.replica:
@@ -98,9 +98,9 @@ func (a *ages) observe(events []store.Event) {
 	}
 }
 
-func (a *ages) hear(replica string, d *Digest) {
+func (a *peerContacts) hear(replica string, d *Digest) {
 	now := a.c.now()
-	h := heardBy{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
+	h := peerDigest{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
 	a.mu.Lock()
 	was, known := a.others[replica]
 	h.alive = was.alive || known && was.no != h.no
@@ -119,7 +119,7 @@ func (a *ages) hear(replica string, d *Digest) {
 }
 
 // forget drops a replica whose digest was removed.
-func (a *ages) forget(replica string) {
+func (a *peerContacts) forget(replica string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.others, replica)
@@ -132,7 +132,7 @@ const missing = 3
 // What a replica knows whose digests stay away is not known: for the nodes that it
 // heard, silence counts from the moment at which the next digests were missed. Where it
 // gave the verdicts, who gives them now has begun anew anyway.
-func (a *ages) heard(node string) (last time.Time) {
+func (a *peerContacts) heard(node string) (last time.Time) {
 	now := a.c.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,7 +154,7 @@ func (a *ages) heard(node string) (last time.Time) {
 
 // elsewhere gives what another replica has told of a node, where one heard it later than
 // this replica did, at here.
-func (a *ages) elsewhere(node string, here time.Time) (t told, ok bool) {
+func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
@@ -166,7 +166,7 @@ func (a *ages) elsewhere(node string, here time.Time) (t told, ok bool) {
 }
 
 // errandProgress gives how far a node is with an errand, as other replicas have told.
-func (a *ages) errandProgress(node, errand string) (most float64) {
+func (a *peerContacts) errandProgress(node, errand string) (most float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
@@ -177,21 +177,21 @@ func (a *ages) errandProgress(node, errand string) (most float64) {
 
 // strangers gives the VMs that nobody owns on nodes that other replicas hear, and whether
 // there may be more than they have told. Who has stopped telling does not make anybody wait.
-func (a *ages) strangers() (list []Strange, vague bool) {
+func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
 	now := a.c.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
 		list = append(list, h.strange...)
 		fresh := now.Sub(h.came) <= missing*a.every()
-		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s Strange) bool { return s.Vague }))
+		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s OrphanReport) bool { return s.Vague }))
 	}
 	return list, vague
 }
 
 // hears says whether another replica that lives has heard a node. The digest of one that
 // died before this process began tells nothing of now.
-func (a *ages) hears(node string) bool {
+func (a *peerContacts) hears(node string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
@@ -203,7 +203,7 @@ func (a *ages) hears(node string) bool {
 }
 
 // tidy forgets replicas that have been silent for so long that nothing depends on them.
-func (a *ages) tidy(ctx context.Context, w *reign, now time.Time) error {
+func (a *peerContacts) tidy(ctx context.Context, w *leaderTerm, now time.Time) error {
 	alone := a.alone()
 	a.mu.Lock()
 	var gone []string
@@ -212,7 +212,7 @@ func (a *ages) tidy(ctx context.Context, w *reign, now time.Time) error {
 			gone = append(gone, replica)
 			delete(a.others, replica)
 		} else if !ok && replica != a.replica { // written before this process began
-			a.others[replica] = heardBy{came: now}
+			a.others[replica] = peerDigest{came: now}
 		}
 	}
 	a.mu.Unlock()

@@ -126,7 +126,7 @@ func TestDigestOfRubbish(t *testing.T) {
 		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*ageBytes+5)} {
 			rubbish := &Digest{
 				Nodes: nodes, Loads: []byte{200, 255, 1}, Pulls: map[string][]byte{"x": {255, 255, 1, 0, 0, 200, 0}, "y": nil},
-				Strange: []Strange{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
+				Strange: []OrphanReport{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
 			}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Digests, "x", rubbish, store.Any)); err != nil {
 				t.Fatal(err)
@@ -183,7 +183,7 @@ func TestOrderTakenFromAnotherReplica(t *testing.T) {
 func TestPutOffBetweenDigests(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		k := &keeper{c: c.Controller}
+		k := &reconciler{c: c.Controller}
 		time.Sleep(10 * time.Minute)
 		id, _ := uuid.Parse(a.id)
 		c.ages.hear("other", &Digest{No: 1, Nodes: append(id[:], 0, byte(5*time.Second/ageUnit))})

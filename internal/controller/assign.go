@@ -20,27 +20,27 @@ const (
 	placeRetry = time.Second // after placements that could not be written
 )
 
-// decision is a place for a request, with its node as it was when that was decided: a
+// placementDecision is a place for a request, with its node as it was when that was decided: a
 // change of the node since then undoes it.
-type decision struct {
+type placementDecision struct {
 	id, node string
 	device   string // location of the USB device that goes with it; "" for none
-	at       known
+	at       indexedNode
 }
 
-func (p *placer) decisionLocked(a sched.Assignment) decision {
-	return decision{a.RequestID, a.NodeID, a.Device, p.nodes[a.NodeID]}
+func (p *placer) decisionLocked(a sched.Assignment) placementDecision {
+	return placementDecision{a.RequestID, a.NodeID, a.Device, p.nodes[a.NodeID]}
 }
 
-func (d decision) givesDevice() bool { return d.device != "" }
+func (d placementDecision) givesDevice() bool { return d.device != "" }
 
 // together orders decisions so that those which one check covers lie side by side.
-func together(a, b decision) int {
+func together(a, b placementDecision) int {
 	return cmp.Or(strings.Compare(a.node, b.node), cmp.Compare(a.at.rev, b.at.rev))
 }
 
 // pass places one batch and says whether there may be more.
-func (p *placer) pass(ctx context.Context, r *reign) bool {
+func (p *placer) pass(ctx context.Context, r *leaderTerm) bool {
 	defer p.c.meters.round(time.Now())
 	p.mu.Lock()
 	found := p.found
@@ -54,7 +54,7 @@ func (p *placer) pass(ctx context.Context, r *reign) bool {
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for len(found) > 0 {
-		n := slices.IndexFunc(found, func(d decision) bool { return together(d, found[0]) != 0 })
+		n := slices.IndexFunc(found, func(d placementDecision) bool { return together(d, found[0]) != 0 })
 		if n < 0 {
 			n = len(found)
 		}
@@ -72,7 +72,7 @@ func (p *placer) pass(ctx context.Context, r *reign) bool {
 
 // assignAll writes placements on one node, as many at a time as fit, and says
 // whether none had to be given back.
-func (p *placer) assignAll(ctx context.Context, r *reign, some []decision) bool {
+func (p *placer) assignAll(ctx context.Context, r *leaderTerm, some []placementDecision) bool {
 	for len(some) > 0 {
 		done, err := p.assign(ctx, r, some)
 		if err != nil {
@@ -86,13 +86,13 @@ func (p *placer) assignAll(ctx context.Context, r *reign, some []decision) bool 
 
 // assign writes placements on one node as it was when they were decided on. It takes as
 // many as fit and says how many.
-func (p *placer) assign(ctx context.Context, r *reign, some []decision) (done int, err error) {
+func (p *placer) assign(ctx context.Context, r *leaderTerm, some []placementDecision) (done int, err error) {
 	id, at := some[0].node, some[0].at
 	if at.record == nil {
 		return 0, &store.ConflictError{Keys: []string{id}}
 	}
 	t := txn{limits: p.c.store.Limits()}
-	t.add(p.c.claims(id, at, slices.ContainsFunc(some, decision.givesDevice)))
+	t.add(p.c.claims(id, at, slices.ContainsFunc(some, placementDecision.givesDevice)))
 	now := p.c.now()
 	for _, d := range some {
 		inst, rev, ok := p.c.tables.Instances.Get(d.id)
@@ -111,7 +111,7 @@ func (p *placer) assign(ctx context.Context, r *reign, some []decision) (done in
 // giveBack lets requests wait again whose placement could not be written. One that
 // lost a race first waits until the tables show what it lost to, which the index then
 // takes over: it may be the node.
-func (p *placer) giveBack(ctx context.Context, r *reign, some []decision, err error) {
+func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDecision, err error) {
 	lost := errors.Is(err, store.ErrConflict)
 	if lost && p.c.upToDate(ctx) != nil {
 		r.end() // it does not see what it lost to
@@ -142,13 +142,13 @@ func (p *placer) takeBackLocked(id string) {
 type draft struct {
 	asked, placed *farm.Instance // placed: nil when it has to wait
 	node          string
-	at            known // that node when it was decided on
+	at            indexedNode // that node when it was decided on
 }
 
 // admit decides on instances before they exist, so that they are placed from the
 // first moment on. The reign is what they must be written under; nil when this
 // replica does not decide, or none could be placed.
-func (p *placer) admit(instances []*farm.Instance) ([]draft, *reign) {
+func (p *placer) admit(instances []*farm.Instance) ([]draft, *leaderTerm) {
 	drafts := make([]draft, len(instances))
 	for i, inst := range instances {
 		drafts[i].asked = inst

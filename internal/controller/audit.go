@@ -6,9 +6,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Record adds events to the log that no change of the records here tells of; nothing while
+// AppendEvents adds events to the log that no change of the records here tells of; nothing while
 // events are off. An error leaves open whether they are in it.
-func (c *Controller) Record(ctx context.Context, events ...farm.Event) error {
+func (c *Controller) AppendEvents(ctx context.Context, events ...farm.Event) error {
 	if c.events == nil || len(events) == 0 {
 		return nil
 	}

@@ -58,7 +58,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		capacity := 3
 		fine(t, c.ConfigureNode(ctx, a.id, NodeConfig{Capacity: &capacity}))
-		_, err = c.Distribute(ctx, DistributeAsk{TemplateID: templateID, Tag: "v1"})
+		_, err = c.Distribute(ctx, DistributeRequest{TemplateID: templateID, Tag: "v1"})
 		fine(t, err)
 		fine(t, c.DeleteTemplate(ctx, templateID))
 		fine(t, c.DeleteNode(ctx, a.id))
@@ -107,12 +107,12 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 func TestRecord(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		event := farm.Event{Name: farm.EventAudit, By: anna, Extra: map[string]any{"verb": "POST"}}
-		fine(t, c.Record(t.Context(), event, event))
-		fine(t, c.Record(t.Context()))
+		fine(t, c.AppendEvents(t.Context(), event, event))
+		fine(t, c.AppendEvents(t.Context()))
 		wantLines(t, to, "Audit", "Audit")
 	})
 	inCloud(t, func(t *testing.T, c *cloud) {
-		fine(t, c.Record(t.Context(), farm.Event{Name: farm.EventAudit}))
+		fine(t, c.AppendEvents(t.Context(), farm.Event{Name: farm.EventAudit}))
 		if n := c.tables.Events.Len(); n != 0 {
 			t.Errorf("%d records while events are off", n)
 		}

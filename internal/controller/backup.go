@@ -19,18 +19,18 @@ func (c *Controller) Backup(ctx context.Context) (stream io.ReadCloser, size int
 		c.backing.Store(false)
 		return nil, 0, err
 	}
-	return &onlyBackup{ReadCloser: stream, backing: &c.backing}, size, nil
+	return &exclusiveBackup{ReadCloser: stream, backing: &c.backing}, size, nil
 }
 
-// onlyBackup lets another backup begin when it is closed.
-type onlyBackup struct {
+// exclusiveBackup lets another backup begin when it is closed.
+type exclusiveBackup struct {
 	io.ReadCloser
 	backing *atomic.Bool
 	closed  atomic.Bool
 }
 
 // Close implements io.Closer.
-func (b *onlyBackup) Close() error {
+func (b *exclusiveBackup) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}

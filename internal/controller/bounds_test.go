@@ -142,7 +142,7 @@ func TestOneBadStatus(t *testing.T) {
 
 // TestPace: what happens all the time is said now and then, with how often it happened.
 func TestPace(t *testing.T) {
-	var p pace
+	var p logLimiter
 	begin := time.Now()
 	for _, step := range []struct {
 		after time.Duration

@@ -26,9 +26,9 @@ const (
 	consolePing   = 20 * time.Second
 )
 
-// Line is one end of a console: it carries messages of bytes to a viewer or to a node, and from
+// ConsoleConn is one end of a console: it carries messages of bytes to a viewer or to a node, and from
 // there. Its methods may be called from several goroutines, Read from one at a time.
-type Line interface {
+type ConsoleConn interface {
 	// Read gives the next message. When the other side has left it gives a Left.
 	Read(ctx context.Context) ([]byte, error)
 	Write(ctx context.Context, message []byte) error
@@ -38,11 +38,11 @@ type Line interface {
 	End(why string)
 }
 
-// Left is the error of a Line whose other side has ended it, and why; "" when it did not say.
-type Left struct{ Why string }
+// ConsoleClosedError is the error of a Line whose other side has ended it, and why; "" when it did not say.
+type ConsoleClosedError struct{ Why string }
 
 // Error implements error.
-func (l Left) Error() string { return "the other side has left: " + l.Why }
+func (l ConsoleClosedError) Error() string { return "the other side has left: " + l.Why }
 
 // consoles are the screens that somebody looks at through this replica. Nothing of them is stored.
 type consoles struct {
@@ -120,8 +120,8 @@ type Console struct {
 
 	ctx    context.Context // is over when the console is, its cause says why
 	cancel context.CancelCauseFunc
-	joined chan Line     // gives the node's line, once
-	done   chan struct{} // closed when nothing of it goes on
+	joined chan ConsoleConn // gives the node's line, once
+	done   chan struct{}    // closed when nothing of it goes on
 
 	mu    sync.Mutex
 	taken bool // by the node; guarded by mu
@@ -131,9 +131,9 @@ type Console struct {
 func (k *Console) check(inst *farm.Instance) {
 	switch {
 	case inst == nil:
-		k.cancel(because("The instance is gone"))
+		k.cancel(closeReason("The instance is gone"))
 	case inst.State != farm.Started || inst.Claim != k.claim:
-		k.cancel(because("The instance does not run any more: it is " + string(inst.State)))
+		k.cancel(closeReason("The instance does not run any more: it is " + string(inst.State)))
 	}
 }
 
@@ -182,7 +182,7 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, erro
 	}
 	k := &Console{
 		c: c, session: rand.Text(), instance: inst.ID, claim: inst.Claim, node: inst.NodeID,
-		joined: make(chan Line), done: make(chan struct{}),
+		joined: make(chan ConsoleConn), done: make(chan struct{}),
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	if err := c.consoles.add(k); err != nil {
@@ -242,7 +242,7 @@ func (c *Controller) TakeConsole(node, session string) (*Console, error) {
 }
 
 // Join gives a console the line to its node, and returns when it is over.
-func (k *Console) Join(node Line) {
+func (k *Console) Join(node ConsoleConn) {
 	select {
 	case k.joined <- node:
 		<-k.done
@@ -253,24 +253,24 @@ func (k *Console) Join(node Line) {
 
 // Serve shows the screen to a viewer until one of them leaves, the instance ends, or the context
 // that the console was opened with.
-func (k *Console) Serve(viewer Line) {
+func (k *Console) Serve(viewer ConsoleConn) {
 	defer close(k.done)
 	began := k.c.now()
 	var wg sync.WaitGroup
 	ready := make(chan struct{}) // closed when there is a node
-	var node Line
+	var node ConsoleConn
 	wg.Go(func() { k.up(viewer, &node, ready) })
 	select {
 	case node = <-k.joined:
 		close(ready)
 		k.c.consoles.shown.Inc()
 		wg.Go(func() { k.down(node, viewer) })
-		for _, line := range []Line{viewer, node} {
+		for _, line := range []ConsoleConn{viewer, node} {
 			wg.Go(func() { k.watch(line) })
 		}
 		<-k.ctx.Done()
 	case <-time.After(consoleWait):
-		k.cancel(because(fmt.Sprintf("The node has not answered within %s. Its agent may be busy or gone; try again", consoleWait)))
+		k.cancel(closeReason(fmt.Sprintf("The node has not answered within %s. Its agent may be busy or gone; try again", consoleWait)))
 	case <-k.ctx.Done():
 	}
 	k.forget()
@@ -294,21 +294,21 @@ func (k *Console) why() string {
 	return err.Error()
 }
 
-// because says why a console is over: a sentence for people.
-type because string
+// closeReason says why a console is over: a sentence for people.
+type closeReason string
 
 // Error implements error.
-func (b because) Error() string { return string(b) }
+func (b closeReason) Error() string { return string(b) }
 
 // The ends that come from the lines.
 const (
-	errViewerLeft = because("The viewer has left")
-	errNodeLeft   = because("The node is gone, or its agent begins anew")
-	errSlow       = because("The connection is too slow, or does not answer")
+	errViewerLeft = closeReason("The viewer has left")
+	errNodeLeft   = closeReason("The node is gone, or its agent begins anew")
+	errSlow       = closeReason("The connection is too slow, or does not answer")
 )
 
 // up carries what the viewer says to the node. Before there is one, no more than a message is taken.
-func (k *Console) up(viewer Line, node *Line, ready <-chan struct{}) {
+func (k *Console) up(viewer ConsoleConn, node *ConsoleConn, ready <-chan struct{}) {
 	for {
 		message, err := viewer.Read(context.WithoutCancel(k.ctx)) // End ends it, and says why
 		if err != nil {
@@ -327,13 +327,13 @@ func (k *Console) up(viewer Line, node *Line, ready <-chan struct{}) {
 }
 
 // down carries what the screen says to the viewer.
-func (k *Console) down(node, viewer Line) {
+func (k *Console) down(node, viewer ConsoleConn) {
 	for {
 		message, err := node.Read(context.WithoutCancel(k.ctx)) // as in up
 		if err != nil {
 			why := errNodeLeft
-			if left, ok := errors.AsType[Left](err); ok && left.Why != "" {
-				why = because(nodeinput.Text(left.Why, nodeinput.MaxField))
+			if left, ok := errors.AsType[ConsoleClosedError](err); ok && left.Why != "" {
+				why = closeReason(nodeinput.Text(left.Why, nodeinput.MaxField))
 			}
 			k.cancel(why)
 			return
@@ -346,7 +346,7 @@ func (k *Console) down(node, viewer Line) {
 
 // pass gives a message to the other side, which has to take it within some time. Where that side
 // has left, whoever reads from there says why.
-func (k *Console) pass(to Line, message []byte) bool {
+func (k *Console) pass(to ConsoleConn, message []byte) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), consoleWrite)
 	defer cancel()
 	err := to.Write(ctx, message)
@@ -357,7 +357,7 @@ func (k *Console) pass(to Line, message []byte) bool {
 }
 
 // watch asks a side now and then whether it is there.
-func (k *Console) watch(line Line) {
+func (k *Console) watch(line ConsoleConn) {
 	ticks := time.NewTicker(consolePing)
 	defer ticks.Stop()
 	for {
@@ -376,8 +376,8 @@ func (k *Console) watch(line Line) {
 	}
 }
 
-// consoleDue is a call that a node has not answered yet.
-type consoleDue struct {
+// pendingConsole is a call that a node has not answered yet.
+type pendingConsole struct {
 	call api.ConsoleRequest
 	sent time.Time // zero: not yet
 }
@@ -386,9 +386,9 @@ type consoleDue struct {
 func (s *session) wantConsole(call api.ConsoleRequest) {
 	s.mu.Lock()
 	if s.consoles == nil {
-		s.consoles = map[string]consoleDue{}
+		s.consoles = map[string]pendingConsole{}
 	}
-	s.consoles[call.Session] = consoleDue{call: call}
+	s.consoles[call.Session] = pendingConsole{call: call}
 	s.mu.Unlock()
 	s.ring()
 }

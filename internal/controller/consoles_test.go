@@ -22,15 +22,15 @@ type wire struct {
 
 	once sync.Once
 	over chan struct{}
-	why  string // the controller ended it with; set when over is closed
-	left *Left  // it has left
+	why  string              // the controller ended it with; set when over is closed
+	left *ConsoleClosedError // it has left
 }
 
 func newWire() *wire {
 	return &wire{says: make(chan []byte), heard: make(chan []byte, 2), over: make(chan struct{})}
 }
 
-func (w *wire) end(why string, left *Left) {
+func (w *wire) end(why string, left *ConsoleClosedError) {
 	w.once.Do(func() {
 		w.why, w.left = why, left
 		close(w.over)
@@ -45,7 +45,7 @@ func (w *wire) Read(ctx context.Context) ([]byte, error) {
 		if w.left != nil {
 			return nil, *w.left
 		}
-		return nil, Left{}
+		return nil, ConsoleClosedError{}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -54,14 +54,14 @@ func (w *wire) Read(ctx context.Context) ([]byte, error) {
 func (w *wire) Write(ctx context.Context, m []byte) error {
 	select {
 	case <-w.over:
-		return Left{}
+		return ConsoleClosedError{}
 	default:
 	}
 	select {
 	case w.heard <- m:
 		return nil
 	case <-w.over:
-		return Left{}
+		return ConsoleClosedError{}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -171,7 +171,7 @@ func TestConsoleCarriesBothWays(t *testing.T) {
 		if n, shown := c.consoles.count(), c.consoles.shown.Value(); n != 1 || shown != 1 {
 			t.Errorf("%d consoles are open, %v were shown", n, shown)
 		}
-		viewer.end("", &Left{})
+		viewer.end("", &ConsoleClosedError{})
 		wantEnd(t, node, "viewer has left")
 		<-closed
 		if n := c.consoles.count(); n != 0 {
@@ -192,8 +192,8 @@ func TestConsoleEnds(t *testing.T) {
 			}
 		}, "does not run any more: it is Terminating"},
 		"instance is gone":       {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
-		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &Left{}) }, "node is gone"},
-		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &Left{"The VM does not run"}) }, "The VM does not run"},
+		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{}) }, "node is gone"},
+		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{"The VM does not run"}) }, "The VM does not run"},
 		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
 		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
 		"node takes nothing":     {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
@@ -340,8 +340,8 @@ func TestConsolesWakePolls(t *testing.T) {
 		began := time.Now()
 		l.open(t.Context())
 		answer := <-answers
-		if len(answer.Consoles) != 1 || IsQuiet(answer) || time.Since(began) != 0 {
-			t.Errorf("%+v after %s, quiet: %t", answer, time.Since(began), IsQuiet(answer))
+		if len(answer.Consoles) != 1 || IsEmptyPoll(answer) || time.Since(began) != 0 {
+			t.Errorf("%+v after %s, quiet: %t", answer, time.Since(began), IsEmptyPoll(answer))
 		}
 	})
 }

@@ -55,11 +55,11 @@ type Options struct {
 	bounds bounds // of what is kept
 
 	// Licence says what is open; nil: everything.
-	Licence Licence
+	Licence License
 
-	Permits Permits     // nil: every node is open to everybody
-	Rights  RightsQuery // what callers may do at the registry; nil: everything
-	Files   FileShelf   // what is too large for the store; nil: there is no place for it
+	Permits PlacementPolicy // nil: every node is open to everybody
+	Rights  RightsQuery     // what callers may do at the registry; nil: everything
+	Files   FileStore       // what is too large for the store; nil: there is no place for it
 
 	ManageMACs bool          // instances get MAC addresses of a list
 	MACRange   farm.MACRange // what the list is populated with
@@ -138,19 +138,19 @@ func (o Options) withDefaults() Options {
 type Controller struct {
 	opts      Options
 	log       *slog.Logger
-	store     recorder
+	store     outboxStore
 	events    *eventLog // nil: no event is made
 	tables    *Tables
-	link      *link
-	beats     *beats
-	ages      *ages
+	link      *nodeSessions
+	beats     *sharedTicker
+	ages      *peerContacts
 	placer    *placer
 	admission *admission
-	tally     *tally
+	tally     *instanceStats
 	series    *series
 	meters    meters
-	macs      *macs // nil: MAC addresses are not managed
-	scanTurns *scanTurns
+	macs      *macAllocator // nil: MAC addresses are not managed
+	scanTurns *scanLocks
 	consoles  *consoles
 	joinToken string
 
@@ -161,13 +161,13 @@ type Controller struct {
 	backing atomic.Bool // a backup is being read
 	configs configCache
 	known   *knownTemplates
-	keeping atomic.Bool  // this replica holds the lease and gives the verdicts
-	judge   unknownJudge // of the share of unknown VMs
+	keeping atomic.Bool // this replica holds the lease and gives the verdicts
+	judge   orphanGuard // of the share of unknown VMs
 
 	alarmLog   alarmLog
 	diskAlarms alarmCache // of the registry and the nodes
 
-	unvanished, unheard pace // instances whose end failed, statuses that were left out
+	unvanished, unheard logLimiter // instances whose end failed, statuses that were left out
 
 	started time.Time // of this process
 }
@@ -182,17 +182,17 @@ type Tables struct {
 	Removed   *store.Table[RemovedNode]
 	Scripts   *store.Table[Script] // of starts
 	Saves     *store.Table[farm.SaveRequest]
-	Pieces    *store.Table[Piece]
+	Pieces    *store.Table[SaveChunk]
 	Past      *store.Table[farm.Past]
 	Digests   *store.Table[Digest]
-	Released  *store.Table[Released]
-	Events    *store.Table[Happened]
+	Released  *store.Table[ReleasedOrphan]
+	Events    *store.Table[EventBatch]
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
-	Kept      *store.Table[Kept]
+	Kept      *store.Table[IdempotencyRecord]
 	Errands   *store.Table[farm.Errand]
 	Outcomes  *store.Table[farm.Outcome]  // of errands on nodes, by outcomeID
 	Scans     *store.Table[NodeScan]      // by node
-	Figures   *store.Table[Figures]       // of how busy the cloud was, by figuresKey
+	Figures   *store.Table[SeriesRecord]  // of how busy the cloud was, by figuresKey
 	Known     *store.Table[KnownTemplate] // last known states of templates, by id
 }
 
@@ -265,17 +265,17 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(byStatus, func(s *farm.SaveRequest) []string { return []string{string(s.Status)} }),
 			store.WithSums(savesOf, func(s *farm.SaveRequest) (string, store.Amounts) { return s.Caller, saveAmounts(s) }),
 			store.WithSums(savesAll, func(s *farm.SaveRequest) (string, store.Amounts) { return allCallers, saveAmounts(s) })),
-		Pieces:   store.NewTable[Piece](kindPiece),
+		Pieces:   store.NewTable[SaveChunk](kindPiece),
 		Past:     newPastTable(),
 		Digests:  store.NewTable[Digest](kindDigest),
-		Released: store.NewTable[Released](kindReleased),
+		Released: store.NewTable[ReleasedOrphan](kindReleased),
 		Events:   newEventTable(),
 		MACs:     store.NewTable[farm.MACAddress](kindMAC),
 		Kept:     newKeptTable(),
 		Errands:  store.NewTable[farm.Errand](kindErrand),
 		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
 		Scans:    store.NewTable[NodeScan](kindScan),
-		Figures:  store.NewTable[Figures](kindFigures),
+		Figures:  store.NewTable[SeriesRecord](kindFigures),
 		Known:    store.NewTable[KnownTemplate](kindKnown),
 	}
 }
@@ -302,7 +302,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now()}
 	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.events = newEventLog(c, opts.Events)
-	c.store = recorder{st, c.events}
+	c.store = outboxStore{st, c.events}
 	c.link = newLink(c)
 	c.beats = newBeats()
 	c.ages = newAges(c)
@@ -348,7 +348,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 // the context ends; then the lease is free at once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.lead(ctx) })
+	wg.Go(func() { c.campaign(ctx) })
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Go(func() { c.ages.publish(ctx) })
 	wg.Go(func() { c.events.follow(ctx) })

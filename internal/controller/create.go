@@ -13,7 +13,7 @@ import (
 
 // create writes new instances, placed where a node is free, else waiting. It fails
 // whole: what was written of a call that failed is ended again.
-func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *memory) error {
+func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite) error {
 	drafts, r := c.placer.admit(instances)
 	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance, scr
 // createNamed writes a start of several parts that is to be remembered. The first part says
 // that it has begun; only when it is known to be whole does it have an answer. What becomes of
 // one that is not is up to tidyKept, as long as this replica does not know better.
-func (c *Controller) createNamed(ctx context.Context, r *reign, parts []*part, m *memory, ids []string) error {
+func (c *Controller) createNamed(ctx context.Context, r *leaderTerm, parts []*createBatch, m *idempotencyWrite, ids []string) error {
 	parts[0].with = m.begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
 		for _, p := range parts[1:] {
@@ -70,7 +70,7 @@ func idsOf(instances []*farm.Instance) []string {
 
 // createParts writes parts beside each other, all or none. Where what is to be remembered goes
 // with a part of unknown outcome, that tells: it stays.
-func (c *Controller) createParts(ctx context.Context, r *reign, parts []*part) error {
+func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*createBatch) error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts[1:] {
@@ -87,8 +87,8 @@ func (c *Controller) createParts(ctx context.Context, r *reign, parts []*part) e
 	return err
 }
 
-// part is some new instances that go into one transaction.
-type part struct {
+// createBatch is some new instances that go into one transaction.
+type createBatch struct {
 	drafts []draft
 	txn
 	script []store.Change // that they have, so that none is there without it
@@ -97,12 +97,12 @@ type part struct {
 
 // parts divides new instances among as few transactions as the store allows. Those of
 // one node stay together, so that it is checked once.
-func (c *Controller) parts(drafts []draft, script []store.Change) []*part {
+func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
 	limits := c.store.Limits()
 	limits.Ops-- // for with
-	var parts []*part
-	var last *part
+	var parts []*createBatch
+	var last *createBatch
 	devices := map[string]bool{} // node -> a device of it is given away
 	for _, d := range drafts {
 		if d.placed != nil && d.placed.USB != "" {
@@ -116,7 +116,7 @@ func (c *Controller) parts(drafts []draft, script []store.Change) []*part {
 			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 		}
 		if last == nil || !last.add(changes...) {
-			last = &part{txn: txn{limits: limits}, script: script}
+			last = &createBatch{txn: txn{limits: limits}, script: script}
 			parts = append(parts, last)
 			if d.placed != nil && !check {
 				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
@@ -142,7 +142,7 @@ func (c *Controller) creation(d draft) []store.Change {
 // lost a race, or another replica has given a MAC address of theirs away, all of them
 // wait, for an address too, and are placed like any other. A placement is written
 // whether the caller is still there or not: one whose outcome is unknown costs more.
-func (c *Controller) createPart(ctx context.Context, r *reign, p *part) error {
+func (c *Controller) createPart(ctx context.Context, r *leaderTerm, p *createBatch) error {
 	var err error
 	if r == nil {
 		err = c.store.Commit(ctx, append(p.changes, p.with...)...)

@@ -67,7 +67,7 @@ func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note strin
 }
 
 // tidyDeletions ends those whose outcome nobody has noted: the registry knows it.
-func (c *Controller) tidyDeletions(ctx context.Context, w *reign, now time.Time) error {
+func (c *Controller) tidyDeletions(ctx context.Context, w *leaderTerm, now time.Time) error {
 	for note, s := range c.tables.Settings.All() {
 		if s.Deletion == nil || now.Sub(s.Deletion.At) < deletionTime {
 			continue

@@ -116,7 +116,7 @@ func deviceOf(o *farm.RestartOptions) *string {
 // claims gives the change that goes with placements on a node: a check that its record
 // is the one that they rest on. Placements that give devices away write it instead: the
 // next ones that do must know of them.
-func (c *Controller) claims(node string, at known, devices bool) store.Change {
+func (c *Controller) claims(node string, at indexedNode, devices bool) store.Change {
 	if devices {
 		return store.Put(c.tables.Nodes, node, at.record, store.IfRev(at.rev))
 	}

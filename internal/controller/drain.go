@@ -20,7 +20,7 @@ func (c *Controller) remaining(node string) (n int) {
 }
 
 // drainedAt gives when an instance is terminated since its node is drained.
-func drainedAt(k *keeper, i *farm.Instance) time.Time {
+func drainedAt(k *reconciler, i *farm.Instance) time.Time {
 	if !i.HoldsSlot() || i.State == farm.Terminating {
 		return time.Time{}
 	}
@@ -31,7 +31,7 @@ func drainedAt(k *keeper, i *farm.Instance) time.Time {
 	return node.Draining.Until
 }
 
-func (k *keeper) drained(i *farm.Instance, now time.Time) *farm.Instance {
+func (k *reconciler) drained(i *farm.Instance, now time.Time) *farm.Instance {
 	n, err := k.c.terminating(i)
 	if err != nil || n == i {
 		return i
@@ -46,7 +46,7 @@ func (k *keeper) drained(i *farm.Instance, now time.Time) *farm.Instance {
 }
 
 // emptied notes, once a drain, that nothing is left on a drained node.
-func (k *keeper) emptied(ctx context.Context, node *farm.Node) error {
+func (k *reconciler) emptied(ctx context.Context, node *farm.Node) error {
 	if !empties(node) || k.c.remaining(node.ID) > 0 {
 		return nil
 	}

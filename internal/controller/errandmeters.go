@@ -9,19 +9,19 @@ import (
 // shownErrands are the kinds of errands, as metrics show them.
 var shownErrands = []farm.ErrandKind{farm.ErrandDistribute, farm.ErrandRemove}
 
-// errandMeters count the nodes that are done with errands, by kind.
-type errandMeters map[farm.ErrandKind]*meter.Results
+// cacheJobMetrics count the nodes that are done with errands, by kind.
+type cacheJobMetrics map[farm.ErrandKind]*meter.Results
 
-func newErrandMeters() errandMeters {
-	m := errandMeters{}
+func newErrandMeters() cacheJobMetrics {
+	m := cacheJobMetrics{}
 	for _, kind := range shownErrands {
 		m[kind] = new(meter.Results)
 	}
 	return m
 }
 
-// noteOutcomes counts the outcomes that were written here.
-func (c *Controller) noteOutcomes(changes []store.Change) {
+// recordResults counts the outcomes that were written here.
+func (c *Controller) recordResults(changes []store.Change) {
 	for _, change := range changes {
 		o, is := change.Value().(*farm.Outcome)
 		if !is {

@@ -105,7 +105,7 @@ type errandTrial struct {
 var errandDeeds = map[string]func(*errandTrial, *end, act){
 	"distribute": func(r *errandTrial, e *end, s act) {
 		r.async(s, func(ctx context.Context) {
-			id, err := e.Distribute(ctx, DistributeAsk{TemplateID: templateID})
+			id, err := e.Distribute(ctx, DistributeRequest{TemplateID: templateID})
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if err == nil {
@@ -235,7 +235,7 @@ func tryErrands(t *testing.T, steps []act) []string {
 			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.End)
 		}
 		for i, end := range r.ends {
-			view, err := end.Errand(t.Context(), farm.ErrandDistribute, id)
+			view, err := end.CacheJob(t.Context(), farm.ErrandDistribute, id)
 			if err != nil || !slices.Equal(slices.Sorted(maps.Keys(view.On)), e.Nodes) {
 				j.blame(0, "replica %d shows %v of %s, %v", i, view.On, id, err)
 			}

@@ -27,7 +27,7 @@ const (
 )
 
 // deliver hands the events to the targets as long as the reign lasts.
-func (e *eventLog) deliver(ctx context.Context, r *reign) {
+func (e *eventLog) deliver(ctx context.Context, r *leaderTerm) {
 	if e == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
 // serve sends what comes to one target. What does not arrive holds up what comes after it of its
 // subject, and nothing else, unless nothing arrives.
 func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
-	held, pause := holds{}, resendFirst
+	held, pause := deliveryBackoffs{}, resendFirst
 	for ctx.Err() == nil {
 		events, more := e.unsent(t, held, sendBatch)
 		if len(events) == 0 {
@@ -99,11 +99,11 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 }
 
 // send sends events and gives the places of those that arrived.
-func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map[eventPlace]bool, err error) {
+func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map[eventPosition]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	did, err := t.to.Send(ctx, events)
-	arrived = map[eventPlace]bool{}
+	arrived = map[eventPosition]bool{}
 	for i, event := range events {
 		if i < len(did) && did[i] {
 			place, _ := parseEventID(event.ID)
@@ -127,7 +127,7 @@ func subjectOf(record []byte) string {
 }
 
 // tend notes how far the targets are, when that has changed, and lets the oldest events go.
-func (e *eventLog) tend(ctx context.Context, r *reign) {
+func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
@@ -147,7 +147,7 @@ func (e *eventLog) tend(ctx context.Context, r *reign) {
 }
 
 // tidy does one transaction of that, and says whether there is more to do.
-func (e *eventLog) tidy(ctx context.Context, w *reign) (more bool, err error) {
+func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err error) {
 	old := e.surplus()
 	changes := e.marks()
 	for _, key := range old.keys {
@@ -184,7 +184,7 @@ func (e *eventLog) forget(keys []string) {
 
 // leave notes how far the targets are at the end of a reign, so that the next one sends
 // little again. Placements do not depend on it, so that it goes past what ended the reign.
-func (e *eventLog) leave(ctx context.Context, r *reign) {
+func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
 	defer cancel()
 	if changes := e.marks(); len(changes) > 0 {
@@ -204,8 +204,8 @@ func (e *eventLog) marks() (changes []store.Change) {
 	return changes
 }
 
-// surplus are records to remove.
-type surplus struct {
+// expiredRecords are records to remove.
+type expiredRecords struct {
 	keys []string
 	lost map[string]int // by target, the events that it has not got
 	more bool           // there are more of them
@@ -213,7 +213,7 @@ type surplus struct {
 
 // surplus gives the oldest records beyond the recent ones, a bunch at a time: those that every
 // target has, or any when there are too many.
-func (e *eventLog) surplus() (s surplus) {
+func (e *eventLog) surplus() (s expiredRecords) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left, over := e.count, e.count > e.c.opts.bounds.events
@@ -232,7 +232,7 @@ func (e *eventLog) surplus() (s surplus) {
 			return s
 		}
 	}
-	return surplus{} // not worth a write yet
+	return expiredRecords{} // not worth a write yet
 }
 
 // everywhere says whether every target has what happened up to a revision.

@@ -36,8 +36,8 @@ type SentEvent struct {
 	Record  []byte // JSON, without a line's end
 }
 
-// Happened is some events that one transaction carried: their records, as lines.
-type Happened struct{ lines [][]byte }
+// EventBatch is some events that one transaction carried: their records, as lines.
+type EventBatch struct{ lines [][]byte }
 
 // Bounds of the events that are kept.
 const (
@@ -48,11 +48,11 @@ const (
 
 const kindEvent = store.Kind("e")
 
-func newEventTable() *store.Table[Happened] {
+func newEventTable() *store.Table[EventBatch] {
 	return store.NewTable(kindEvent, store.WithCodec(
-		func(h *Happened) ([]byte, error) { return bytes.Join(h.lines, []byte("\n")), nil },
-		func(data []byte) (*Happened, error) {
-			return &Happened{bytes.Split(bytes.Clone(data), []byte("\n"))}, nil
+		func(h *EventBatch) ([]byte, error) { return bytes.Join(h.lines, []byte("\n")), nil },
+		func(data []byte) (*EventBatch, error) {
+			return &EventBatch{bytes.Split(bytes.Clone(data), []byte("\n"))}, nil
 		}))
 }
 
@@ -65,28 +65,28 @@ type eventLog struct {
 	actor   func(ctx context.Context) farm.Actor
 	targets []*eventTarget
 	seen    chan struct{} // has a value when records have come
-	dropped pace
+	dropped logLimiter
 
-	mu      sync.Mutex // guards what follows
-	young   []happened // of revisions that the tables may not have in full yet
-	old     []happened // in order; their revisions are below those of all that will come
-	count   int        // events in old
+	mu      sync.Mutex     // guards what follows
+	young   []pendingBatch // of revisions that the tables may not have in full yet
+	old     []pendingBatch // in order; their revisions are below those of all that will come
+	count   int            // events in old
 	arrived chan struct{}
 }
 
-// happened is a record with its place in the order. A transaction of the store may carry
+// pendingBatch is a record with its place in the order. A transaction of the store may carry
 // several, of different callers.
-type happened struct {
+type pendingBatch struct {
 	rev  int64
 	key  string
 	base int // events of the same revision that come before it
-	*Happened
+	*EventBatch
 }
 
 // place gives the place of one of its events.
-func (h happened) place(i int) eventPlace { return eventPlace{h.rev, h.base + i + 1} }
+func (h pendingBatch) place(i int) eventPosition { return eventPosition{h.rev, h.base + i + 1} }
 
-func before(a, b happened) int {
+func before(a, b pendingBatch) int {
 	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
 }
 
@@ -134,13 +134,13 @@ func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...fa
 	}
 	all, id := slices.Clone(changes), newID()
 	for i, change := range all {
-		if said, ok := change.Value().(*Happened); ok {
+		if said, ok := change.Value().(*EventBatch); ok {
 			lines, id = slices.Concat(said.lines, lines), change.ID()
 			all = slices.Delete(all, i, i+1)
 			break
 		}
 	}
-	return append(all, store.Put(e.c.tables.Events, id, &Happened{lines}, store.Any))
+	return append(all, store.Put(e.c.tables.Events, id, &EventBatch{lines}, store.Any))
 }
 
 // observe follows the records.
@@ -155,12 +155,12 @@ func (e *eventLog) observe(events []store.Event) {
 		if event.Kind != kindEvent {
 			continue
 		}
-		h, ok := event.New.(*Happened)
+		h, ok := event.New.(*EventBatch)
 		if !ok || event.Old != nil { // none is written twice, but a restored store may have it at another revision
 			e.forgetLocked(event.ID)
 		}
 		if ok {
-			e.young, some = append(e.young, happened{rev: event.Rev, key: event.ID, Happened: h}), true
+			e.young, some = append(e.young, pendingBatch{rev: event.Rev, key: event.ID, EventBatch: h}), true
 		}
 	}
 	if some {
@@ -177,7 +177,7 @@ func (e *eventLog) ring() {
 
 // forgetLocked takes a record out that is not in the store any more.
 func (e *eventLog) forgetLocked(key string) {
-	is := func(h happened) bool { return h.key == key }
+	is := func(h pendingBatch) bool { return h.key == key }
 	if i := slices.IndexFunc(e.old, is); i >= 0 { // it is among the first
 		e.count -= len(e.old[i].lines)
 		e.old = slices.Delete(e.old, i, i+1)
@@ -196,7 +196,7 @@ func (e *eventLog) load() {
 	view := e.c.tables.Events.Snapshot()
 	for key, h := range view.All() {
 		_, rev, _ := view.Get(key)
-		e.young = append(e.young, happened{rev: rev, key: key, Happened: h})
+		e.young = append(e.young, pendingBatch{rev: rev, key: key, EventBatch: h})
 	}
 	e.ring()
 }
@@ -234,7 +234,7 @@ func (e *eventLog) settle(rev int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slices.SortFunc(e.young, before)
-	n, _ := slices.BinarySearchFunc(e.young, rev+1, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	n, _ := slices.BinarySearchFunc(e.young, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	for _, h := range e.young[:n] {
 		i, known := slices.BinarySearchFunc(e.old, h, before)
 		if known {
@@ -253,17 +253,17 @@ func (e *eventLog) settle(rev int64) bool {
 	return len(e.young) == 0
 }
 
-// eventPlace is a place between events: behind the n-th one of a revision.
-type eventPlace struct {
+// eventPosition is a place between events: behind the n-th one of a revision.
+type eventPosition struct {
 	rev int64
 	n   int
 }
 
 // String gives the place as the id of the event before it.
-func (p eventPlace) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
+func (p eventPosition) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
 
 // parseEventID reads the id of an event; ok is false when it cannot be one.
-func parseEventID(id string) (p eventPlace, ok bool) {
+func parseEventID(id string) (p eventPosition, ok bool) {
 	rev, n, found := strings.Cut(id, "-")
 	if !found || len(id) > 40 {
 		return p, false
@@ -276,10 +276,10 @@ func parseEventID(id string) (p eventPlace, ok bool) {
 
 // after gives about limit events behind a place, all that there are of the last one's revision,
 // with their ids, and a channel that is closed when more come.
-func (e *eventLog) after(at eventPlace, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(e.old, at.rev, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	i, _ := slices.BinarySearchFunc(e.old, at.rev, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	for last := int64(0); i < len(e.old) && (len(list) < limit || e.old[i].rev == last); i++ {
 		h := e.old[i]
 		last = h.rev
@@ -302,7 +302,7 @@ func (e *eventLog) newest(limit int) []SentEvent {
 		i--
 		n += len(e.old[i].lines)
 	}
-	from := eventPlace{}
+	from := eventPosition{}
 	if i < len(e.old) {
 		from.rev = e.old[i].rev
 	}
@@ -312,11 +312,11 @@ func (e *eventLog) newest(limit int) []SentEvent {
 }
 
 // last gives the place behind the last event.
-func (e *eventLog) last() (p eventPlace) {
+func (e *eventLog) last() (p eventPosition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.old); n > 0 {
-		p = eventPlace{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].lines)}
+		p = eventPosition{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].lines)}
 	}
 	return p
 }

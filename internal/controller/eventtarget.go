@@ -14,14 +14,14 @@ type eventTarget struct {
 	to   EventTarget
 	done atomic.Int64 // revision up to which it has everything
 
-	arrived map[eventPlace]bool // behind that; mu of the eventLog guards it
+	arrived map[eventPosition]bool // behind that; mu of the eventLog guards it
 }
 
 // setting names the record of how far the target is.
 func (t *eventTarget) setting() string { return "events-" + t.name }
 
 // lacksLocked counts the events of a record that have not arrived.
-func (t *eventTarget) lacksLocked(h happened) (n int) {
+func (t *eventTarget) lacksLocked(h pendingBatch) (n int) {
 	if h.rev <= t.done.Load() {
 		return 0
 	}
@@ -38,26 +38,28 @@ func (e *eventLog) begin(t *eventTarget) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.done.Store(e.noted(t))
-	t.arrived = map[eventPlace]bool{}
+	t.arrived = map[eventPosition]bool{}
 }
 
-// holds are the subjects of which an event did not arrive: theirs wait.
-type holds map[string]hold
+// deliveryBackoffs are the subjects of which an event did not arrive: theirs wait.
+type deliveryBackoffs map[string]deliveryBackoff
 
-// hold is how long a subject waits.
-type hold struct {
+// deliveryBackoff is how long a subject waits.
+type deliveryBackoff struct {
 	until time.Time
 	pause time.Duration
 }
 
 // waits says whether a subject waits now.
-func (h holds) waits(subject string, now time.Time) bool { return now.Before(h[subject].until) }
+func (h deliveryBackoffs) waits(subject string, now time.Time) bool {
+	return now.Before(h[subject].until)
+}
 
 // first gives a channel that has a value when the first one has waited; nil when none waits. It
 // is called when there is nothing to send, and forgets those that have waited and have nothing left.
-func (h holds) first() <-chan time.Time {
+func (h deliveryBackoffs) first() <-chan time.Time {
 	now := time.Now()
-	maps.DeleteFunc(h, func(subject string, _ hold) bool { return !h.waits(subject, now) })
+	maps.DeleteFunc(h, func(subject string, _ deliveryBackoff) bool { return !h.waits(subject, now) })
 	var first time.Time
 	for _, one := range h {
 		first = sooner(first, one.until)
@@ -70,7 +72,7 @@ func (h holds) first() <-chan time.Time {
 
 // note lets the subjects wait of which something was sent and did not arrive, each time twice as long,
 // and no others. It says how many those are.
-func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) (many int) {
+func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool) (many int) {
 	failed := map[string]bool{}
 	for _, event := range sent {
 		place, _ := parseEventID(event.ID)
@@ -82,7 +84,7 @@ func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) (many int) {
 			continue
 		}
 		pause := min(max(2*h[subject].pause, resendFirst), resendLast)
-		h[subject] = hold{time.Now().Add(pause), pause}
+		h[subject] = deliveryBackoff{time.Now().Add(pause), pause}
 		many++
 	}
 	return many
@@ -90,7 +92,7 @@ func (h holds) note(sent []SentEvent, arrived map[eventPlace]bool) (many int) {
 
 // unsent gives at most limit events that have not arrived at a target and whose subject need not wait,
 // and a channel that is closed when more come.
-func (e *eventLog) unsent(t *eventTarget, held holds, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,13 +115,13 @@ func (e *eventLog) unsent(t *eventTarget, held holds, limit int) (list []SentEve
 
 // behindLocked gives where the records begin that are later than a revision.
 func (e *eventLog) behindLocked(rev int64) int {
-	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h happened, rev int64) int { return cmp.Compare(h.rev, rev) })
+	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	return i
 }
 
 // note takes down what has arrived, and moves the target behind the transactions that have arrived
 // in full.
-func (e *eventLog) note(t *eventTarget, arrived map[eventPlace]bool) {
+func (e *eventLog) note(t *eventTarget, arrived map[eventPosition]bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.Copy(t.arrived, arrived)
@@ -135,5 +137,5 @@ func (e *eventLog) note(t *eventTarget, arrived map[eventPlace]bool) {
 		done, rest = rev, rest[n:]
 	}
 	t.done.Store(done)
-	maps.DeleteFunc(t.arrived, func(place eventPlace, _ bool) bool { return place.rev <= done })
+	maps.DeleteFunc(t.arrived, func(place eventPosition, _ bool) bool { return place.rev <= done })
 }

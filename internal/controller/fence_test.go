@@ -17,7 +17,7 @@ import (
 )
 
 // term gives the leader term of a replica that holds the lease.
-func (c *cloud) term() *reign {
+func (c *cloud) term() *leaderTerm {
 	c.t.Helper()
 	synctest.Wait()
 	c.placer.mu.Lock()
@@ -30,7 +30,7 @@ func (c *cloud) term() *reign {
 
 // formerTerm takes the lease away from its holder and gives the writer of the term that ended so.
 // It does not know that: only the store can refuse what it writes.
-func (c *cloud) formerTerm() *reign {
+func (c *cloud) formerTerm() *leaderTerm {
 	c.t.Helper()
 	old := c.term()
 	kv, err := c.backend.Get(c.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
@@ -38,7 +38,7 @@ func (c *cloud) formerTerm() *reign {
 		c.t.Fatal(err)
 	}
 	c.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
-	return &reign{fenced: old.fenced, since: old.since, end: func() {}}
+	return &leaderTerm{fenced: old.fenced, since: old.since, end: func() {}}
 }
 
 // put writes a record as it is.
@@ -55,7 +55,7 @@ func TestTerminatedWhileItIsPlaced(t *testing.T) {
 		term := c.term()
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
-		some := []decision{c.decide(id, a.id)}
+		some := []placementDecision{c.decide(id, a.id)}
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
@@ -141,15 +141,15 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Scripts, "unused", &Script{Size: 1})
 	put(c, c.tables.Errands, "ended", &farm.Errand{ID: "ended", Ended: old})
 	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
-	put(c, c.tables.Released, "node.vm", &Released{At: old})
-	put(c, c.tables.Kept, "key", &Kept{At: old})
+	put(c, c.tables.Released, "node.vm", &ReleasedOrphan{At: old})
+	put(c, c.tables.Kept, "key", &IdempotencyRecord{At: old})
 	put(c, c.tables.Scans, "node", &NodeScan{})
 	put(c, c.tables.Settings, settingDeletion+"x", &Setting{Deletion: &Deletion{Template: templateID, At: old}})
 	put(c, c.tables.Digests, "replica", &Digest{No: 1})
-	put(c, c.tables.Figures, figuresKey(c.series.rings[0].step, 0), &Figures{Step: int64(c.series.rings[0].step / time.Second)})
+	put(c, c.tables.Figures, figuresKey(c.series.rings[0].step, 0), &SeriesRecord{Step: int64(c.series.rings[0].step / time.Second)})
 	synctest.Wait()
 	c.ages.mu.Lock()
-	c.ages.others["replica"] = heardBy{came: old}
+	c.ages.others["replica"] = peerDigest{came: old}
 	c.ages.mu.Unlock()
 	c.series.mu.Lock()
 	c.series.tried = time.Time{}
@@ -162,7 +162,7 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.prunable()
 		late := c.formerTerm()
-		k := &keeper{c: c.Controller, w: late, agenda: newAgenda()}
+		k := &reconciler{c: c.Controller, w: late, agenda: newAgenda()}
 		for _, job := range k.jobs(true) {
 			if err := job.do(t.Context(), late, c.now()); !errors.Is(err, store.ErrFenced) {
 				t.Errorf("%s: %v; it must try to write, and be refused", job.what, err)
@@ -180,7 +180,7 @@ func TestHousekeepingIsFenced(t *testing.T) {
 		c.stop()
 		c.start(Options{NodeTimeout: time.Hour})
 		late := c.formerTerm()
-		k := &keeper{c: c.Controller, w: late, agenda: newAgenda()}
+		k := &reconciler{c: c.Controller, w: late, agenda: newAgenda()}
 		outlived, _, _ := c.tables.Instances.Get(id)
 		outlived = outlived.Clone()
 		outlived.Expires = c.now().Add(-time.Second)

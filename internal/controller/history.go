@@ -30,17 +30,17 @@ func pastKey(p *farm.Past) string { return pastFrom(p.Finished) + "-" + p.ID }
 // pastFrom is what comes before the names of everything that finished then or earlier.
 func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.UnixNano()) }
 
-// bury takes the record of an instance that is at its end out of the live ones and
+// archiveInstance takes the record of an instance that is at its end out of the live ones and
 // puts what is kept of it into the history, in one transaction.
-func (c *Controller) bury(inst *farm.Instance, rev int64) []store.Change {
+func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
 	return append(append(c.freeMAC(inst), c.dropScript(inst)...),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
 		store.Put(c.tables.Past, pastKey(p), p, store.Any))
 }
 
-// PastQuery asks for instances that are gone; empty fields ask for all.
-type PastQuery struct {
+// HistoryQuery asks for instances that are gone; empty fields ask for all.
+type HistoryQuery struct {
 	ID, ExternalID string
 	After          string // the id of an instance: only those that finished before it
 	Limit          int
@@ -62,7 +62,7 @@ func (c *Controller) after(view *store.View[farm.Past], id string) (from string,
 }
 
 // History gives the instances that are gone and still remembered, the newest first.
-func (c *Controller) History(q PastQuery) []*farm.Past {
+func (c *Controller) History(q HistoryQuery) []*farm.Past {
 	view := c.tables.Past.Snapshot()
 	from, ok := c.after(view, q.After)
 	if !ok {
@@ -89,7 +89,7 @@ func (c *Controller) History(q PastQuery) []*farm.Past {
 }
 
 // tidyHistory forgets what has been kept long enough, the oldest first.
-func (c *Controller) tidyHistory(ctx context.Context, w *reign, now time.Time) error {
+func (c *Controller) tidyHistory(ctx context.Context, w *leaderTerm, now time.Time) error {
 	var old []string
 	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {
 		old = append(old, key)
@@ -113,7 +113,7 @@ func (c *Controller) oldestPast(n int) []string {
 	return names
 }
 
-func (c *Controller) forget(ctx context.Context, w *reign, names []string) error {
+func (c *Controller) forget(ctx context.Context, w *leaderTerm, names []string) error {
 	for some := range slices.Chunk(names, txnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, name := range some {

@@ -21,7 +21,7 @@ func path(p *farm.Past) string {
 	return text
 }
 
-func (c *cloud) past(q PastQuery) []*farm.Past {
+func (c *cloud) past(q HistoryQuery) []*farm.Past {
 	c.t.Helper()
 	synctest.Wait()
 	if q.Limit == 0 {
@@ -45,12 +45,12 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		}
 		a.say(o, api.PhaseTerminated)
 		end := c.now()
-		if list := c.past(PastQuery{}); len(list) != 0 {
+		if list := c.past(HistoryQuery{}); len(list) != 0 {
 			t.Fatalf("in the history while its record is there: %+v", list)
 		}
 		time.Sleep(time.Minute + time.Second)
 		c.wantState(id, farm.Gone)
-		list := c.past(PastQuery{ID: id})
+		list := c.past(HistoryQuery{ID: id})
 		if len(list) != 1 {
 			t.Fatalf("history = %+v", list)
 		}
@@ -67,10 +67,10 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		if p.Name != "job" || p.ExternalID != "http://ci/1" || p.NodeID != a.id || !p.Finished.Equal(end) || p.Started.IsZero() {
 			t.Errorf("past = %+v", p)
 		}
-		if same := c.past(PastQuery{ExternalID: "http://ci/1"}); len(same) != 1 || same[0] != p {
+		if same := c.past(HistoryQuery{ExternalID: "http://ci/1"}); len(same) != 1 || same[0] != p {
 			t.Errorf("by its external id: %+v", same)
 		}
-		if none := c.past(PastQuery{ExternalID: "http://ci/2"}); len(none) != 0 {
+		if none := c.past(HistoryQuery{ExternalID: "http://ci/2"}); len(none) != 0 {
 			t.Errorf("by another external id: %+v", none)
 		}
 	})
@@ -88,7 +88,7 @@ func TestHistoryOfWhatNeverStarted(t *testing.T) {
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		time.Sleep(2 * time.Second)
-		list := c.past(PastQuery{})
+		list := c.past(HistoryQuery{})
 		if len(list) != 2 || list[0].ID != waits || list[1].ID != placed { // newest first
 			t.Fatalf("history = %+v", list)
 		}
@@ -110,7 +110,7 @@ func TestPagesOfTheHistory(t *testing.T) {
 			}
 			want = append([]string{p.ID}, want...)
 		}
-		pages := func(q PastQuery) (got []string) {
+		pages := func(q HistoryQuery) (got []string) {
 			for q.Limit = 4; ; q.After = got[len(got)-1] {
 				list := c.past(q)
 				for _, p := range list {
@@ -121,11 +121,11 @@ func TestPagesOfTheHistory(t *testing.T) {
 				}
 			}
 		}
-		if got := pages(PastQuery{}); !slices.Equal(got, want) {
+		if got := pages(HistoryQuery{}); !slices.Equal(got, want) {
 			t.Errorf("pages = %v", got)
 		}
 		odd := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id[len(id)-1]%2 == 0 })
-		if got := pages(PastQuery{ExternalID: "1"}); !slices.Equal(got, odd) {
+		if got := pages(HistoryQuery{ExternalID: "1"}); !slices.Equal(got, odd) {
 			t.Errorf("pages of one external id = %v", got)
 		}
 		// What is gone from the history was the oldest; what lives has finished after all.
@@ -135,11 +135,11 @@ func TestPagesOfTheHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if list := c.past(PastQuery{After: last}); len(list) != 0 {
+		if list := c.past(HistoryQuery{After: last}); len(list) != 0 {
 			t.Errorf("after one that is forgotten: %+v", list)
 		}
 		lives := c.mustStart(StartRequest{})[0]
-		if list := c.past(PastQuery{After: lives}); len(list) != len(want)-1 {
+		if list := c.past(HistoryQuery{After: lives}); len(list) != len(want)-1 {
 			t.Errorf("after one that lives: %d records", len(list))
 		}
 	})
@@ -170,10 +170,10 @@ func TestHistoryIsBounded(t *testing.T) {
 		if n := c.tables.Past.Len(); n != most {
 			t.Errorf("%d records are kept", n)
 		}
-		if list := c.past(PastQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+149)}); len(list) != 0 {
+		if list := c.past(HistoryQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+149)}); len(list) != 0 {
 			t.Error("the oldest did not go first")
 		}
-		if list := c.past(PastQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+150)}); len(list) != 1 {
+		if list := c.past(HistoryQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+150)}); len(list) != 1 {
 			t.Error("more than the oldest went")
 		}
 		before := c.now().Add(24*time.Hour - 7*time.Second)

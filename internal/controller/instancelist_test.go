@@ -24,10 +24,10 @@ func TestInstanceList(t *testing.T) {
 			{ExternalID: "some"},
 			{ExternalID: "some", Limit: 4},
 			{ExternalID: "none"},
-			{Match: func(l Listed) bool { return l.ExternalID == "some" }},
+			{Match: func(l InstanceView) bool { return l.ExternalID == "some" }},
 		} {
-			var visited []Listed
-			want, list := texts(c.Instances(p)), c.ListInstances(p, func(l Listed) { visited = append(visited, l) })
+			var visited []InstanceView
+			want, list := texts(c.Instances(p)), c.ListInstances(p, func(l InstanceView) { visited = append(visited, l) })
 			if got := texts(visited); !slices.Equal(got, want) {
 				t.Errorf("%+v: %d instances were visited, want %d: %.300s", p, len(got), len(want), got)
 			}
@@ -41,7 +41,7 @@ func TestInstanceList(t *testing.T) {
 	})
 }
 
-func texts(list []Listed) (out []string) {
+func texts(list []InstanceView) (out []string) {
 	for _, l := range list {
 		out = append(out, fmt.Sprint(l.ID, " ", l.State, " ", l.Message))
 	}

@@ -14,29 +14,29 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Listed is an instance as clients see it.
-type Listed struct {
+// InstanceView is an instance as clients see it.
+type InstanceView struct {
 	*farm.Instance
 	Encoded []byte // what the renderer of the tables made of the record; nil without one
 	Message string // as they see it: the record's own, or what is known beside it
 }
 
-func listed(row store.Row[farm.Instance]) Listed {
-	return Listed{Instance: row.Value(), Encoded: row.Encoded(), Message: row.Value().Message}
+func listed(row store.Row[farm.Instance]) InstanceView {
+	return InstanceView{Instance: row.Value(), Encoded: row.Encoded(), Message: row.Value().Message}
 }
 
 // Page is the part of the instances that a list shows, in the order of their ids: what
 // comes and goes meanwhile moves nothing to another page.
 type Page struct {
-	ExternalID string            // "": every one
-	After      string            // an id, which need not exist any more; "": from the first
-	Limit      int               // 0: no limit
-	Match      func(Listed) bool // which of them; nil: all
+	ExternalID string                  // "": every one
+	After      string                  // an id, which need not exist any more; "": from the first
+	Limit      int                     // 0: no limit
+	Match      func(InstanceView) bool // which of them; nil: all
 }
 
 // Instances lists instances, with the reason for waiting as message where one waits,
 // and how far its save is where one is saved.
-func (c *Controller) Instances(p Page) []Listed {
+func (c *Controller) Instances(p Page) []InstanceView {
 	view := c.tables.Instances.Snapshot()
 	rows, room := view.Rows(p.After), view.Len()
 	if p.ExternalID != "" {
@@ -48,7 +48,7 @@ func (c *Controller) Instances(p Page) []Listed {
 	if p.Match != nil {
 		return c.matching(rows, p)
 	}
-	list := make([]Listed, 0, room)
+	list := make([]InstanceView, 0, room)
 	for row := range rows {
 		list = append(list, listed(row))
 		if len(list) == p.Limit {
@@ -63,8 +63,8 @@ func (c *Controller) Instances(p Page) []Listed {
 // copy, so that a client that reads a long answer slowly keeps little memory.
 type InstanceList struct {
 	rows     iter.Seq[store.Row[farm.Instance]]
-	messages []messageRun // of all rows, in their order
-	list     []Listed     // instead, of a list that was filtered
+	messages []messageRun   // of all rows, in their order
+	list     []InstanceView // instead, of a list that was filtered
 }
 
 // messageRun is how many rows in succession show the same message.
@@ -75,7 +75,7 @@ type messageRun struct {
 
 // ListInstances is Instances for a list that may be long. It calls each once for every instance, in their order: a
 // reader that needs sums of the list need not read all of it once more.
-func (c *Controller) ListInstances(p Page, each func(Listed)) *InstanceList {
+func (c *Controller) ListInstances(p Page, each func(InstanceView)) *InstanceList {
 	if p.Match != nil {
 		l := &InstanceList{list: c.Instances(p)}
 		for _, one := range l.list {
@@ -89,7 +89,7 @@ func (c *Controller) ListInstances(p Page, each func(Listed)) *InstanceList {
 		l.rows = view.RowsWhere(byExternalID, p.ExternalID, p.After)
 	}
 
-	batch, count := make([]Listed, 0, explainBatch), 0
+	batch, count := make([]InstanceView, 0, explainBatch), 0
 	for row := range l.rows {
 		batch = append(batch, listed(row))
 		if count++; len(batch) == explainBatch {
@@ -107,7 +107,7 @@ func (c *Controller) ListInstances(p Page, each func(Listed)) *InstanceList {
 }
 
 // add counts the messages of the next rows and shows them to each.
-func (l *InstanceList) add(batch []Listed, each func(Listed)) {
+func (l *InstanceList) add(batch []InstanceView, each func(InstanceView)) {
 	for _, one := range batch {
 		each(one)
 		text := one.Message
@@ -123,11 +123,11 @@ func (l *InstanceList) add(batch []Listed, each func(Listed)) {
 }
 
 // All yields the instances, the same ones each time.
-func (l *InstanceList) All() iter.Seq[Listed] {
+func (l *InstanceList) All() iter.Seq[InstanceView] {
 	if l.rows == nil {
 		return slices.Values(l.list)
 	}
-	return func(yield func(Listed) bool) {
+	return func(yield func(InstanceView) bool) {
 		run, left := -1, 0
 		for row := range l.rows {
 			if left == 0 {
@@ -148,9 +148,9 @@ func (l *InstanceList) All() iter.Seq[Listed] {
 	}
 }
 
-// Youngest gives a part of the instances, those that began last first, with how many there are
+// NewestInstances gives a part of the instances, those that began last first, with how many there are
 // in each state. It looks at those of the part alone.
-func (c *Controller) Youngest(skip, limit int) (part []Listed, states map[farm.InstanceState]int) {
+func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, states map[farm.InstanceState]int) {
 	view := c.tables.Instances.Snapshot()
 	states = make(map[farm.InstanceState]int, len(farm.InstanceStates))
 	for _, s := range farm.InstanceStates {
@@ -179,8 +179,8 @@ const ageless = "9999999999999999999"
 
 // matching gives the instances that a page asks for, which are told by what clients see of
 // them.
-func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []Listed {
-	list, batch := []Listed{}, make([]Listed, 0, explainBatch)
+func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []InstanceView {
+	list, batch := []InstanceView{}, make([]InstanceView, 0, explainBatch)
 	sift := func() (full bool) {
 		c.explain(batch)
 		for _, l := range batch {
@@ -203,20 +203,20 @@ func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) [
 	return list
 }
 
-// InstancesAsOf says which state of the records the list of instances shows that is asked for
+// InstancesETag says which state of the records the list of instances shows that is asked for
 // next, or a later one: as long as it is the same, so is the list but for the messages that
 // are in no record.
-func (c *Controller) InstancesAsOf() string {
+func (c *Controller) InstancesETag() string {
 	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." + strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
 }
 
 // Instance gives one instance; farm.CodeNotFound when there is none.
-func (c *Controller) Instance(ctx context.Context, id string) (Listed, error) {
+func (c *Controller) Instance(ctx context.Context, id string) (InstanceView, error) {
 	inst, _, err := c.lookup(ctx, id)
 	if err != nil {
-		return Listed{}, err
+		return InstanceView{}, err
 	}
-	list := []Listed{{Instance: inst, Message: inst.Message}}
+	list := []InstanceView{{Instance: inst, Message: inst.Message}}
 	if row, ok := c.tables.Instances.Snapshot().Row(id); ok {
 		list[0] = listed(row)
 	}
@@ -228,7 +228,7 @@ func (c *Controller) Instance(ctx context.Context, id string) (Listed, error) {
 const explainBatch = 256
 
 // explain gives instances, nil ones aside, the messages that are not in their records.
-func (c *Controller) explain(list []Listed) {
+func (c *Controller) explain(list []InstanceView) {
 	for batch := range slices.Chunk(list, explainBatch) {
 		waits := false
 		for i, l := range batch {

@@ -20,14 +20,14 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	if subtle.ConstantTimeCompare([]byte(req.Token), []byte(c.joinToken)) != 1 {
 		return api.JoinAnswer{}, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
 	}
-	return c.Admit(ctx, req, "")
+	return c.JoinWithKey(ctx, req, "")
 }
 
-// Admit registers a node that may join, or takes one back that was joined before: it keeps its
+// JoinWithKey registers a node that may join, or takes one back that was joined before: it keeps its
 // id, its groups, its capacity and its instances, and what an operator has configured
 // wins over what it was joined with before. keyID is that of the user key with which it joins
 // this time, or "".
-func (c *Controller) Admit(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
+func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
 	var none api.JoinAnswer
 	if err := nodeinput.Join(&req); err != nil {
 		return none, err
@@ -122,9 +122,9 @@ func sameJoin(a, b *farm.Node) bool {
 		a.Capacity == b.Capacity && a.KeyID == b.KeyID
 }
 
-// Member gives the record of a node that shows its credential; farm.CodeUnauthenticated for any
+// AuthenticateNode gives the record of a node that shows its credential; farm.CodeUnauthenticated for any
 // other. It is not to be changed.
-func (c *Controller) Member(id, credential string) (*farm.Node, error) {
+func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error) {
 	return c.authenticate(id, credential)
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Licence is what a controller asks of the licence that it runs under.
-type Licence interface {
+// License is what a controller asks of the licence that it runs under.
+type License interface {
 	Tier() farm.Tier    // what is open now
 	Expires() time.Time // zero: never
 	Alarm() string      // what an operator has to look at; "" for nothing
@@ -19,7 +19,7 @@ func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
 // unlicensed is a controller that no licence was installed for: everything is open.
 type unlicensed struct{}
 
-var _ Licence = unlicensed{}
+var _ License = unlicensed{}
 
 // Tier implements Licence.
 func (unlicensed) Tier() farm.Tier { return farm.TierEnterprisePlus }

@@ -146,13 +146,13 @@ func TestSavesAreLimited(t *testing.T) {
 		o, p, q := c.started(a), c.started(a), c.started(a)
 		c.limited(Limits{Waiting: 16, WaitingSize: 64 << 10})
 		a.contact()
-		saveOf := func(o api.Order, caller string, edits ...func(*SaveAsk)) error {
-			edits = append(edits, func(ask *SaveAsk) { ask.Caller = caller })
+		saveOf := func(o api.Order, caller string, edits ...func(*SaveImageRequest)) error {
+			edits = append(edits, func(ask *SaveImageRequest) { ask.Caller = caller })
 			_, err := c.SaveImage(t.Context(), asking(o, edits...))
 			return err
 		}
-		save := func(caller string, edits ...func(*SaveAsk)) error { return saveOf(o, caller, edits...) }
-		bad := func(ask *SaveAsk) { ask.BadScript = errBad{} }
+		save := func(caller string, edits ...func(*SaveImageRequest)) error { return saveOf(o, caller, edits...) }
+		bad := func(ask *SaveImageRequest) { ask.BadScript = errBad{} }
 		for range 4 { // all before the housekeeping gets its turn
 			wantBusy(t, "", func() error { return save("key a", bad) })
 		}
@@ -168,7 +168,7 @@ func TestSavesAreLimited(t *testing.T) {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
 		}
 		a.contact()
-		large := func(ask *SaveAsk) { ask.Description = strings.Repeat("<", 4<<10) } // six bytes each as stored
+		large := func(ask *SaveImageRequest) { ask.Description = strings.Repeat("<", 4<<10) } // six bytes each as stored
 		err := save("key a", large)
 		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (65536)") {
 			t.Errorf("bytes: %v", err)
@@ -208,12 +208,12 @@ func TestKeysAreLimited(t *testing.T) {
 		c.limited(Limits{IdempotencyKeys: 16})
 		recall := func(caller, id, want string) {
 			t.Helper()
-			ask := Asked{ID: id, Digest: "d", Caller: caller}
+			ask := IdempotentRequest{ID: id, Digest: "d", Caller: caller}
 			wantBusy(t, want, func() error {
-				if _, _, err := c.Recall(t.Context(), &ask, false); err != nil {
+				if _, _, err := c.LookupIdempotent(t.Context(), &ask, false); err != nil {
 					return err
 				}
-				_, err := c.Start(Asking(t.Context(), ask), StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
+				_, err := c.Start(WithIdempotency(t.Context(), ask), StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
 				return err
 			})
 			time.Sleep(time.Millisecond)

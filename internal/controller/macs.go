@@ -17,14 +17,14 @@ import (
 // settingMACs holds the list of managed addresses, as a range; "" after a purge.
 const settingMACs = "mac-range"
 
-// macs gives instances addresses of the managed list. It is nil where they are not
+// macAllocator gives instances addresses of the managed list. It is nil where they are not
 // managed; its methods may be called then.
 //
 // An address is given in the transaction that creates the instance, which also makes
 // the record that says so: that one must not exist. Where none can be given then the
 // instance waits, out of the scheduler's sight, and the holder of the lease gives it
 // one later.
-type macs struct {
+type macAllocator struct {
 	c    *Controller
 	wake chan struct{} // has a value when one may be given that could not before
 
@@ -35,11 +35,11 @@ type macs struct {
 	worn    map[farm.MAC]int      // what the VMs of instances say they have -> how many
 }
 
-func newMACs(c *Controller) *macs {
+func newMACs(c *Controller) *macAllocator {
 	if !c.opts.ManageMACs {
 		return nil
 	}
-	return &macs{
+	return &macAllocator{
 		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // no secret: replicas are to begin in different places
 		picked: map[farm.MAC]struct{}{}, lacking: map[string]struct{}{}, worn: map[farm.MAC]int{},
 	}
@@ -79,7 +79,7 @@ func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
 }
 
 // list gives the addresses that may be given.
-func (m *macs) list() farm.MACRange {
+func (m *macAllocator) list() farm.MACRange {
 	s, _, ok := m.c.tables.Settings.Get(settingMACs)
 	if !ok || s.Value == "" {
 		return farm.MACRange{}
@@ -92,7 +92,7 @@ func (m *macs) list() farm.MACRange {
 }
 
 // load takes over what the records say.
-func (m *macs) load() {
+func (m *macAllocator) load() {
 	if m == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (m *macs) load() {
 }
 
 // observe follows the records.
-func (m *macs) observe(events []store.Event) {
+func (m *macAllocator) observe(events []store.Event) {
 	if m == nil {
 		return
 	}
@@ -119,15 +119,15 @@ func (m *macs) observe(events []store.Event) {
 }
 
 // note takes over a change of an instance.
-func (m *macs) note(was, now *farm.Instance) {
+func (m *macAllocator) note(was, now *farm.Instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a, ok := wearing(was); ok {
+	if a, ok := reportedMAC(was); ok {
 		if m.worn[a]--; m.worn[a] <= 0 {
 			delete(m.worn, a)
 		}
 	}
-	if a, ok := wearing(now); ok {
+	if a, ok := reportedMAC(now); ok {
 		m.worn[a]++
 	}
 	if now != nil && m.lacks(now) {
@@ -138,8 +138,8 @@ func (m *macs) note(was, now *farm.Instance) {
 	}
 }
 
-// wearing gives the address that the VM of an instance says it has.
-func wearing(i *farm.Instance) (farm.MAC, bool) {
+// reportedMAC gives the address that the VM of an instance says it has.
+func reportedMAC(i *farm.Instance) (farm.MAC, bool) {
 	if i == nil || i.VM == nil || i.VM.MAC == "" {
 		return 0, false
 	}
@@ -147,7 +147,7 @@ func wearing(i *farm.Instance) (farm.MAC, bool) {
 	return a, err == nil
 }
 
-func (m *macs) ring() {
+func (m *macAllocator) ring() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -155,7 +155,7 @@ func (m *macs) ring() {
 }
 
 // heard says that a node has told what it holds, or what that is.
-func (m *macs) heard() {
+func (m *macAllocator) heard() {
 	if m == nil {
 		return
 	}
@@ -169,12 +169,12 @@ func (m *macs) heard() {
 
 // lacks says whether an instance waits for an address first. A suspended version goes on
 // with the one that it was saved with.
-func (m *macs) lacks(i *farm.Instance) bool {
+func (m *macAllocator) lacks(i *farm.Instance) bool {
 	return m != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
 }
 
 // check refuses an address that is asked for and cannot be given.
-func (m *macs) check(o farm.StartOptions) error {
+func (m *macAllocator) check(o farm.StartOptions) error {
 	switch {
 	case o.MACAddress == "":
 		return nil
@@ -199,7 +199,7 @@ func (m *macs) check(o farm.StartOptions) error {
 // give gives new instances their addresses, as far as there are any now. They are
 // nobody else's in this process until release is called, when the instances are
 // written or not.
-func (m *macs) give(instances []*farm.Instance) (release func()) {
+func (m *macAllocator) give(instances []*farm.Instance) (release func()) {
 	if m == nil {
 		return func() {}
 	}
@@ -230,7 +230,7 @@ func (m *macs) give(instances []*farm.Instance) (release func()) {
 }
 
 // pickLocked finds a free address: the one that is wanted, else the next one.
-func (m *macs) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC, bool) {
+func (m *macAllocator) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC, bool) {
 	list := m.list()
 	if want != "" {
 		a, err := farm.ParseMAC(want)
@@ -253,7 +253,7 @@ func (m *macs) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC,
 }
 
 // userLocked says what has an address; "" when it is free.
-func (m *macs) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
+func (m *macAllocator) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 	if r, _, ok := m.c.tables.MACs.Get(a.String()); ok {
 		return "instance " + r.Instance
 	}
@@ -270,9 +270,9 @@ func (m *macs) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 }
 
 // strange gives the addresses of the VMs that nobody owns, on nodes of all replicas.
-func (m *macs) strange() map[farm.MAC]struct{} {
+func (m *macAllocator) strange() map[farm.MAC]struct{} {
 	list := map[farm.MAC]struct{}{}
-	m.eachStranger(func(u unknown) {
+	m.eachStranger(func(u orphan) {
 		if a, ok := u.mac(); ok {
 			list[a] = struct{}{}
 		}
@@ -287,7 +287,7 @@ func (m *macs) strange() map[farm.MAC]struct{} {
 }
 
 // eachStranger tells of the VMs that nobody owns and that nodes have told here.
-func (m *macs) eachStranger(do func(unknown)) {
+func (m *macAllocator) eachStranger(do func(orphan)) {
 	if m.c.link.strangers.none() {
 		return
 	}
@@ -305,7 +305,7 @@ const strangerTime = time.Minute
 
 // undecided says why no address is given for the moment: after a restore, or a restart,
 // there may be VMs with addresses that no record knows of. "" when there are none.
-func (m *macs) undecided() string {
+func (m *macAllocator) undecided() string {
 	now := m.c.now()
 	if now.Before(m.c.settled()) {
 		for id, n := range m.c.tables.Nodes.All() {
@@ -315,7 +315,7 @@ func (m *macs) undecided() string {
 		}
 	}
 	_, vague := m.c.ages.strangers()
-	m.eachStranger(func(u unknown) { vague = vague || u.vague(now) })
+	m.eachStranger(func(u orphan) { vague = vague || u.unidentified(now) })
 	if vague {
 		return "waits until it is known which MAC addresses the VMs have that nobody owns"
 	}
@@ -324,7 +324,7 @@ func (m *macs) undecided() string {
 
 // why gives what says of instances why they wait for an address. What is the same for all
 // of them is looked up once.
-func (m *macs) why() func(*farm.Instance) string {
+func (m *macAllocator) why() func(*farm.Instance) string {
 	if m == nil {
 		return nil
 	}
@@ -338,7 +338,7 @@ func (m *macs) why() func(*farm.Instance) string {
 }
 
 // shortage says why a list has no address for an instance.
-func (m *macs) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
+func (m *macAllocator) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
 	if list.Len() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
 	}
@@ -359,7 +359,7 @@ func (m *macs) shortage(i *farm.Instance, list farm.MACRange, strange func() map
 const macRetry = 5 * time.Second
 
 // run gives addresses to the instances that wait for one, as long as the reign lasts.
-func (m *macs) run(ctx context.Context, r *reign) {
+func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 	if m == nil {
 		return
 	}
@@ -379,7 +379,7 @@ func (m *macs) run(ctx context.Context, r *reign) {
 }
 
 // serve gives what can be given, to the oldest first.
-func (m *macs) serve(ctx context.Context, r *reign) error {
+func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
 	m.mu.Lock()
 	ids := slices.Sorted(maps.Keys(m.lacking))
 	m.mu.Unlock()
@@ -406,8 +406,8 @@ func (m *macs) serve(ctx context.Context, r *reign) error {
 }
 
 // adopted gives the managed address that the VM of an instance without one has.
-func (m *macs) adopted(i *farm.Instance) (address string, ok bool) {
-	a, ok := wearing(i)
+func (m *macAllocator) adopted(i *farm.Instance) (address string, ok bool) {
+	a, ok := reportedMAC(i)
 	if m == nil || !ok || i.MAC != "" || !m.list().Has(a) {
 		return "", false
 	}

@@ -147,7 +147,7 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 }
 
 // tidyGroups takes nodes out of groups that were deleted by a replica that died over it.
-func (c *Controller) tidyGroups(ctx context.Context, w *reign, _ time.Time) error {
+func (c *Controller) tidyGroups(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	return c.leaveGroups(ctx, w)
 }
 
@@ -168,7 +168,7 @@ func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm
 
 // ungroupedAt is for what was asked for in a group while that was deleted. A group that
 // another replica made may be seen a moment later than what is in it.
-func ungroupedAt(k *keeper, i *farm.Instance) time.Time {
+func ungroupedAt(k *reconciler, i *farm.Instance) time.Time {
 	if i.GroupID == "" || !i.Waiting() {
 		return time.Time{}
 	}
@@ -178,7 +178,7 @@ func ungroupedAt(k *keeper, i *farm.Instance) time.Time {
 	return i.Updated.Add(upToDateTime)
 }
 
-func (k *keeper) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
+func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
 	return groupless(i, now, "")
 }
 

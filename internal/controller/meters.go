@@ -13,7 +13,7 @@ type meters struct {
 	rounds *meter.Histogram // of the scheduler
 	parked *atomic.Int64    // polls that hang
 
-	errands errandMeters
+	errands cacheJobMetrics
 }
 
 func newMeters() meters {
@@ -25,13 +25,13 @@ func newMeters() meters {
 // are replicas.
 func (c *Controller) Families() []meter.Family {
 	t := c.tally
-	at := func(read func(count) float64) func() float64 {
+	at := func(read func(statsSnapshot) float64) func() float64 {
 		return func() float64 { return read(t.count(c.now())) }
 	}
 	return append(slices.Concat(c.stateFamilies(), c.errandFamilies()),
-		meter.Single("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n count) float64 { return float64(n.slots) })),
-		meter.Single("buildyard_queue_depth", "Requests that wait for a node", at(func(n count) float64 { return float64(n.queue) })),
-		meter.Single("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n count) float64 { return seconds(n.oldest) })),
+		meter.Single("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n statsSnapshot) float64 { return float64(n.slots) })),
+		meter.Single("buildyard_queue_depth", "Requests that wait for a node", at(func(n statsSnapshot) float64 { return float64(n.queue) })),
+		meter.Single("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n statsSnapshot) float64 { return seconds(n.oldest) })),
 		meter.Timed("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
 		meter.Timed("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
 		meter.Counted("buildyard_instances_placed_total", "Instances that got a node", &t.placed),

@@ -42,8 +42,8 @@ func (c *Controller) Nodes() []NodeView {
 	return list
 }
 
-// Holdings yields the id of every node with the versions that it holds.
-func (c *Controller) Holdings() iter.Seq2[string, []farm.NodeTemplate] {
+// CachedVersions yields the id of every node with the versions that it holds.
+func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	return func(yield func(string, []farm.NodeTemplate) bool) {
 		for id := range c.tables.Nodes.All() {
 			if !yield(id, c.infoOn(id).Templates) {
@@ -225,9 +225,9 @@ func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	return node, nil
 }
 
-// Vouch refuses a credential that is no node's, of those too that were removed: they have to hear
+// VerifyNodeCredential refuses a credential that is no node's, of those too that were removed: they have to hear
 // of it. It looks at every node, and belongs before what costs more.
-func (c *Controller) Vouch(credential string) error {
+func (c *Controller) VerifyNodeCredential(credential string) error {
 	have := digest(credential)
 	for _, n := range c.tables.Nodes.All() {
 		if n.Credential == have {
@@ -294,6 +294,6 @@ func (c *Controller) instancesOn(node string) []*farm.Instance {
 // abandon ends an instance whose node is removed.
 func (c *Controller) abandon(ctx context.Context, id string) error {
 	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
-		return homeless(inst, c.now()), nil
+		return failRemovedNode(inst, c.now()), nil
 	})
 }

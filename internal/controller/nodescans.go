@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// FileShelf keeps what is too large for the store: the file server of the registry.
-type FileShelf interface {
+// FileStore keeps what is too large for the store: the file server of the registry.
+type FileStore interface {
 	// Upload stores a file whole, in the place of one of that name.
 	Upload(ctx context.Context, name string, content []byte) error
 	// Download gives a file of at most so many bytes; farm.CodeNotFound when there is none.
@@ -55,15 +55,15 @@ func (s *NodeScan) other() string {
 	return firstPlace
 }
 
-// scanTurns let the results of one node come one after the other in this process.
-type scanTurns struct {
+// scanLocks let the results of one node come one after the other in this process.
+type scanLocks struct {
 	seed  maphash.Seed
 	turns [64]sync.Mutex
 }
 
-func newScanTurns() *scanTurns { return &scanTurns{seed: maphash.MakeSeed()} }
+func newScanTurns() *scanLocks { return &scanLocks{seed: maphash.MakeSeed()} }
 
-func (t *scanTurns) of(node string) *sync.Mutex {
+func (t *scanLocks) of(node string) *sync.Mutex {
 	return &t.turns[maphash.String(t.seed, node)%uint64(len(t.turns))]
 }
 
@@ -74,9 +74,9 @@ const (
 	scanAhead    = 5 * time.Minute // how far the clock of a node may be ahead
 )
 
-// KeepScan makes results those of a node, in place of older ones. packed is a gzip file with
+// StoreScan makes results those of a node, in place of older ones. packed is a gzip file with
 // all of them. farm.CodeConflict says that newer ones are there.
-func (c *Controller) KeepScan(ctx context.Context, s api.NodeScanSummary, packed []byte) error {
+func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packed []byte) error {
 	node, _, err := c.lookupNode(ctx, s.NodeID)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (c *Controller) Scans() []api.NodeScanSummary {
 }
 
 // tidyScans removes results of nodes that were removed, the files first.
-func (c *Controller) tidyScans(ctx context.Context, w *reign, _ time.Time) error {
+func (c *Controller) tidyScans(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	for id := range c.tables.Scans.All() {
 		if _, _, ok := c.tables.Nodes.Get(id); ok {
 			continue

@@ -42,14 +42,14 @@ func TestScansOfNodes(t *testing.T) {
 			t.Errorf("before any: %v", err)
 		}
 		for i, content := range []string{"first", "second", "third"} {
-			fine(t, c.KeepScan(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
+			fine(t, c.StoreScan(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
 			s, raw, err := c.Scan(ctx, a.id)
 			if err != nil || string(raw) != content || s.Counts.High != min(i, 1) || s.Received.IsZero() {
 				t.Errorf("%s: %q %+v %v", content, raw, s, err)
 			}
 		}
 		wantLines(t, to, "NodeScanned", "NodeScanned") // the third has the same numbers
-		if err := c.KeepScan(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
+		if err := c.StoreScan(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("older ones: %v", err)
 		}
 		c.stop()
@@ -70,7 +70,7 @@ func TestScansOfNodes(t *testing.T) {
 		if names(shelf) != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
 			t.Errorf("while the registry is away: %q, %d records", names(shelf), c.tables.Scans.Len())
 		}
-		if err := c.KeepScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
+		if err := c.StoreScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
 			t.Errorf("results that could not be kept count: %v", err)
 		}
 		shelf.Away.Store(false)
@@ -89,7 +89,7 @@ func TestScansThatAreRefused(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
 		ctx := t.Context()
-		if err := c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeUnavailable {
+		if err := c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("without a registry: %v", err)
 		}
 		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
@@ -108,19 +108,19 @@ func TestScansThatAreRefused(t *testing.T) {
 		} {
 			s := scanOf(a.id, time.Now(), 0)
 			change(&s)
-			if err := c.KeepScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
+			if err := c.StoreScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-		if err := c.KeepScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.StoreScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("of an unknown node: %v", err)
 		}
-		fine(t, c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), []byte("true")))
+		fine(t, c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), []byte("true")))
 		fine(t, shelf.Upload(ctx, scanFile(a.id, firstPlace), []byte("made up")))
 		if _, raw, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("another file: %q %v", raw, err)
 		}
-		fine(t, c.KeepScan(ctx, scanOf(a.id, time.Now(), 0), []byte("new")))
+		fine(t, c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), []byte("new")))
 		if _, raw, err := c.Scan(ctx, a.id); string(raw) != "new" {
 			t.Errorf("the next ones: %q %v", raw, err)
 		}

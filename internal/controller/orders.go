@@ -16,7 +16,7 @@ func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api
 	var list []api.Order
 	for _, id := range ids {
 		inst, _, ok := c.tables.Instances.Get(id)
-		if ok && inst.NodeID == s.node && c.spares(s, inst) {
+		if ok && inst.NodeID == s.node && c.protectsOrphan(s, inst) {
 			continue
 		}
 		if !ok || inst.NodeID != s.node {

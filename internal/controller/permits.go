@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// Permits says which permission groups may start instances on which nodes.
-type Permits interface {
+// PlacementPolicy says which permission groups may start instances on which nodes.
+type PlacementPolicy interface {
 	// Starters gives these groups by the id of the node; nil where rights on single nodes do
 	// not count.
 	Starters() map[string][]string
@@ -18,7 +18,7 @@ type Permits interface {
 }
 
 // followPermits has the placer heed the permits from now on.
-func (p *placer) followPermits(permits Permits) {
+func (p *placer) followPermits(permits PlacementPolicy) {
 	if permits == nil {
 		return
 	}
@@ -29,7 +29,7 @@ func (p *placer) followPermits(permits Permits) {
 // permit takes the permits over as they are now. It counts at once for what waits: nodes that
 // are open to other groups than before are looked at again. To the index a permission group is
 // a group of nodes.
-func (p *placer) permit(permits Permits) {
+func (p *placer) permit(permits PlacementPolicy) {
 	p.permitting.Lock() // what was read later must not be taken over earlier
 	defer p.permitting.Unlock()
 	starters := permits.Starters()

@@ -162,7 +162,7 @@ func TestNeeds(t *testing.T) {
 			return err
 		},
 		"distribute": func(c *cloud) error {
-			_, err := c.Distribute(c.t.Context(), DistributeAsk{TemplateID: templateID})
+			_, err := c.Distribute(c.t.Context(), DistributeRequest{TemplateID: templateID})
 			return err
 		},
 		"revert": func(c *cloud) error { return c.RevertTemplate(c.t.Context(), templateID, "v2", nil) },
@@ -238,7 +238,7 @@ func TestSavesNeedRights(t *testing.T) {
 		"a revert of root, who is not told": {revert: true},
 	} {
 		r := rights{}
-		ask := SaveAsk{SaveOptions: farm.SaveOptions{RevertBeforePush: test.revert}}
+		ask := SaveImageRequest{SaveOptions: farm.SaveOptions{RevertBeforePush: test.revert}}
 		if test.rights.Permissions != nil || test.rights.Enforced || test.want != "" {
 			test.rights.Templates = map[string][]string{templateID: test.on}
 			r.CallerRights, ask.NoRevert = &test.rights, no
@@ -274,19 +274,19 @@ func TestListsAreWhatMayBeListed(t *testing.T) {
 		c.stop()
 		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, failure }})
 		list, err := c.Templates(t.Context())
-		if err != nil || len(list) != 0 || c.TemplatesSeen(t.Context())(templateID) {
+		if err != nil || len(list) != 0 || c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("without rights: %v, %v", list, err)
 		}
 		may.Templates = map[string][]string{templateID: {"list"}}
-		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 || !c.TemplatesSeen(t.Context())(templateID) {
+		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 || !c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("with the right: %v, %v", list, err)
 		}
 		may.Permissions = nil
-		if _, err = c.Templates(t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" || c.TemplatesSeen(t.Context())(templateID) {
+		if _, err = c.Templates(t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" || c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("without the permission: %v", err)
 		}
 		failure = errors.New("connection refused")
-		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || c.TemplatesSeen(t.Context())(templateID) {
+		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("out of reach: %v", err)
 		}
 		for _, down := range []bool{false, true} { // also where the template is known

@@ -17,12 +17,12 @@ const MaxWait = 30 * time.Second
 // Poll is a node's heartbeat and its question for work. It returns at once when
 // there are orders or something is missing, else after wait.
 func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (*api.PollAnswer, error) {
-	return c.poll(ctx, credential, &heard{req: req}, wait)
+	return c.poll(ctx, credential, &decodedPoll{req: req}, wait)
 }
 
 // poll keeps little on its stack while it hangs, and so do those who call it: ten
 // thousand nodes hang at the same time.
-func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait time.Duration) (*api.PollAnswer, error) {
+func (c *Controller) poll(ctx context.Context, credential string, h *decodedPoll, wait time.Duration) (*api.PollAnswer, error) {
 	s, answer, err := c.hear(ctx, credential, h)
 	if err != nil || answer.Removed {
 		return answer, err
@@ -37,7 +37,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *heard, wait
 }
 
 // hear takes over what a poll says, and begins its answer.
-func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*session, *api.PollAnswer, error) {
+func (c *Controller) hear(ctx context.Context, credential string, h *decodedPoll) (*session, *api.PollAnswer, error) {
 	req := &h.req
 	node, err := c.authenticate(req.NodeID, credential)
 	if errors.Is(err, errRemoved) {
@@ -56,7 +56,7 @@ func (c *Controller) hear(ctx context.Context, credential string, h *heard) (*se
 	if s == nil { // removed a moment ago
 		return nil, &api.PollAnswer{Removed: true}, nil
 	}
-	answer := c.Quiet()
+	answer := c.EmptyPollResponse()
 	answer.NoCentralLog = node.NoCentralLog
 	if err := s.contact(req.BootID, c.now()); err != nil {
 		return nil, nil, err
@@ -159,7 +159,7 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	case !heldKnown:
 		needFull = true
 	default:
-		c.recount(ctx, s)
+		c.countOrphans(ctx, s)
 	}
 	return needFull, nil
 }

@@ -15,10 +15,10 @@ import (
 // with all of them for "". nil is everything. Whether a template exists, it does not say.
 type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, error)
 
-// need is what the registry must grant the caller of a use case that is about a template. What
+// requiredRight is what the registry must grant the caller of a use case that is about a template. What
 // the controller does there by itself, as for a start, takes no permission of the caller's, but
 // always the right on the template.
-type need struct {
+type requiredRight struct {
 	permission farm.Permission // of the registry; "": none
 	right      farm.Permission
 	or         farm.Permission // of the registry, which does as well; "": none
@@ -26,18 +26,18 @@ type need struct {
 
 // The needs.
 var (
-	toList   = need{permission: "list_vms", right: "list"}
-	toPull   = need{right: "pull"}
-	toSave   = need{right: "save_image"}
-	toRevert = need{permission: "revert", right: "delete_revert"}
-	toDelete = need{permission: "delete_vm", right: "delete_revert"}
+	toList   = requiredRight{permission: "list_vms", right: "list"}
+	toPull   = requiredRight{right: "pull"}
+	toSave   = requiredRight{right: "save_image"}
+	toRevert = requiredRight{permission: "revert", right: "delete_revert"}
+	toDelete = requiredRight{permission: "delete_vm", right: "delete_revert"}
 
 	// toSaveRevert is for a save that reverts: who may revert nothing by itself may have this alone.
-	toSaveRevert = need{permission: "save_revert", right: "delete_revert", or: "revert"}
+	toSaveRevert = requiredRight{permission: "save_revert", right: "delete_revert", or: "revert"}
 )
 
 // forbidden is the refusal of a caller without the permission.
-func (n need) forbidden() error {
+func (n requiredRight) forbidden() error {
 	names := string(n.permission)
 	if n.or != "" {
 		names = string(n.or) + " or " + names
@@ -53,7 +53,7 @@ type rights struct {
 
 // meets refuses a caller who lacks something of a need. To those who may not list a template,
 // it is one that is not there.
-func (r rights) meets(n need, template string) error {
+func (r rights) meets(n requiredRight, template string) error {
 	switch {
 	case r.CallerRights == nil:
 		return nil
@@ -69,7 +69,7 @@ func (r rights) meets(n need, template string) error {
 }
 
 // allows says whether the caller has the permission of a need.
-func (r rights) allows(n need) bool {
+func (r rights) allows(n requiredRight) bool {
 	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) || n.or != "" && r.Allows(string(n.or))
 }
 
@@ -83,7 +83,7 @@ func (r rights) judges() bool { return r.CallerRights != nil && r.Enforced }
 
 // saves refuses a caller who may not save into a template as is asked. The node that carries it
 // out is judged by the registry, as of its own credential.
-func (r rights) saves(ask SaveAsk, template string) error {
+func (r rights) saves(ask SaveImageRequest, template string) error {
 	err := r.meets(toSave, template)
 	switch {
 	case err != nil || !ask.RevertBeforePush:
@@ -145,7 +145,7 @@ func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail,
 }
 
 // allowed gives a template with its versions to a caller who has what is needed for it.
-func (c *Controller) allowed(ctx context.Context, id string, n need) (api.TemplateDetail, error) {
+func (c *Controller) allowed(ctx context.Context, id string, n requiredRight) (api.TemplateDetail, error) {
 	detail, r, err := c.detail(ctx, id)
 	if !r.allows(n) {
 		return detail, n.forbidden()
@@ -162,15 +162,15 @@ func (c *Controller) allowed(ctx context.Context, id string, n need) (api.Templa
 	return detail, nil
 }
 
-// RightsAtRegistry says what the caller may do with a template, as the registry has it; nil is
+// RegistryRights says what the caller may do with a template, as the registry has it; nil is
 // everything.
-func (c *Controller) RightsAtRegistry(ctx context.Context, template string) (*api.CallerRights, error) {
+func (c *Controller) RegistryRights(ctx context.Context, template string) (*api.CallerRights, error) {
 	r, err := c.rightsOn(ctx, template)
 	return r.CallerRights, err
 }
 
-// TemplatesSeen says which templates the caller may know of, as far as that can be told now.
-func (c *Controller) TemplatesSeen(ctx context.Context) func(id string) bool {
+// VisibleTemplates says which templates the caller may know of, as far as that can be told now.
+func (c *Controller) VisibleTemplates(ctx context.Context) func(id string) bool {
 	r, err := c.rightsOn(ctx, "")
 	if err != nil || !r.allows(toList) {
 		return func(string) bool { return false }

@@ -23,9 +23,9 @@ const (
 // scriptFailed is the exact message of a save that its script has failed.
 const scriptFailed = "Script execution failed"
 
-// SaveAsk asks to save an instance as a version of a template. Types, lengths and
+// SaveImageRequest asks to save an instance as a version of a template. Types, lengths and
 // combinations were checked by the caller.
-type SaveAsk struct {
+type SaveImageRequest struct {
 	// SaveOptions say what; with TemplateID "" the template NewTemplateName is made,
 	// with both they must agree.
 	farm.SaveOptions
@@ -38,7 +38,7 @@ type SaveAsk struct {
 // SaveImage accepts a save and gives the id of its request once that is durable. The
 // request and the task of the instance are one transaction: neither is ever there
 // without the other.
-func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error) {
+func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (string, error) {
 	inst, err := c.latest(ctx, ask.InstanceID)
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 	}
 	accept := append(m.changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
-		script := &Piece{Made: now, Data: ask.Script}
+		script := &SaveChunk{Made: now, Data: ask.Script}
 		if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
 			return "", err
 		}
@@ -88,7 +88,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveAsk) (string, error)
 // destination finds the template that gets the tag. A new one gets its id here, so
 // that an order which is sent again makes no second one. Whether the tag is taken is
 // judged as after the planned revert; the registry judges it again at the end.
-func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask SaveAsk) (farm.SaveOptions, error) {
+func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask SaveImageRequest) (farm.SaveOptions, error) {
 	o := ask.SaveOptions
 	if o.TemplateID == "" {
 		o.TemplateID = uuid.NewString()

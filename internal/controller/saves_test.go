@@ -25,8 +25,8 @@ func (c *cloud) started(a *agent) api.Order {
 }
 
 // asking makes a save of an instance into a new template.
-func asking(o api.Order, edits ...func(*SaveAsk)) SaveAsk {
-	ask := SaveAsk{SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true}}
+func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
+	ask := SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true}}
 	for _, edit := range edits {
 		edit(&ask)
 	}
@@ -34,7 +34,7 @@ func asking(o api.Order, edits ...func(*SaveAsk)) SaveAsk {
 }
 
 // save asks for a save and gives its order.
-func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveAsk)) api.Order {
+func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveImageRequest)) api.Order {
 	c.t.Helper()
 	id, err := c.SaveImage(c.t.Context(), asking(o, edits...))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveAsk) {
+		s := c.save(a, o, func(ask *SaveImageRequest) {
 			ask.Description, ask.Script, ask.CancelOnScriptFailure, ask.SanityTest = "why", []byte("sync\xff"), true, true
 		})
 		want := &api.SaveOrder{
@@ -205,7 +205,7 @@ func TestEndOfASave(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
 				o := c.started(a)
-				s := c.save(a, o, func(ask *SaveAsk) { ask.Script = []byte("secret") })
+				s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("secret") })
 				tc.end(t, c, a, o)
 				time.Sleep(tc.wait)
 				if r := c.wantSave(s.Task, farm.SaveError, tc.message); r.ErrorType != "save.InstanceEnded" {
@@ -255,33 +255,33 @@ func TestSaveDoneAndGone(t *testing.T) {
 
 func TestSaveRefusals(t *testing.T) {
 	unknown := "99999999-2222-4333-8444-555555555555"
-	into := func(target string, edits ...func(*SaveAsk)) func(*SaveAsk) {
-		return func(ask *SaveAsk) {
+	into := func(target string, edits ...func(*SaveImageRequest)) func(*SaveImageRequest) {
+		return func(ask *SaveImageRequest) {
 			ask.TemplateID, ask.NewTemplateName = target, ""
 			for _, edit := range edits {
 				edit(ask)
 			}
 		}
 	}
-	tagged := func(tag string) func(*SaveAsk) { return func(ask *SaveAsk) { ask.Tag = tag } }
-	revert := func(tag string) func(*SaveAsk) {
-		return func(ask *SaveAsk) { ask.RevertBeforePush, ask.RevertTag = true, tag }
+	tagged := func(tag string) func(*SaveImageRequest) { return func(ask *SaveImageRequest) { ask.Tag = tag } }
+	revert := func(tag string) func(*SaveImageRequest) {
+		return func(ask *SaveImageRequest) { ask.RevertBeforePush, ask.RevertTag = true, tag }
 	}
 	for _, tc := range []struct {
 		name    string
-		edit    func(*SaveAsk)
+		edit    func(*SaveImageRequest)
 		message string // "": accepted
 	}{
-		{"new template", func(*SaveAsk) {}, ""},
-		{"unknown instance", func(ask *SaveAsk) { ask.InstanceID = unknown }, "Not found"},
-		{"an id that is none", func(ask *SaveAsk) { ask.InstanceID = "x/../y" }, "Not found"},
+		{"new template", func(*SaveImageRequest) {}, ""},
+		{"unknown instance", func(ask *SaveImageRequest) { ask.InstanceID = unknown }, "Not found"},
+		{"an id that is none", func(ask *SaveImageRequest) { ask.InstanceID = "x/../y" }, "Not found"},
 		{"unknown target", into(unknown), "Not found"},
 		{"target that is no id", into("base"), "Not found"},
 		{"target", into(templateID), ""},
 		{"target in capitals", into(strings.ToUpper(templateID)), ""},
-		{"target and its name", into(templateID, func(ask *SaveAsk) { ask.NewTemplateName = "base" }), ""},
+		{"target and its name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "base" }), ""},
 		{
-			"target and another name", into(templateID, func(ask *SaveAsk) { ask.NewTemplateName = "other" }),
+			"target and another name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "other" }),
 			"new_template_name other and target_vm_id do not agree: that template is called base; give one of them",
 		},
 		{"tag that is taken", into(templateID, tagged("v2")), "Template base has the tag v2 already"},
@@ -291,7 +291,7 @@ func TestSaveRefusals(t *testing.T) {
 		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base has the tag v1 already"},
 		{"unknown revert tag", into(templateID, revert("v9")), ""},
 		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"), revert("v9")), "Template base has the tag v2 already"},
-		{"a revert tag alone", into(templateID, tagged("v2"), func(ask *SaveAsk) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
+		{"a revert tag alone", into(templateID, tagged("v2"), func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -323,17 +323,17 @@ func TestSaveRefusals(t *testing.T) {
 func TestRevertIsOrdered(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		edit func(*SaveAsk)
+		edit func(*SaveImageRequest)
 		want *api.PushRevert
 	}{
-		{"none", func(ask *SaveAsk) { ask.RevertTag = "v2" }, nil},
-		{"latest", func(ask *SaveAsk) { ask.RevertBeforePush = true }, &api.PushRevert{}},
-		{"a tag", func(ask *SaveAsk) { ask.RevertBeforePush, ask.RevertTag = true, "v2" }, &api.PushRevert{Tag: "v2"}},
+		{"none", func(ask *SaveImageRequest) { ask.RevertTag = "v2" }, nil},
+		{"latest", func(ask *SaveImageRequest) { ask.RevertBeforePush = true }, &api.PushRevert{}},
+		{"a tag", func(ask *SaveImageRequest) { ask.RevertBeforePush, ask.RevertTag = true, "v2" }, &api.PushRevert{Tag: "v2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
-				s := c.save(a, c.started(a), func(ask *SaveAsk) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
+				s := c.save(a, c.started(a), func(ask *SaveImageRequest) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
 				if d := cmp.Diff(tc.want, s.Save.Revert); d != "" || s.Save.TemplateID != templateID || s.Save.NewName != "" {
 					t.Errorf("order %+v, revert (-want +got):\n%s", s.Save, d)
 				}
@@ -394,7 +394,7 @@ func TestScriptThatCannotBeDecoded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveAsk) { ask.BadScript, ask.Description = errBad{}, "long" }))
+		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveImageRequest) { ask.BadScript, ask.Description = errBad{}, "long" }))
 		if err != nil {
 			t.Fatal(err)
 		}

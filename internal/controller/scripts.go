@@ -85,7 +85,7 @@ func (c *Controller) scriptUsed(id, except string) bool {
 
 // tidyScripts deletes the scripts that no instance has any more: of instances that end at the same time none deletes
 // the script that they share.
-func (c *Controller) tidyScripts(ctx context.Context, w *reign, _ time.Time) error {
+func (c *Controller) tidyScripts(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	view := c.tables.Scripts.Snapshot()
 	c.store.Settle() // the instances were written together with the scripts
 	for id := range view.All() {

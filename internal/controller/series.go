@@ -147,14 +147,14 @@ func (s *series) load() {
 // observe takes over what another replica knew when this one was not there yet.
 func (s *series) observe(events []store.Event) {
 	for _, e := range events {
-		if f, ok := e.New.(*Figures); ok {
+		if f, ok := e.New.(*SeriesRecord); ok {
 			s.take(f)
 		}
 	}
 }
 
 // take takes over the points of a record that are of more looks than our own.
-func (s *series) take(f *Figures) {
+func (s *series) take(f *SeriesRecord) {
 	now := s.c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *series) take(f *Figures) {
 }
 
 // keep records what has come since it was last done, and forgets what is too old.
-func (s *series) keep(ctx context.Context, w *reign, now time.Time) error {
+func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
 	s.mu.Lock()
 	since := s.kept
 	if pause := now.Sub(s.tried); pause >= 0 && pause < keepEvery {
@@ -220,8 +220,8 @@ func (r *ring) busySince(t time.Time) bool {
 }
 
 // figures gives the points of one record.
-func (r *ring) figures(bunch int64) *Figures {
-	f := &Figures{Step: int64(r.step / time.Second)}
+func (r *ring) figures(bunch int64) *SeriesRecord {
+	f := &SeriesRecord{Step: int64(r.step / time.Second)}
 	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
 		if p := r.seek(at); p != nil {
 			f.Points = append(f.Points, p.figure())
@@ -241,15 +241,15 @@ func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change)
 	return changes
 }
 
-// span is a range of the API: how long it is, and how many points become one.
-type span struct {
+// seriesRange is a range of the API: how long it is, and how many points become one.
+type seriesRange struct {
 	name  string
 	ring  int
 	steps int // of the ring
 	merge int
 }
 
-var spans = []span{
+var spans = []seriesRange{
 	{api.RangeHour, 0, 60, 1},
 	{api.RangeQuarter, 0, 360, 3},
 	{api.RangeDay, 1, 144, 1},
@@ -258,14 +258,14 @@ var spans = []span{
 
 // Series says how busy the cloud was over a range of the API.
 func (c *Controller) Series(over string) (api.Series, error) {
-	i := slices.IndexFunc(spans, func(s span) bool { return s.name == over })
+	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
 	if i < 0 {
 		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek)
 	}
 	return c.series.over(spans[i]), nil
 }
 
-func (s *series) over(o span) api.Series {
+func (s *series) over(o seriesRange) api.Series {
 	now := s.c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -138,7 +138,7 @@ func TestSharesOfStarts(t *testing.T) {
 			t.Errorf("%v is of class %d", d, got)
 		}
 	}
-	hostile := Figure{Starts: []uint32{9999, 1, 3}}
+	hostile := SeriesStep{Starts: []uint32{9999, 1, 3}}
 	if p := hostile.point(); p.starts != nil {
 		t.Error("a class that there is not")
 	}

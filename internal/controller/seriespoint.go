@@ -112,14 +112,14 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 // mean gives a mean with two digits behind the point.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// Figures is the record of some steps: what a controller that begins anew goes on from.
-type Figures struct {
-	Step   int64    `json:"step"` // seconds
-	Points []Figure `json:"points"`
+// SeriesRecord is the record of some steps: what a controller that begins anew goes on from.
+type SeriesRecord struct {
+	Step   int64        `json:"step"` // seconds
+	Points []SeriesStep `json:"points"`
 }
 
-// Figure is one step in a record. Its keys are short because there are many of it.
-type Figure struct {
+// SeriesStep is one step in a record. Its keys are short because there are many of it.
+type SeriesStep struct {
 	At      int64    `json:"t"` // number of the step since 1970
 	Samples int      `json:"n"`
 	Running int      `json:"r,omitempty"`
@@ -130,8 +130,8 @@ type Figure struct {
 }
 
 // figure is a point as it is recorded.
-func (p *point) figure() Figure {
-	f := Figure{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
+func (p *point) figure() SeriesStep {
+	f := SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
 	if p.starts != nil {
 		for class, n := range p.starts {
 			if n > 0 {
@@ -143,7 +143,7 @@ func (p *point) figure() Figure {
 }
 
 // point is what a record says of a step.
-func (f *Figure) point() point {
+func (f *SeriesStep) point() point {
 	p := point{at: f.At, samples: f.Samples, running: f.Running, queue: f.Queue, peak: f.Peak, pulled: f.Pulled}
 	for i := 0; i+1 < len(f.Starts); i += 2 {
 		if class := f.Starts[i]; class < startClasses {

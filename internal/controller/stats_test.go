@@ -81,7 +81,7 @@ func TestStatsFollowTheLife(t *testing.T) {
 func (c *cloud) samePicture() {
 	c.t.Helper()
 	synctest.Wait()
-	want := count{states: map[string]int{}}
+	want := statsSnapshot{states: map[string]int{}}
 	for _, s := range farm.InstanceStates {
 		want.states[string(s)] = 0
 	}

@@ -347,7 +347,7 @@ func (c *Controller) changes(old, next work) []store.Change {
 	id := old.inst.ID
 	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
 	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // what never started just disappears
-		changes = c.bury(next.inst, old.rev)
+		changes = c.archiveInstance(next.inst, old.rev)
 	}
 	if next.save != old.save {
 		changes = append(changes, store.Put(c.tables.Saves, next.save.ID, next.save, store.IfRev(old.saveRev)))

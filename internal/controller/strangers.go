@@ -7,17 +7,17 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// strangers are the instances of which a node holds a VM that no record owns, by their
+// orphanIndex are the instances of which a node holds a VM that no record owns, by their
 // ids. A restore of an old backup makes them: the record waits, or is somewhere else,
 // and the VM runs on. While there are none, asking costs one look at their number.
-type strangers struct {
+type orphanIndex struct {
 	some atomic.Int32
 
 	mu  sync.Mutex
 	ids map[string]int // -> on how many nodes
 }
 
-func (s *strangers) add(id string) {
+func (s *orphanIndex) add(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
@@ -27,7 +27,7 @@ func (s *strangers) add(id string) {
 	s.some.Store(int32(min(len(s.ids), 1)))
 }
 
-func (s *strangers) drop(id string) {
+func (s *orphanIndex) drop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids[id]--; s.ids[id] <= 0 {
@@ -37,10 +37,10 @@ func (s *strangers) drop(id string) {
 }
 
 // none says whether there are no such instances.
-func (s *strangers) none() bool { return s.some.Load() == 0 }
+func (s *orphanIndex) none() bool { return s.some.Load() == 0 }
 
 // has says whether some node holds a VM of an instance that no record owns.
-func (s *strangers) has(id string) bool {
+func (s *orphanIndex) has(id string) bool {
 	if s.some.Load() == 0 {
 		return false
 	}
@@ -52,10 +52,10 @@ func (s *strangers) has(id string) bool {
 // undecided is the message of an instance that waits while a VM of it is unknown.
 const undecided = "A node holds a VM of this instance that the records know nothing of; decide about it with: buildyard node adopt"
 
-// spares says whether an order is kept back: it would cost a VM of the same instance
+// protectsOrphan says whether an order is kept back: it would cost a VM of the same instance
 // that the node has under another claim, and about which nobody has decided. Whoever
 // terminates the instance, or releases the VM, has.
-func (c *Controller) spares(s *session, inst *farm.Instance) bool {
+func (c *Controller) protectsOrphan(s *session, inst *farm.Instance) bool {
 	if inst.State == farm.Terminating || !s.strangers.has(inst.ID) || c.isReleased(s.node, inst.ID) {
 		return false
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// tally counts the instances and what becomes of them, event by event, so that nobody
+// instanceStats counts the instances and what becomes of them, event by event, so that nobody
 // has to look at all of them to say how busy the cloud is. Every replica has one; what
 // happened before it was opened is not in its sums.
-type tally struct {
+type instanceStats struct {
 	c *Controller
 
 	queued, booted *meter.Histogram // from the request to a node, to the running VM
@@ -25,42 +25,42 @@ type tally struct {
 
 	mu      sync.Mutex // guards what follows
 	loaded  bool
-	seen    map[string]counted // instance id
+	seen    map[string]countedInstance // instance id
 	states  map[farm.InstanceState]int
 	slots   int                  // taken on nodes
 	waiting map[string]time.Time // instance id -> since when
 }
 
-// counted is what a tally has taken in of an instance.
-type counted struct {
+// countedInstance is what a tally has taken in of an instance.
+type countedInstance struct {
 	state           farm.InstanceState
 	slot            bool
 	placed, started bool
 }
 
-func newTally(c *Controller) *tally {
+func newTally(c *Controller) *instanceStats {
 	now := c.now()
-	return &tally{
+	return &instanceStats{
 		c: c, queued: meter.NewHistogram(meter.Long), booted: meter.NewHistogram(meter.Long),
 		placements: meter.NewWindow(now), starts: meter.NewWindow(now), failures: meter.NewWindow(now), ends: meter.NewWindow(now),
-		seen: map[string]counted{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
+		seen: map[string]countedInstance{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
 	}
 }
 
 // load takes in the records there are, as states and not as news.
-func (t *tally) load() {
+func (t *instanceStats) load() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.loaded = true
 	for id, inst := range t.c.tables.Instances.All() {
-		t.enterLocked(id, counted{}, inst)
+		t.enterLocked(id, countedInstance{}, inst)
 	}
 }
 
 // observe follows the records. It takes them from the table, which is never behind the
 // events: so an event that is seen twice counts once, and what comes before load is in
 // what load takes in.
-func (t *tally) observe(events []store.Event) {
+func (t *instanceStats) observe(events []store.Event) {
 	now := t.c.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *tally) observe(events []store.Event) {
 }
 
 // newsLocked counts what happened to an instance; nil: its record is gone.
-func (t *tally) newsLocked(was counted, inst *farm.Instance, now time.Time) {
+func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now time.Time) {
 	if inst == nil {
 		if was.state == farm.Terminating { // what never started just disappears
 			t.ended.Inc()
@@ -114,7 +114,7 @@ func (t *tally) newsLocked(was counted, inst *farm.Instance, now time.Time) {
 }
 
 // enterLocked brings the sums from one state of an instance to the next.
-func (t *tally) enterLocked(id string, was counted, inst *farm.Instance) {
+func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.Instance) {
 	if was.state != farm.Gone {
 		t.states[was.state]--
 	}
@@ -126,7 +126,7 @@ func (t *tally) enterLocked(id string, was counted, inst *farm.Instance) {
 		delete(t.seen, id)
 		return
 	}
-	is := counted{inst.State, inst.HoldsSlot(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
+	is := countedInstance{inst.State, inst.HoldsSlot(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
 	t.seen[id] = is
 	t.states[is.state]++
 	if is.slot {
@@ -137,8 +137,8 @@ func (t *tally) enterLocked(id string, was counted, inst *farm.Instance) {
 	}
 }
 
-// count is the state of a tally at one moment.
-type count struct {
+// statsSnapshot is the state of a tally at one moment.
+type statsSnapshot struct {
 	states map[string]int // every state of the API
 	slots  int
 	queue  int
@@ -146,10 +146,10 @@ type count struct {
 }
 
 // count sums up. It looks at the requests that wait, and at no other instance.
-func (t *tally) count(now time.Time) count {
+func (t *instanceStats) count(now time.Time) statsSnapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := count{states: make(map[string]int, len(farm.InstanceStates)), slots: t.slots, queue: len(t.waiting)}
+	out := statsSnapshot{states: make(map[string]int, len(farm.InstanceStates)), slots: t.slots, queue: len(t.waiting)}
 	for _, s := range farm.InstanceStates {
 		out.states[string(s)] = t.states[s]
 	}

@@ -113,7 +113,7 @@ func TestTaskOrdersAreLevels(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveAsk) { ask.Script = []byte("once") }) // taken and acknowledged
+		s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("once") }) // taken and acknowledged
 		quiet := func(when string) {
 			t.Helper()
 			if orders := a.contact(); len(orders) != 0 {
@@ -202,7 +202,7 @@ func TestSecondReplica(t *testing.T) {
 		defer second.stop()
 		a := c.join("one", 2)
 		o, p := c.started(a), c.started(a)
-		id, err := second.SaveImage(t.Context(), asking(o, func(ask *SaveAsk) { ask.Script = []byte("x") }))
+		id, err := second.SaveImage(t.Context(), asking(o, func(ask *SaveImageRequest) { ask.Script = []byte("x") }))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// updateTold is what this replica has told a node of its update, and what it last said.
-type updateTold struct {
+// reportedUpdate is what this replica has told a node of its update, and what it last said.
+type reportedUpdate struct {
 	fresh  bool      // there is one that may not have been told yet
 	id     string    // of the one that was told
 	at     time.Time // when it was told to the agent that speaks now
 	status *api.UpdateStatus
 }
 
-// MayLoad says whether somebody may load agent packages: who has the join token, or a node
+// AuthorizePackageDownload says whether somebody may load agent packages: who has the join token, or a node
 // by its id and its credential. farm.CodeUnauthenticated when not.
-func (c *Controller) MayLoad(user, secret string) error {
+func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (c *Controller) MayLoad(user, secret string) error {
 func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
 
 // followUpdate wakes the poll of a node that has an update to hear of.
-func (l *link) followUpdate(old, now *farm.Node) {
+func (l *nodeSessions) followUpdate(old, now *farm.Node) {
 	if !now.Updating() || old != nil && old.Update == now.Update {
 		return
 	}
@@ -63,7 +63,7 @@ func (c *Controller) offer(s *session) *api.AgentUpdate {
 	if !ok || !node.Updating() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.update = updateTold{}
+		s.update = reportedUpdate{}
 		return nil
 	}
 	u := node.Update
@@ -127,7 +127,7 @@ func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node
 }
 
 // updateStage says in words how far the update of a node is; "" when that is not known.
-func (l *link) updateStage(node *farm.Node) string {
+func (l *nodeSessions) updateStage(node *farm.Node) string {
 	s := l.find(node.ID)
 	if s == nil || !node.Updating() {
 		return ""

@@ -58,7 +58,7 @@ const (
 // UpdateNodes has nodes take the agent package that is there for them: those that are named,
 // or all that the caller may. One that has it already is left alone, one that is Offline follows when it
 // is back.
-func (c *Controller) UpdateNodes(ctx context.Context, ask NodeAsk) error {
+func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 	ids, named := slices.Clone(ask.NodeIDs), len(ask.NodeIDs) > 0
 	if !named {
 		ids = slices.Collect(maps.Keys(maps.Collect(c.tables.Nodes.All())))
@@ -151,7 +151,7 @@ func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 // tidyUpdates begins updates whose time has come, ends those that take too long, and asks
 // for those that nobody has to ask for: of every node whose agent is another version than
 // its package, unless that is older. Of the latter only a part goes on at once.
-func (c *Controller) tidyUpdates(ctx context.Context, w *reign, now time.Time) error {
+func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
 	for id, node := range c.tables.Nodes.All() {

@@ -121,7 +121,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		a.keepContact(2 * sweepEvery)
 		c.wantNodeState(a, farm.NodeActive, "")
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(a, farm.NodeUpdating, "its agent becomes 2.0.0-b")
@@ -131,7 +131,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		if u == nil || u.Package.Version != "2.0.0-b" || u.Package.Signed != "signed" || !u.Force {
 			t.Fatalf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeAsk{NodeIDs: []string{a.id}}); err != nil { // again
+		if err := c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}); err != nil { // again
 			t.Fatal(err)
 		}
 		if again := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5}); again == nil || again.ID != u.ID {
@@ -151,7 +151,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		if u := a.hears(nil); u != nil {
 			t.Errorf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(a, farm.NodeActive, "")
@@ -172,7 +172,7 @@ func TestUpdateWakesThePoll(t *testing.T) {
 			told <- answer.Update
 		}()
 		time.Sleep(time.Second)
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		if u := <-told; u == nil || time.Since(began) > 2*time.Second {
@@ -188,7 +188,7 @@ func TestUpdateWakesThePoll(t *testing.T) {
 func TestFailedUpdates(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2).runs("1.0.0-a")
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		seen := map[string]bool{}
@@ -210,7 +210,7 @@ func TestFailedUpdates(t *testing.T) {
 		if len(seen) != farm.UpdateTries {
 			t.Errorf("tried %d times", len(seen))
 		}
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := c.wantNodeState(a, farm.NodeUpdating, ""+"its agent becomes"); n.Update.Tries != 1 {
@@ -224,7 +224,7 @@ func TestFailedUpdates(t *testing.T) {
 func TestDeafAgents(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		deaf, stuck := c.join("deaf", 2).runs("1.0.0-a"), c.join("stuck", 2).runs("1.0.0-a")
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		u, begun := stuck.hears(nil), time.Now()
@@ -300,14 +300,14 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			t.Error("an update goes on")
 		}
 		c.wantNodeState(other, farm.NodeActive, "")
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		b.put("1.0.0-a")
 		if going() != 0 {
 			t.Error("nodes are made older by themselves")
 		}
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		if going() != 20 {
@@ -326,7 +326,7 @@ func TestOfflineNodesFollow(t *testing.T) {
 			amid.contact()
 		}
 		c.wantNodeState(away, farm.NodeOffline, "no contact")
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(away, farm.NodeOffline, "no contact")
@@ -353,26 +353,26 @@ func TestOfflineNodesFollow(t *testing.T) {
 func TestWhatCannotBeUpdated(t *testing.T) {
 	b := newCupboard("")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeAsk{}), farm.CodeRefused, "No node can be updated. Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused, "No node can be updated. Put one for linux/amd64 there")
 		a := c.join("one", 2).runs("1.0.0-a")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeAsk{}), farm.CodeRefused, "Put one for linux/amd64 there")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeAsk{NodeIDs: []string{a.id}}), farm.CodeRefused, "Node one cannot be updated. Put one for linux/amd64 there")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeAsk{NodeIDs: []string{"x"}}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused, "Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}), farm.CodeRefused, "Node one cannot be updated. Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{"x"}}), farm.CodeNotFound, "Not found")
 		b.put("2.0.0-b")
 		c.wantNodeState(a, farm.NodeUpdating, "becomes 2.0.0-b")
 		b.put("3.0.0-c") // another one, amid the update to the first
 		if u := a.hears(nil); u != nil {
 			t.Errorf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeAsk{}); err != nil {
+		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
 		}
 		if u := a.hears(nil); u == nil || u.Package.Version != "3.0.0-c" {
 			t.Errorf("told %+v", u)
 		}
-		wantRefused(t, c.MayLoad("", "x"), farm.CodeUnauthenticated, "")
-		wantRefused(t, c.MayLoad(a.id, c.JoinToken()+"x"), farm.CodeUnauthenticated, "")
-		if c.MayLoad("", c.JoinToken()) != nil || c.MayLoad(a.id, a.cred) != nil {
+		wantRefused(t, c.AuthorizePackageDownload("", "x"), farm.CodeUnauthenticated, "")
+		wantRefused(t, c.AuthorizePackageDownload(a.id, c.JoinToken()+"x"), farm.CodeUnauthenticated, "")
+		if c.AuthorizePackageDownload("", c.JoinToken()) != nil || c.AuthorizePackageDownload(a.id, a.cred) != nil {
 			t.Error("who has a credential may not load packages")
 		}
 	})

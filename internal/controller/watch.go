@@ -40,10 +40,10 @@ type Watch struct {
 	lost    bool                      // there were too many changes
 }
 
-// Seen is an instance as it is now; its Instance is nil when it is gone.
-type Seen struct {
+// WatchedInstance is an instance as it is now; its Instance is nil when it is gone.
+type WatchedInstance struct {
 	ID string
-	Listed
+	InstanceView
 }
 
 // Watch begins to follow the instances for a caller: every change from now on is seen. The reader
@@ -147,18 +147,18 @@ func (w *Watch) Wake() <-chan struct{} { return w.wake }
 // Take gives instances that changed since they were last taken, in the order in which
 // they did. It gives a part when they are many, and rings again. ok is false when the
 // reader is so far behind that it has to begin anew.
-func (w *Watch) Take() (changes []Seen, ok bool) {
+func (w *Watch) Take() (changes []WatchedInstance, ok bool) {
 	ids, rows, ok := w.take()
-	list := make([]Listed, len(rows))
+	list := make([]InstanceView, len(rows))
 	for i, row := range rows {
 		if row != nil {
 			list[i] = listed(*row)
 		}
 	}
 	w.c.explain(list)
-	changes = make([]Seen, len(ids))
+	changes = make([]WatchedInstance, len(ids))
 	for i, id := range ids {
-		changes[i] = Seen{ID: id, Listed: list[i]}
+		changes[i] = WatchedInstance{ID: id, InstanceView: list[i]}
 	}
 	return changes, ok
 }

@@ -264,7 +264,7 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 // pausable is a registry as the controller asks it, with what its maintenance needs.
 type pausable interface {
 	controller.Registry
-	controller.FileShelf
+	controller.FileStore
 	Pause(ctx context.Context, length time.Duration) error
 	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }

@@ -9,17 +9,17 @@ import (
 // placementPolicy lets the controller place instances as permission groups may start them.
 type placementPolicy struct{ judge *auth.Authorizer }
 
-var _ controller.Permits = placementPolicy{}
+var _ controller.PlacementPolicy = placementPolicy{}
 
 // permitsOf gives the permits that the callers of a service have; nil without authentication.
-func permitsOf(a *access) controller.Permits {
+func permitsOf(a *access) controller.PlacementPolicy {
 	if a == nil {
 		return nil
 	}
 	return placementPolicy{a.judge}
 }
 
-// Starters implements controller.Permits.
+// Starters implements controller.PlacementPolicy.
 func (p placementPolicy) Starters() map[string][]string {
 	rules := p.judge.Rules()
 	if !rules.Managed() {
@@ -28,7 +28,7 @@ func (p placementPolicy) Starters() map[string][]string {
 	return rules.Holders(farm.ResourceNode, "create_instance")
 }
 
-// Watch implements controller.Permits.
+// Watch implements controller.PlacementPolicy.
 func (p placementPolicy) Watch(changed func()) { p.judge.Watch(changed) }
 
 // rightsOf asks a registry what callers of a service may do there; nil without authentication.

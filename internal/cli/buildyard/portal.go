@@ -100,7 +100,7 @@ func topicOf(e *store.Event) portal.Topics {
 		return portal.Nodes
 	case *farm.Group:
 		return portal.Groups | portal.Nodes
-	case *controller.Happened:
+	case *controller.EventBatch:
 		return portal.Events
 	case *farm.Errand, *farm.Outcome:
 		return portal.Errands

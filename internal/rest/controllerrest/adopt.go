@@ -31,7 +31,7 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.node(u.NodeID) }), nil
 }
 
-func unknownVM(u controller.UnknownVM) api.OrphanedVM {
+func unknownVM(u controller.OrphanedVM) api.OrphanedVM {
 	out := api.OrphanedVM{
 		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
 		Since: u.Since, Fate: api.FateUndecided,

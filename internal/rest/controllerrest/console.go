@@ -69,7 +69,7 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	if err := params.Err(); err != nil {
 		return err
 	}
-	node, err := s.c.Member(id, credential(r))
+	node, err := s.c.AuthenticateNode(id, credential(r))
 	if err != nil {
 		return err
 	}
@@ -108,33 +108,33 @@ func acceptLine(w http.ResponseWriter, r *http.Request) *line {
 // line is a WebSocket as the controller takes it.
 type line struct{ conn *websocket.Conn }
 
-var _ controller.Line = (*line)(nil)
+var _ controller.ConsoleConn = (*line)(nil)
 
-// Read implements controller.Line.
+// Read implements controller.ConsoleConn.
 func (l *line) Read(ctx context.Context) ([]byte, error) {
 	kind, message, err := l.conn.Read(ctx)
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
-		return nil, controller.Left{Why: closed.Reason}
+		return nil, controller.ConsoleClosedError{Why: closed.Reason}
 	}
 	if err == nil && kind != websocket.MessageBinary {
 		_ = l.conn.Close(websocket.StatusUnsupportedData, "A screen is sent in binary messages")
-		return nil, controller.Left{}
+		return nil, controller.ConsoleClosedError{}
 	}
 	return message, err
 }
 
-// Write implements controller.Line.
+// Write implements controller.ConsoleConn.
 func (l *line) Write(ctx context.Context, message []byte) error {
 	return l.conn.Write(ctx, websocket.MessageBinary, message)
 }
 
-// Ping implements controller.Line.
+// Ping implements controller.ConsoleConn.
 func (l *line) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
 
 // maxCloseReason is the longest reason that fits the frame, in bytes.
 const maxCloseReason = 123
 
-// End implements controller.Line.
+// End implements controller.ConsoleConn.
 func (l *line) End(why string) {
 	why = why[:min(len(why), maxCloseReason)]
 	for !utf8.ValidString(why) {

@@ -14,9 +14,9 @@ import (
 
 func (s *server) distribute(r *rest.Request) (any, error) {
 	p := r.Params
-	ask := controller.DistributeAsk{
+	ask := controller.DistributeRequest{
 		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
-		GroupID: p.String("group_id"), NodeAsk: controller.NodeAsk{NodeIDs: nodeIDs(p)},
+		GroupID: p.String("group_id"), NodeSelector: controller.NodeSelector{NodeIDs: nodeIDs(p)},
 	}
 	p.Text("group", maxName)
 	if err := p.Err(); err != nil {
@@ -60,7 +60,7 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 }
 
 // listErrands answers one errand of a kind, or a list of them.
-func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.ErrandView) T) (any, error) {
+func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.CacheJobView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	seen := s.sightOf(r)
@@ -72,21 +72,21 @@ func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape 
 		return nil, err
 	}
 	if id != "" {
-		view, err := s.c.Errand(r.Context(), kind, id)
+		view, err := s.c.CacheJob(r.Context(), kind, id)
 		if err != nil {
 			return nil, err
 		}
 		return shape(seen.errand(view)), nil
 	}
 	list := []T{}
-	for _, view := range s.c.Errands(kind, after, limit, fits) {
+	for _, view := range s.c.CacheJobs(kind, after, limit, fits) {
 		list = append(list, shape(seen.errand(view)))
 	}
 	return list, nil
 }
 
 // distribution gives the shape of a distribution that clients read.
-func distribution(v controller.ErrandView) api.Distribution {
+func distribution(v controller.CacheJobView) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
 			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag, Version: v.Template.Version,
@@ -100,7 +100,7 @@ func distribution(v controller.ErrandView) api.Distribution {
 }
 
 // removal gives the shape of a removal.
-func removal(v controller.ErrandView) api.Removal {
+func removal(v controller.CacheJobView) api.Removal {
 	out := api.Removal{
 		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},
 		Status:  make(map[string]api.RemoveStatus, len(v.On)),
@@ -112,7 +112,7 @@ func removal(v controller.ErrandView) api.Removal {
 }
 
 func (s *server) removeFromNodes(r *rest.Request) (any, error) {
-	id, ask := r.Params.Required("id"), controller.NodeAsk{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
+	id, ask := r.Params.Required("id"), controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}

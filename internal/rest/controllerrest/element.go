@@ -39,12 +39,12 @@ var (
 
 // elements puts a short list of instances together, with the passwords of their screens where the
 // caller may see them.
-func elements(list []controller.Listed, passwords bool) rest.Pieces {
+func elements(list []controller.InstanceView, passwords bool) rest.Pieces {
 	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
 // elementStream is elements for a long list: nothing of it is kept while it is written.
-func elementStream(list iter.Seq[controller.Listed], passwords bool) iter.Seq[[]byte] {
+func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := spoken{passwords: passwords}, opening
 		var pieces rest.Pieces
@@ -76,7 +76,7 @@ func newElementSize(passwords bool) *elementSize {
 	return &elementSize{words: spoken{passwords: passwords}}
 }
 
-func (s *elementSize) add(inst controller.Listed) {
+func (s *elementSize) add(inst controller.InstanceView) {
 	s.pieces = s.words.element(s.pieces[:0], inst)
 	s.count++
 	s.bytes += s.pieces.Size()
@@ -97,7 +97,7 @@ type spoken struct {
 
 // element appends the text of one element, with its message put in where the record
 // has none.
-func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
+func (s *spoken) element(to rest.Pieces, inst controller.InstanceView) rest.Pieces {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
 	}
@@ -122,7 +122,7 @@ func (s *spoken) element(to rest.Pieces, inst controller.Listed) rest.Pieces {
 }
 
 // vmOf gives what is said of an instance by itself: the vm of its element.
-func vmOf(inst controller.Listed, passwords bool) rest.Pieces {
+func vmOf(inst controller.InstanceView, passwords bool) rest.Pieces {
 	pieces := (&spoken{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
@@ -146,7 +146,7 @@ func hasVNCPassword(i *farm.Instance) bool {
 
 // withVNCPassword encodes an instance with the password of its screen. The text that is kept
 // with the record never has it.
-func withVNCPassword(inst controller.Listed) []byte {
+func withVNCPassword(inst controller.InstanceView) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message
 	shape := instance(shown)

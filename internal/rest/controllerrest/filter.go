@@ -44,8 +44,8 @@ func kept[T any](list []T, fits func(T) bool) []T {
 }
 
 // vmFields are the fields of instances.
-func vmFields(c *controller.Controller) filter.Table[controller.Listed] {
-	type vm = controller.Listed
+func vmFields(c *controller.Controller) filter.Table[controller.InstanceView] {
+	type vm = controller.InstanceView
 	return filter.Table[vm]{
 		{Name: "id", Called: true, Text: func(v vm) string { return v.ID }},
 		{Name: "name", Called: true, Text: func(v vm) string { return v.Name }},
@@ -72,14 +72,14 @@ func vmFields(c *controller.Controller) filter.Table[controller.Listed] {
 	}
 }
 
-func addresses(v controller.Listed) []string {
+func addresses(v controller.InstanceView) []string {
 	if v.VM == nil {
 		return nil
 	}
 	return []string{v.VM.IP, v.VM.HostIP}
 }
 
-func macOf(v controller.Listed) string {
+func macOf(v controller.InstanceView) string {
 	if v.Options.MACAddress == "" && v.VM != nil {
 		return v.VM.MAC
 	}

@@ -19,7 +19,7 @@ const (
 // one alone.
 func (s *server) listHistory(r *rest.Request) (any, error) {
 	p, seen := r.Params, s.sightOf(r)
-	q := controller.PastQuery{
+	q := controller.HistoryQuery{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
 		Match: filterOf(p, seen.pastFields()),

@@ -34,8 +34,8 @@ func (s *server) saveImage(r *rest.Request) (any, error) {
 }
 
 // saveAsk reads the parameters of a save.
-func saveAsk(p *rest.Params) controller.SaveAsk {
-	ask := controller.SaveAsk{SaveOptions: farm.SaveOptions{
+func saveAsk(p *rest.Params) controller.SaveImageRequest {
+	ask := controller.SaveImageRequest{SaveOptions: farm.SaveOptions{
 		InstanceID:            p.Required("id"),
 		Tag:                   p.Text("tag", maxSaveTag),
 		NewTemplateName:       p.Text("new_template_name", maxName),

@@ -28,13 +28,13 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	if id != "" {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
-	asOf := s.c.InstancesAsOf() // before the list is read: it may be newer, and never older
+	asOf := s.c.InstancesETag() // before the list is read: it may be newer, and never older
 	passwords := showsVNCPasswords(r)
 	if passwords {
 		asOf += ".vnc" // the same records are another list
 	}
 	size, tag := newElementSize(passwords), s.newListTag(partial(page))
-	list := s.c.ListInstances(page, func(l controller.Listed) {
+	list := s.c.ListInstances(page, func(l controller.InstanceView) {
 		size.add(l)
 		tag.add(l)
 	})
@@ -59,7 +59,7 @@ func (s *server) newListTag(partial bool) *listTag {
 	return t
 }
 
-func (t *listTag) add(l controller.Listed) {
+func (t *listTag) add(l controller.InstanceView) {
 	if t.partial {
 		_, _ = t.sum.WriteString(l.ID)
 	}

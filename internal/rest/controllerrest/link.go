@@ -29,7 +29,7 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	if err := mayJoin(rest.DoorOf(ctx), caller); err != nil {
 		return api.JoinAnswer{}, err
 	}
-	answer, err := s.c.Admit(ctx, in, caller.KeyID)
+	answer, err := s.c.JoinWithKey(ctx, in, caller.KeyID)
 	if err == nil && !caller.Is() {
 		rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 	}
@@ -49,7 +49,7 @@ func mayJoin(door rest.Door, caller rest.Caller) error {
 
 // nodePass gives a node what it shows to the registry, for the purpose that it names.
 func (s *server) nodePass(ctx context.Context, r *http.Request, in api.RegistryTokenRequest) (api.RegistryTokenResponse, error) {
-	node, err := s.c.Member(in.NodeID, credential(r))
+	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))
 	if err == nil {
 		err = nodeinput.Pass(&in)
 	}

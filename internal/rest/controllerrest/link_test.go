@@ -103,7 +103,7 @@ func TestWhoMayJoin(t *testing.T) {
 			}
 			var is api.JoinAnswer
 			a.into(t, &is)
-			if node, err := c.Member(is.NodeID, is.Credential); err != nil || node.KeyID != who.key {
+			if node, err := c.AuthenticateNode(is.NodeID, is.Credential); err != nil || node.KeyID != who.key {
 				t.Errorf("%s at %q: %+v, %v", name, door, node, err)
 			}
 		}
@@ -137,7 +137,7 @@ func TestHowANodeJoinedLast(t *testing.T) {
 		t.Helper()
 		var now api.JoinAnswer
 		c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+token+`","node_id":"`+is.NodeID+`","credential":"`+is.Credential+`"}`, header...).into(t, &now)
-		node, err := c.Member(is.NodeID, is.Credential)
+		node, err := c.AuthenticateNode(is.NodeID, is.Credential)
 		if err != nil || now.NodeID != is.NodeID || now.Credential != is.Credential {
 			t.Fatalf("%+v, %v", now, err)
 		}

@@ -11,21 +11,21 @@ import (
 // TestListTag has lists that differ in something that no record says: so do their tags.
 func TestListTag(t *testing.T) {
 	s := &server{seed: maphash.MakeSeed()}
-	tagOf := func(list []controller.Listed, partial bool) string {
+	tagOf := func(list []controller.InstanceView, partial bool) string {
 		tag := s.newListTag(partial)
 		for _, l := range list {
 			tag.add(l)
 		}
 		return tag.text()
 	}
-	list := func(messages ...string) (list []controller.Listed) {
+	list := func(messages ...string) (list []controller.InstanceView) {
 		for i, m := range messages {
-			list = append(list, controller.Listed{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
+			list = append(list, controller.InstanceView{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
 		}
 		return list
 	}
 	seen := map[string]int{}
-	for i, l := range [][]controller.Listed{
+	for i, l := range [][]controller.InstanceView{
 		{},
 		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
 		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),

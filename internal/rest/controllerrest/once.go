@@ -38,15 +38,15 @@ func (s *server) once(do rest.Func) rest.Func {
 				what = append(what, caller.For.Name)
 			}
 		}
-		ask := controller.Asked{ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request)}
-		if answer, known, err := s.c.Recall(r.Context(), &ask, false); known || err != nil {
+		ask := controller.IdempotentRequest{ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request)}
+		if answer, known, err := s.c.LookupIdempotent(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}
-		body, err := do(&rest.Request{Request: r.WithContext(controller.Asking(r.Context(), ask)), Params: r.Params})
+		body, err := do(&rest.Request{Request: r.WithContext(controller.WithIdempotency(r.Context(), ask)), Params: r.Params})
 		if err == nil {
 			return body, nil
 		}
-		if answer, known, again := s.c.Recall(r.Context(), &ask, true); known || again != nil {
+		if answer, known, again := s.c.LookupIdempotent(r.Context(), &ask, true); known || again != nil {
 			return answer, again // another one of the same name was faster, or this one went in after all
 		}
 		return nil, err

@@ -29,7 +29,7 @@ func (s *server) packageRoutes() []rest.Route {
 }
 
 func (s *server) updateNodes(r *rest.Request) (any, error) {
-	ask := controller.NodeAsk{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUpdate)}
+	ask := controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUpdate)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func (s *server) mayLoad(r *http.Request) error {
 		secret = credential(r)
 	}
 	if secret == "" || len(secret) > maxJoinToken { // it can be no join token: nothing is guessed
-		return s.c.MayLoad(user, secret)
+		return s.c.AuthorizePackageDownload(user, secret)
 	}
-	return rest.Guess(r, s.guesses, func() error { return s.c.MayLoad(user, secret) })
+	return rest.Guess(r, s.guesses, func() error { return s.c.AuthorizePackageDownload(user, secret) })
 }
 
 func (s *server) listPackages(r *rest.Request) (any, error) {

@@ -60,7 +60,7 @@ type server struct {
 	guesses  *auth.GuessLimiter // of the join token, where there is no guard
 	passes   func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
-	vmFields filter.Table[controller.Listed]
+	vmFields filter.Table[controller.InstanceView]
 }
 
 // Handler serves the controller's API and the node link.
@@ -102,7 +102,7 @@ func newServer(o Options) *server {
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
 	}
-	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.Quiet()) })
+	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.EmptyPollResponse()) })
 	return s
 }
 
@@ -203,15 +203,15 @@ func credential(r *http.Request) string {
 }
 
 // vouch refuses who has the credential of no node.
-func (s *server) vouch(r *http.Request) error { return s.c.Vouch(credential(r)) }
+func (s *server) vouch(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
 	wait, err := waitOf(r.URL)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.c.PollText(r.Context(), credential(r.Request), r.Params.Raw(), wait)
-	if err == nil && controller.IsQuiet(answer) {
+	answer, err := s.c.PollRaw(r.Context(), credential(r.Request), r.Params.Raw(), wait)
+	if err == nil && controller.IsEmptyPoll(answer) {
 		return s.quiet()
 	}
 	return answer, err

@@ -32,7 +32,7 @@ func (s *server) ownScan(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
-		_, err := s.c.Member(scan.NodeID, credential(r.Request))
+		_, err := s.c.AuthenticateNode(scan.NodeID, credential(r.Request))
 		return err
 	})
 }
@@ -184,7 +184,7 @@ func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error)
 			return err
 		}
 	}
-	return s.c.KeepScan(r.Context(), scan, packed)
+	return s.c.StoreScan(r.Context(), scan, packed)
 }
 
 // scanFields is the body with the results of a scan.

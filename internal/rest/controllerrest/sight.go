@@ -49,7 +49,7 @@ func (s *server) sightOf(r *rest.Request) sight {
 	if !caller.Managed() || caller.Unlimited() {
 		return sight{node: everything, template: everything}
 	}
-	ask := sync.OnceValue(func() func(string) bool { return s.c.TemplatesSeen(r.Context()) })
+	ask := sync.OnceValue(func() func(string) bool { return s.c.VisibleTemplates(r.Context()) })
 	return sight{
 		narrow:   true,
 		node:     func(id string) bool { return caller.Sees(farm.ResourceNode, id) },
@@ -78,7 +78,7 @@ func (v sight) both(node, template string) bool {
 }
 
 // errand gives an errand without the nodes that the caller does not see.
-func (v sight) errand(e controller.ErrandView) controller.ErrandView {
+func (v sight) errand(e controller.CacheJobView) controller.CacheJobView {
 	if !v.narrow {
 		return e
 	}
@@ -93,11 +93,11 @@ func (v sight) errand(e controller.ErrandView) controller.ErrandView {
 }
 
 // vmFields are the fields of instances for this caller.
-func (v sight) vmFields(all filter.Table[controller.Listed]) filter.Table[controller.Listed] {
+func (v sight) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
 	if !v.narrow {
 		return all
 	}
-	return with(all, filter.Field[controller.Listed]{Name: nodeField, Texts: func(l controller.Listed) []string { return v.named(l.NodeID, l.NodeName) }})
+	return with(all, filter.Field[controller.InstanceView]{Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) }})
 }
 
 // pastFields are the fields of instances that are gone for this caller.

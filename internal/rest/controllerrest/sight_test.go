@@ -47,7 +47,7 @@ func TestPastShown(t *testing.T) {
 		}
 		finds(t, narrow().pastFields(), p, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
 		finds(t, pastFields, p, map[string]bool{"node=mac-1": true})
-		l := controller.Listed{Instance: &farm.Instance{NodeID: node, NodeName: "mac-1"}}
+		l := controller.InstanceView{Instance: &farm.Instance{NodeID: node, NodeName: "mac-1"}}
 		finds(t, narrow().vmFields(vmFields(nil)), l, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
 	}
 }
@@ -68,7 +68,7 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 // TestErrandsShown without nodes that may not be listed; the record stays as it is.
 func TestErrandsShown(t *testing.T) {
 	e := &farm.Errand{Nodes: []string{"other", "seen"}}
-	view := controller.ErrandView{Errand: e, On: map[string]farm.Outcome{"other": {}, "seen": {Done: true}}}
+	view := controller.CacheJobView{Errand: e, On: map[string]farm.Outcome{"other": {}, "seen": {Done: true}}}
 	if got := fmt.Sprint(distribution(narrow().errand(view)).Status); got != "map[seen:{true  0}]" {
 		t.Error(got)
 	}

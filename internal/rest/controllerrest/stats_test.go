@@ -15,7 +15,7 @@ import (
 // fixed is a licence that stays.
 type fixed farm.Tier
 
-var _ controller.Licence = fixed("")
+var _ controller.License = fixed("")
 
 func (f fixed) Tier() farm.Tier  { return farm.Tier(f) }
 func (fixed) Expires() time.Time { return time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC) }

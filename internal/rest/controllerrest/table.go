@@ -77,9 +77,9 @@ type headOfPage struct {
 
 // partOfVMs gives a part of the instances, with how many of all that fit are in each state.
 // What the portal shows first is found without a look at the others.
-func (s *server) partOfVMs(fits func(controller.Listed) bool, part part[controller.Listed]) (rows []controller.Listed, states map[farm.InstanceState]int) {
+func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[controller.InstanceView]) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
-		return s.c.Youngest(part.skip, part.limit)
+		return s.c.NewestInstances(part.skip, part.limit)
 	}
 	list := s.c.Instances(controller.Page{Match: fits})
 	states = map[farm.InstanceState]int{}
@@ -181,7 +181,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 // holdersOf counts the nodes that hold a version of each template, of those that the caller sees.
 func (s *server) holdersOf(seen sight) map[string]int {
 	nodes := map[string]int{}
-	for id, held := range s.c.Holdings() {
+	for id, held := range s.c.CachedVersions() {
 		if !seen.node(id) {
 			continue
 		}

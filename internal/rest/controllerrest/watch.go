@@ -146,15 +146,15 @@ func (l *lines) pause(r *http.Request, watch *controller.Watch, written int) {
 	}
 }
 
-func (l *lines) change(seen controller.Seen) {
+func (l *lines) change(seen controller.WatchedInstance) {
 	if seen.Instance == nil {
 		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // our ids need no quoting
 		return
 	}
-	l.set(seen.Listed)
+	l.set(seen.InstanceView)
 }
 
-func (l *lines) set(inst controller.Listed) {
+func (l *lines) set(inst controller.InstanceView) {
 	l.put([]byte(`{"type":"set","instance":`))
 	for _, piece := range l.words.element(nil, inst) {
 		l.put(piece)

@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// metadataAdopted marks the instances whose records were made anew.
+const metadataAdopted = "adopted"
+
+// recordOf makes the record of a VM from what its node knows of it: where it runs,
+// from which version, and how far it is. asked is the record of its instance as that was
+// asked for; where it is nil what only the lost record knew (names, the external id, the
+// group) stays empty.
+func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *farm.Instance {
+	now := c.now()
+	d := *u.detail
+	inst := c.newRecord(node.ID, u)
+	if asked != nil {
+		inst = asked.Clone()
+	}
+	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, u.held.Claim, now, now
+	if vm := d.Status.VM; vm != nil && !vm.Created.IsZero() && vm.Created.Before(now) {
+		inst.Placed = vm.Created
+		if asked == nil {
+			inst.Created = vm.Created
+		}
+	}
+	status := d.Status
+	status.No, status.Task = max(1, status.No), nil
+	inst = advance(work{inst: inst}, status, now).inst
+	// The node is asked for its present status anew; the same one must count again,
+	// since this one came without what the scripts wrote.
+	inst.StatusNo = max(1, status.No-1)
+	return inst
+}
+
+// newRecord makes the record of an instance as it was asked for, from what its node knows.
+func (c *Controller) newRecord(node string, u orphan) *farm.Instance {
+	inst := &farm.Instance{
+		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
+		Template: c.templateOf(node, *u.detail), Options: farm.StartOptions{Priority: DefaultPriority},
+		Owner: "root", Registry: c.opts.RegistryAddress, Created: c.now(),
+	}
+	if start := u.detail.Start; start != nil {
+		inst.Options = optionsOf(start)
+		if start.Machine != nil {
+			inst.USB = start.Machine.USBDevice
+		}
+		inst.Registry = firstOf(start.Registry, inst.Registry)
+	}
+	return inst
+}
+
+// templateOf names the version that a VM was started from, as far as its node or
+// another one knows it.
+func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.TemplateRef {
+	ref := farm.TemplateRef{ContentID: d.ContentID, Arch: "amd64", CPUs: 1}
+	if info, _, ok := c.tables.Infos.Get(node); ok {
+		ref.Arch = info.Arch
+	}
+	if vm := d.Status.VM; vm != nil {
+		ref.CPUs, ref.MemoryMB = max(1, vm.CPUs), max(0, vm.MemoryMB)
+	}
+	if o := d.Start; o != nil {
+		ref.ID, ref.Name, ref.Tag = o.TemplateID, o.TemplateName, o.Tag
+		ref.Version = max(0, o.Version)
+		return ref
+	}
+	for _, info := range c.tables.Infos.All() {
+		for _, t := range info.Templates {
+			if t.ContentID == ref.ContentID {
+				ref.ID, ref.Name, ref.Tag, ref.Size = t.ID, t.Name, t.Tag, t.Size
+				return ref
+			}
+		}
+	}
+	return ref
+}
+
+// optionsOf gives what an order says of a start; it is the reverse of startOrder, but
+// for the script and the passwords, which stay with the node.
+func optionsOf(o *api.StartOrder) farm.StartOptions {
+	out := farm.StartOptions{Priority: DefaultPriority, PortOverride: o.PortOverride}
+	for _, p := range o.Ports {
+		out.Ports = append(out.Ports, farm.Port(p))
+	}
+	if s := o.Script; s != nil {
+		out.ScriptMonitoring, out.ScriptTimeout, out.ScriptOnFailure = s.Monitoring, s.Timeout, farm.OnFailure(s.OnFailure)
+		if s.AtBoot {
+			out.ScriptCondition = 1
+		}
+	}
+	if m := o.Machine; m != nil {
+		out.CPUs, out.MemoryMB, out.DiskBytes, out.KeepFileSystem = m.CPUs, m.MemoryMB, m.DiskBytes, m.KeepFileSys
+		out.MACAddress, out.HardwareUUID, out.HardwareSerial = m.MAC, m.HardwareUUID, m.Serial
+		out.Video, out.NetworkMode, out.NetworkLocal = m.Video, m.Network, m.NetworkLocal
+		out.USBDevice = m.USB
+		if m.VLAN > 0 && m.VLAN <= farm.MaxVLAN {
+			out.VLAN = strconv.Itoa(m.VLAN)
+		}
+	}
+	return out
+}
+
+// lostIdentity says whether a node that joins with an identity is one that the records
+// have lost: then it keeps its id, and so its VMs, about which an operator decides. One
+// that was removed, or that another node has, is none.
+func (c *Controller) lostIdentity(req api.JoinRequest) bool {
+	_, _, exists := c.tables.Nodes.Get(req.NodeID)
+	_, _, removed := c.tables.Removed.Get(req.NodeID)
+	raw, err := hex.DecodeString(req.Credential)
+	id, idErr := uuid.Parse(req.NodeID)
+	return !exists && !removed && err == nil && len(raw) == sha256.Size && idErr == nil && id.String() == req.NodeID
+}

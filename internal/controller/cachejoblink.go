@@ -1,0 +1,383 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// cacheJobDue is what a node is to be told of an errand, and what it last said of it.
+// Nothing of it is stored: it follows from the records, and a node whose agent is new
+// is told again.
+type cacheJobDue struct {
+	kind     api.CacheJobKind // that it is to be told
+	sent     time.Time        // zero: not yet
+	taken    bool             // it has said something of it since
+	progress float64
+}
+
+// errandKinds are the kinds of the records by what a node is told.
+var errandKinds = map[farm.ErrandKind]api.CacheJobKind{
+	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
+}
+
+// followErrand takes over a change of an errand for its nodes.
+func (l *nodeSessions) followErrand(event store.Event) {
+	if e, ok := event.New.(*farm.Errand); ok {
+		l.wantErrand(e)
+	} else if e, ok := event.Old.(*farm.Errand); ok {
+		l.dropErrand(e)
+	}
+}
+
+// wantErrand has the nodes of an errand told of it as it is.
+func (l *nodeSessions) wantErrand(e *farm.Errand) {
+	if !e.Open() {
+		l.dropErrand(e)
+		return
+	}
+	for _, node := range e.Nodes {
+		if !e.Addresses(node) {
+			continue
+		}
+		if s := l.session(node); s != nil {
+			o, _, _ := l.c.tables.Outcomes.Get(outcomeID(e.ID, node))
+			s.wantErrand(e, o)
+		}
+	}
+}
+
+func (l *nodeSessions) dropErrand(e *farm.Errand) {
+	for _, node := range e.Nodes {
+		if s := l.find(node); s != nil {
+			s.dropErrand(e.ID, false)
+		}
+	}
+}
+
+// followOutcome takes note that a node is done with an errand.
+func (l *nodeSessions) followOutcome(event store.Event) {
+	o, ok := event.New.(*farm.Outcome)
+	id, node := ofOutcome(event.ID)
+	e, _, known := l.c.tables.Errands.Get(id)
+	if s := l.find(node); ok && known && e.Open() && s != nil {
+		s.wantErrand(e, o)
+	}
+}
+
+// wantErrand has the node told of an errand, unless it has an outcome: then nothing is left
+// to do.
+func (s *session) wantErrand(e *farm.Errand, o *farm.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o != nil {
+		s.endErrandLocked(e.ID)
+		return
+	}
+	if d, known := s.errands[e.ID]; !known || d.kind == api.ErrandDrop {
+		d.kind = errandKinds[e.Kind]
+		s.setErrandLocked(e.ID, d)
+		s.ring()
+	}
+}
+
+// endErrandLocked forgets an errand; with the last pull the turn of the node ends.
+func (s *session) endErrandLocked(id string) {
+	d := s.errands[id]
+	delete(s.errands, id)
+	if d.kind == api.ErrandPull {
+		s.pulledLocked()
+	}
+}
+
+func (s *session) pulledLocked() {
+	for _, d := range s.errands {
+		if d.kind == api.ErrandPull {
+			return
+		}
+	}
+	s.waves.leave(s)
+}
+
+func (s *session) setErrandLocked(id string, d cacheJobDue) {
+	if s.errands == nil {
+		s.errands = map[string]cacheJobDue{}
+	}
+	s.errands[id] = d
+}
+
+// maxErrandsKept bounds the errands of which a node is told that they do not exist.
+const maxErrandsKept = 1000
+
+// dropErrand has the node forget an errand that is over. One that it was never told of
+// it need not forget, unless it has spoken of it.
+func (s *session) dropErrand(id string, spoken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[id]
+	switch {
+	case d.kind == api.ErrandDrop:
+	case !known && len(s.errands) >= maxErrandsKept:
+	case spoken, known && !d.sent.IsZero():
+		s.setErrandLocked(id, cacheJobDue{kind: api.ErrandDrop})
+		if d.kind == api.ErrandPull {
+			s.pulledLocked()
+		}
+		s.ring()
+	default:
+		s.endErrandLocked(id)
+	}
+}
+
+// errandDropped takes note that the node has forgotten an errand. It is told again of
+// one that is open after all.
+func (s *session) errandDropped(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[id]
+	switch {
+	case !known:
+	case d.kind == api.ErrandDrop:
+		delete(s.errands, id)
+	case d.taken:
+		d.taken, d.sent = false, time.Time{}
+		s.errands[id] = d
+		s.ring()
+	}
+}
+
+// errandTold takes over what the node says of an errand that is open.
+func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.errands[status.ID]
+	if !known || d.kind == api.ErrandDrop {
+		return
+	}
+	d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
+	s.errands[status.ID] = d
+	if d.kind == api.ErrandPull {
+		s.waves.moved(s.node, now)
+	}
+}
+
+// offerErrandsLocked has a new agent told of everything.
+func (s *session) offerErrandsLocked() {
+	for id, d := range s.errands {
+		d.taken, d.sent = false, time.Time{}
+		s.errands[id] = d
+	}
+}
+
+// maxErrandsSent bounds one answer; the rest comes with the next poll.
+const maxErrandsSent = 100
+
+// takeErrands marks the errands that are to be sent now and gives them by their ids,
+// with the moment at which the next one is due again. Pulls are sent when the node has its
+// turn.
+func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.errands) == 0 {
+		return nil, next
+	}
+	turn := sync.OnceValue(func() bool { return s.waves.enter(s, now) })
+	for id, d := range s.errands {
+		if d.taken {
+			continue
+		}
+		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
+			next = sooner(next, again)
+			continue
+		}
+		if len(list) == maxErrandsSent {
+			return list, now
+		}
+		if d.kind == api.ErrandPull && !turn() {
+			continue
+		}
+		if list == nil {
+			list = map[string]cacheJobDue{}
+		}
+		d.sent = now
+		s.errands[id], list[id] = d, d
+	}
+	return list, next
+}
+
+// sooner gives the earlier of two times, of which a zero one is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// errandsFor writes out errands as their records are now.
+func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
+	var out []api.CacheJob
+	for id, d := range list {
+		if d.kind == api.ErrandDrop {
+			out = append(out, api.CacheJob{ID: id, Kind: d.kind})
+			continue
+		}
+		e, _, ok := c.tables.Errands.Get(id)
+		if !ok || !e.Open() {
+			continue // it has ended a moment ago
+		}
+		t := e.Template
+		out = append(out, api.CacheJob{
+			ID: id, Kind: d.kind, TemplateID: t.ID, TemplateName: t.Name, Tag: t.Tag, Version: t.Version,
+			ContentID: t.ContentID, Registry: e.Registry,
+		})
+	}
+	return out
+}
+
+// errandProgress gives how far a node is with an errand, as it last said here.
+func (l *nodeSessions) errandProgress(node, id string) float64 {
+	s := l.find(node)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.errands[id].progress
+}
+
+// applyErrands takes over what a node says of its errands: how far it is stays in
+// memory, what became of one is written, as many at a time as fit.
+func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
+	last := map[string]bool{}
+	statuses = slices.Clone(statuses)
+	slices.Reverse(statuses) // the last status of an errand says it all
+	statuses = slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
+		again := last[t.ID] || !validID(t.ID)
+		last[t.ID] = true
+		return again
+	})
+	statuses, err := c.knownErrands(ctx, s, statuses)
+	if err != nil {
+		return err
+	}
+	for len(statuses) > 0 {
+		done, err := c.applySomeErrands(ctx, s, statuses)
+		if err != nil {
+			return err
+		}
+		statuses = statuses[done:]
+	}
+	return nil
+}
+
+// knownErrands leaves out the statuses of errands that have no record: the node is told to forget them. However many
+// there are, they cost one look at the store.
+func (c *Controller) knownErrands(
+	ctx context.Context, s *session, statuses []api.CacheJobStatus,
+) ([]api.CacheJobStatus, error) {
+	missing := func(t api.CacheJobStatus) bool {
+		_, _, ok := c.tables.Errands.Get(t.ID)
+		return !ok && t.Stage != api.ErrandDropped
+	}
+	if !slices.ContainsFunc(statuses, missing) {
+		return statuses, nil
+	}
+	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
+		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
+	}
+	return slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
+		if !missing(t) {
+			return false
+		}
+		s.dropErrand(t.ID, true)
+		return true
+	}), nil
+}
+
+func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
+	for attempt := range statusAttempts {
+		var b txn
+		for done = 0; done < len(statuses); done++ {
+			changes, err := c.errandChanges(ctx, s, statuses[done], attempt > 0)
+			if err != nil {
+				return done, err
+			}
+			if len(changes) > 0 && !b.add(changes...) {
+				break
+			}
+		}
+		if len(b.changes) == 0 {
+			return done, nil
+		}
+		if err = c.store.Commit(ctx, b.changes...); err == nil {
+			c.recordResults(b.changes)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return done, err
+		}
+	}
+	return 0, store.ErrConflict
+}
+
+// errandChanges takes over one status and gives what it changes in the records; fresh
+// asks the store itself for them. An outcome counts only while its errand is open.
+func (c *Controller) errandChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
+	if status.Stage == api.ErrandDropped {
+		s.errandDropped(status.ID)
+		return nil, nil
+	}
+	e, rev, _ := c.tables.Errands.Get(status.ID)
+	if fresh {
+		var err error
+		if e, rev, err = c.tables.Errands.GetLinearizable(ctx, status.ID); err != nil {
+			return nil, err
+		}
+	}
+	if e == nil || !e.Open() || !e.Addresses(s.node) {
+		s.dropErrand(status.ID, true)
+		return nil, nil
+	}
+	s.errandTold(status, c.now())
+	if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
+		return nil, nil
+	}
+	id := outcomeID(e.ID, s.node)
+	_, _, known := c.tables.Outcomes.Get(id)
+	if !known && fresh {
+		o, _, err := c.tables.Outcomes.GetLinearizable(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		known = o != nil
+	}
+	if known {
+		return nil, nil
+	}
+	return []store.Change{
+		store.Check(c.tables.Errands, e.ID, store.IfRev(rev)),
+		store.Put(c.tables.Outcomes, id, outcomeOf(status, c.now()), store.IfAbsent),
+	}, nil
+}
+
+// maxErrandError bounds what is kept of why a node failed, since many nodes may.
+const maxErrandError = 512
+
+// outcomeOf makes the record of a status that is for good.
+func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.Outcome {
+	o := &farm.Outcome{
+		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,
+		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
+	}
+	if o.Done {
+		o.Progress = 1
+		return o
+	}
+	o.Error = firstOf(clip(status.Message, maxErrandError), "The node does not say why")
+	return o
+}

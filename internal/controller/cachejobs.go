@@ -1,0 +1,336 @@
+package controller
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Bounds of the errands. The node of each is a record of its own in the end.
+const (
+	MaxErrandNodes = 10000  // of one
+	maxErrands     = 1000   // open and ended
+	maxErrandsOpen = 500    // so that those that ended have room too
+	maxAddressed   = 100000 // nodes of all together
+)
+
+// DistributeRequest asks to have a version on nodes. Types and lengths were checked by the
+// caller.
+type DistributeRequest struct {
+	TemplateID string
+	Tag        string
+	Version    *int
+	GroupID    string // only nodes of this group; "": of any
+	NodeSelector
+}
+
+// NodeSelector says which nodes a request means.
+type NodeSelector struct {
+	NodeIDs []string              // empty: all nodes on which the caller may do it
+	May     func(id string) error // why they may not do it on a node; nil: they may on all
+}
+
+// may says why the caller may not do what is asked on a node; nil when they may.
+func (a NodeSelector) may(id string) error {
+	if a.May == nil {
+		return nil
+	}
+	return a.May(id)
+}
+
+// CacheJobView is an errand with what is known of each addressed node.
+type CacheJobView struct {
+	*farm.Errand
+	On map[string]farm.Outcome // node id -> what became of it, or how far it is
+}
+
+// Distribute accepts a distribution and gives the id of its request once that is
+// durable. The nodes' orders are derived from the record.
+func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (string, error) {
+	detail, version, err := c.version(ctx, toPull, ask.TemplateID, tagOrNumber{ask.Tag, ask.Version})
+	if err != nil {
+		return "", err
+	}
+	nodes, err := c.addressed(ctx, ask.NodeSelector, ask.GroupID)
+	if err != nil {
+		return "", err
+	}
+	if len(nodes) == 0 {
+		return "", farm.Refused("There is no node to distribute to")
+	}
+	e := &farm.Errand{
+		ID: newID(), Kind: farm.ErrandDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
+		Template: farm.TemplateRef{
+			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
+			Arch: firstOf(version.Arch, detail.Arch), Size: version.Size,
+		},
+	}
+	for _, node := range nodes {
+		info, _, ok := c.tables.Infos.Get(node)
+		if ok && e.Template.Arch != "" && info.Arch != e.Template.Arch {
+			e.Unfit = append(e.Unfit, node)
+		}
+	}
+	m, err := c.remember(ctx, api.DistributeAnswer{RequestID: e.ID})
+	if err != nil {
+		return "", err
+	}
+	return e.ID, c.createCacheJob(ctx, e, m.changes()...)
+}
+
+// tagOrNumber names a version of a template; the latest by neither.
+type tagOrNumber struct {
+	tag    string
+	number *int
+}
+
+// version finds a version of the registry for a caller who has what is needed.
+func (c *Controller) version(ctx context.Context, n requiredRight, id string, which tagOrNumber) (api.TemplateDetail, api.TemplateVersion, error) {
+	detail, err := c.allowed(ctx, id, n)
+	if err != nil {
+		return detail, api.TemplateVersion{}, err
+	}
+	v, err := pickVersion(detail, which.tag, which.number)
+	return detail, v, err
+}
+
+// addressed gives the ids of nodes, sorted: those that are named, or all that the caller may
+// mean, and of these those that are in a group.
+func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group string) ([]string, error) {
+	if err := c.knowGroup(ctx, group); err != nil {
+		return nil, err
+	}
+	var nodes []string
+	in := func(n *farm.Node) bool { return group == "" || slices.Contains(n.Groups, group) }
+	if len(ask.NodeIDs) == 0 {
+		for id, node := range c.tables.Nodes.All() {
+			if in(node) && ask.may(id) == nil {
+				nodes = append(nodes, id)
+			}
+		}
+	}
+	for _, id := range ask.NodeIDs {
+		node, _, err := c.lookupNode(ctx, id)
+		if err == nil {
+			err = ask.may(id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if in(node) {
+			nodes = append(nodes, node.ID)
+		}
+	}
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	if len(nodes) > MaxErrandNodes {
+		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes), MaxErrandNodes)
+	}
+	return nodes, nil
+}
+
+// knowGroup says whether there is a node group of an id; "" needs none.
+func (c *Controller) knowGroup(ctx context.Context, id string) error {
+	if _, _, ok := c.tables.Groups.Get(id); ok || id == "" {
+		return nil
+	}
+	if !validID(id) {
+		return farm.NotFound()
+	}
+	group, _, err := c.tables.Groups.GetLinearizable(ctx, id)
+	if err == nil && group == nil {
+		err = farm.NotFound()
+	}
+	return err
+}
+
+// createCacheJob makes an errand durable, with what goes with it, unless there are too many.
+func (c *Controller) createCacheJob(ctx context.Context, e *farm.Errand, with ...store.Change) error {
+	open, nodes := 0, len(e.Nodes)
+	for _, other := range c.tables.Errands.All() {
+		if other.Open() {
+			open++
+			nodes += len(other.Nodes)
+		}
+	}
+	switch {
+	case open >= maxErrandsOpen:
+		return farm.Refused("%d distributions and removals are open, which is the most there may be: cancel some, or wait until they are done", open)
+	case nodes > maxAddressed:
+		return farm.Refused("The open distributions and removals have %d nodes together with this one, the most is %d: cancel some, or wait until they are done",
+			nodes, maxAddressed)
+	}
+	return c.store.Commit(ctx, append(with, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))...)
+}
+
+// CancelDistribution takes a distribution back: nodes that are not done stop. One that
+// has ended stays as it is.
+//
+// may says why the caller may not cancel it for a node that is there; nil: they may.
+func (c *Controller) CancelDistribution(ctx context.Context, id string, may func(node string) error) error {
+	if !validID(id) {
+		return farm.NotFound()
+	}
+	_, err := store.Update(ctx, c.store, c.tables.Errands, id, func(e *farm.Errand) (*farm.Errand, error) {
+		switch {
+		case e == nil || e.Kind != farm.ErrandDistribute:
+			return nil, farm.NotFound()
+		case !e.Open():
+			return e, nil
+		}
+		for _, node := range e.Nodes {
+			if err := (NodeSelector{May: may}).may(node); err != nil && c.nodeExists(node) {
+				return nil, err
+			}
+		}
+		return endErrand(e, farm.ErrandCanceled, c.now()), nil
+	})
+	return err
+}
+
+// CacheJob gives one errand of a kind; farm.CodeNotFound when there is none.
+func (c *Controller) CacheJob(ctx context.Context, kind farm.ErrandKind, id string) (CacheJobView, error) {
+	e, _, ok := c.tables.Errands.Get(id)
+	if !ok && validID(id) {
+		var err error
+		if e, _, err = c.tables.Errands.GetLinearizable(ctx, id); err != nil {
+			return CacheJobView{}, err
+		}
+	}
+	if e == nil || e.Kind != kind {
+		return CacheJobView{}, farm.NotFound()
+	}
+	return c.errandView(e), nil
+}
+
+// CacheJobs gives at most limit errands of a kind that come after an id and fit, oldest first.
+// Without fits all do.
+func (c *Controller) CacheJobs(kind farm.ErrandKind, after string, limit int, fits func(*farm.Errand) bool) []CacheJobView {
+	var list []CacheJobView
+	for _, e := range c.tables.Errands.Range(after, math.MaxInt) {
+		if len(list) == limit {
+			break
+		}
+		if e.Kind == kind && (fits == nil || fits(e)) {
+			list = append(list, c.errandView(e))
+		}
+	}
+	return list
+}
+
+// errandView adds to an errand how far its nodes are. How far a pull is that goes on is in
+// memory at the replica that its node speaks to; the others know it from its digests.
+func (c *Controller) errandView(e *farm.Errand) CacheJobView {
+	view := CacheJobView{Errand: e, On: make(map[string]farm.Outcome, len(e.Nodes))}
+	outcomes := c.outcomesOf(e.ID)
+	for _, node := range e.Nodes {
+		o := outcomes[node]
+		progress := 0.0
+		if o == nil {
+			progress = max(c.link.errandProgress(node, e.ID), c.ages.errandProgress(node, e.ID))
+		}
+		view.On[node] = e.On(node, o, c.nodeExists(node), progress)
+	}
+	return view
+}
+
+// RemoveFromNodes asks nodes to remove their cached versions of a template, and gives
+// the request; one without an id when there is nobody to ask. Without nodes named, those
+// are asked that may have one. The registry need not have the template any more.
+func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask NodeSelector) (*farm.Errand, error) {
+	if uuid.Validate(template) != nil {
+		return nil, farm.NotFound()
+	}
+	template = strings.ToLower(template)
+	nodes, err := c.addressed(ctx, ask, "")
+	if err != nil {
+		return nil, err
+	}
+	having := c.mayHave(template)
+	if len(ask.NodeIDs) == 0 {
+		nodes = slices.DeleteFunc(nodes, func(node string) bool { return !having[node] })
+	}
+	if len(having) == 0 {
+		if _, err := c.Template(ctx, template); farm.CodeOf(err) == farm.CodeNotFound {
+			return nil, err
+		}
+	}
+	e := &farm.Errand{Kind: farm.ErrandRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
+	if len(nodes) == 0 {
+		return e, nil
+	}
+	if same := c.sameRemoval(e); same != nil {
+		return same, nil
+	}
+	e.ID = newID()
+	return e, c.createCacheJob(ctx, e)
+}
+
+// mayHave gives the nodes that have a version of a template as they last said, or that
+// may have got one since: by a distribution, or for an instance.
+func (c *Controller) mayHave(template string) map[string]bool {
+	having := map[string]bool{}
+	for node, info := range c.tables.Infos.All() {
+		if slices.ContainsFunc(info.Templates, func(t farm.NodeTemplate) bool { return strings.EqualFold(t.ID, template) }) {
+			having[node] = true
+		}
+	}
+	for _, inst := range c.tables.Instances.All() {
+		if inst.Template.ID == template && inst.NodeID != "" {
+			having[inst.NodeID] = true
+		}
+	}
+	for _, e := range c.tables.Errands.All() {
+		if e.Kind != farm.ErrandDistribute || e.Template.ID != template {
+			continue
+		}
+		for node, o := range c.outcomesOf(e.ID) {
+			having[node] = having[node] || o.Done
+		}
+	}
+	return having
+}
+
+// sameRemoval gives an open removal that asks the same of all these nodes, none of
+// which has answered: a repeated request makes no second one.
+func (c *Controller) sameRemoval(like *farm.Errand) *farm.Errand {
+	for _, e := range c.tables.Errands.All() {
+		if !e.Open() || e.Kind != farm.ErrandRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
+			continue
+		}
+		if len(c.outcomesOf(e.ID)) == 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+// outcomeID names the outcome of an errand on a node. Those of one errand lie beside
+// each other.
+func outcomeID(errand, node string) string { return errand + "." + node }
+
+// ofOutcome gives the errand and the node of an outcome.
+func ofOutcome(id string) (errand, node string) {
+	errand, node, _ = strings.Cut(id, ".")
+	return errand, node
+}
+
+// outcomesOf gives what became of an errand so far, by node.
+func (c *Controller) outcomesOf(errand string) map[string]*farm.Outcome {
+	list := map[string]*farm.Outcome{}
+	for id, o := range c.tables.Outcomes.Range(errand+".", math.MaxInt) {
+		of, node := ofOutcome(id)
+		if of != errand {
+			break
+		}
+		list[node] = o
+	}
+	return list
+}

@@ -1,0 +1,612 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// errands gives what the node is to do with its templates, without waiting.
+func (a *agent) errands() []api.CacheJob {
+	a.t.Helper()
+	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return answer.Errands
+}
+
+// errand gives the one errand that is due.
+func (a *agent) errand(kind api.CacheJobKind) api.CacheJob {
+	a.t.Helper()
+	list := a.errands()
+	if len(list) != 1 || list[0].Kind != kind {
+		a.t.Fatalf("errands = %+v, want one %s", list, kind)
+	}
+	return list[0]
+}
+
+// tellErrand reports errands.
+func (a *agent) tellErrand(statuses ...api.CacheJobStatus) {
+	a.t.Helper()
+	a.seq++
+	_, err := a.c.Report(a.t.Context(), a.cred, api.Report{
+		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, Errands: statuses,
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// reboot is another agent on the same node.
+func (a *agent) reboot() {
+	time.Sleep(takenOverAfter)
+	a.boot += "+"
+}
+
+// distribute asks for a distribution of the older version.
+func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
+	c.t.Helper()
+	ask := DistributeRequest{TemplateID: templateID, Tag: "v1"}
+	for _, edit := range edits {
+		edit(&ask)
+	}
+	id, err := c.Distribute(c.t.Context(), ask)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	return id
+}
+
+// wantErrand holds what an errand shows of its nodes against what it should.
+func (c *cloud) wantErrand(id string, want map[string]farm.Outcome) farm.Errand {
+	c.t.Helper()
+	synctest.Wait()
+	kind := farm.ErrandDistribute
+	if e, _, ok := c.tables.Errands.Get(id); ok {
+		kind = e.Kind
+	}
+	view, err := c.CacheJob(c.t.Context(), kind, id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.Outcome{}, "At")); diff != "" {
+		c.t.Errorf("errand (-want +got):\n%s", diff)
+	}
+	return *view.Errand
+}
+
+func TestDistribution(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 1), c.join("b", 1)
+		id := c.distribute()
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		want := api.CacheJob{
+			ID: id, Kind: api.ErrandPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
+			ContentID: "content-0", Registry: "http://registry",
+		}
+		if diff := cmp.Diff(want, a.errand(api.ErrandPull)); diff != "" {
+			t.Errorf("errand (-want +got):\n%s", diff)
+		}
+		if again := a.errands(); len(again) != 0 {
+			t.Errorf("sent again at once: %+v", again)
+		}
+		time.Sleep(5 * time.Second)
+		a.errand(api.ErrandPull)
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandAccepted})
+		time.Sleep(time.Minute)
+		if again := a.errands(); len(again) != 0 {
+			t.Errorf("sent again after it was taken: %+v", again)
+		}
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
+		b.errand(api.ErrandPull)
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
+		e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
+		if !e.Open() {
+			t.Error("it has ended while a node works on it")
+		}
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
+		done := map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
+		c.wantErrand(id, done)
+		time.Sleep(2 * time.Second)
+		if e := c.wantErrand(id, done); e.End != farm.ErrandFinished {
+			t.Errorf("ended as %q", e.End)
+		}
+		time.Sleep(time.Minute)
+		if left := append(a.errands(), b.errands()...); len(left) != 0 {
+			t.Errorf("left are %+v", left)
+		}
+	})
+}
+
+// TestDistributionsAreKeptForADay: one that has ended is there for a day and then gone
+// without a trace, and that takes no writes in between.
+func TestDistributionsAreKeptForADay(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("a", 1)
+		id := c.distribute()
+		a.errand(api.ErrandPull)
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		time.Sleep(10 * time.Second)
+		c.away(keepErrand - time.Minute)
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
+		time.Sleep(3 * time.Minute)
+		if _, err := c.CacheJob(t.Context(), farm.ErrandDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("it is still there: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := c.tables.Outcomes.Len(); n != 0 {
+			t.Errorf("%d outcomes are left", n)
+		}
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		a.errand(api.ErrandDrop)
+		if n := c.tables.Outcomes.Len(); n != 0 {
+			t.Errorf("a late status made %d outcomes", n)
+		}
+	})
+}
+
+// TestOfflineNodesGetItOnReturn: within a day, also from another controller.
+func TestOfflineNodesGetItOnReturn(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 1), c.join("b", 1)
+		time.Sleep(5 * time.Minute)
+		id := c.distribute()
+		if state := c.nodeState(a.id); state != farm.NodeOffline {
+			t.Fatalf("the node is %s", state)
+		}
+		c.away(10 * time.Hour)
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		a.errand(api.ErrandPull)
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		c.away(errandLife - time.Hour)
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
+		c.away(time.Hour)
+		time.Sleep(2 * time.Minute)
+		late := farm.Outcome{Error: "The node did not do it before the request expired"}
+		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
+			t.Errorf("ended as %q", e.End)
+		}
+		if left := b.errands(); len(left) != 0 {
+			t.Errorf("it is still sent: %+v", left)
+		}
+	})
+}
+
+func (c *cloud) nodeState(id string) farm.NodeState {
+	c.t.Helper()
+	view, err := c.Node(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return view.Node.State
+}
+
+func TestCancelledDistribution(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		done, works, away := c.join("done", 1), c.join("works", 1), c.join("away", 1)
+		id := c.distribute()
+		done.errand(api.ErrandPull)
+		done.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		works.errand(api.ErrandPull)
+		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+		for range 2 { // a second time changes nothing
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+				t.Fatal(err)
+			}
+			c.wantErrand(id, map[string]farm.Outcome{
+				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
+			})
+			time.Sleep(2 * time.Second)
+		}
+		works.errand(api.ErrandDrop)
+		if left := append(away.errands(), done.errands()...); len(left) != 0 {
+			t.Errorf("those that never heard of it, or are done, get %+v", left)
+		}
+		// What comes too late counts for nothing, and is told once more to stop.
+		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		time.Sleep(c.opts.OrderResend)
+		works.errand(api.ErrandDrop)
+		e := c.wantErrand(id, map[string]farm.Outcome{
+			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
+		})
+		if e.End != farm.ErrandCanceled {
+			t.Errorf("ended as %q", e.End)
+		}
+		for _, unknown := range []string{"", "x", templateID, strings.Repeat("x", 100)} {
+			if err := c.CancelDistribution(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
+				t.Errorf("cancel of %q: %v", unknown, err)
+			}
+		}
+	})
+}
+
+// TestNewAgentsAreToldAgain of what they have not done.
+func TestNewAgentsAreToldAgain(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 1), c.join("b", 1)
+		id := c.distribute()
+		a.errand(api.ErrandPull)
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		b.errand(api.ErrandPull)
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+		for _, again := range []func(){func() { a.reboot(); b.reboot() }, c.restart} {
+			again()
+			if left := a.errands(); len(left) != 0 {
+				t.Errorf("one that is done gets %+v", left)
+			}
+			b.errand(api.ErrandPull)
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone}) // once more: its report was not answered
+			b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+			time.Sleep(time.Minute)
+			if left := append(a.errands(), b.errands()...); len(left) != 0 {
+				t.Errorf("left are %+v", left)
+			}
+		}
+	})
+}
+
+// TestErrandsOfAnEarlierLife: what a node has left of errands that no record knows, or
+// that have ended while nobody looked, it is told to drop.
+func TestErrandsOfAnEarlierLife(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 1), c.join("b", 1)
+		id := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id} })
+		for _, strange := range []string{newID(), id} {
+			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDone})
+			if o := a.errand(api.ErrandDrop); o.ID != strange {
+				t.Errorf("dropped is %+v", o)
+			}
+			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDropped})
+		}
+		a.tellErrand(api.CacheJobStatus{ID: "", Stage: api.ErrandDone})
+		if left := a.errands(); len(left) != 0 {
+			t.Errorf("left are %+v", left)
+		}
+		c.wantErrand(id, map[string]farm.Outcome{b.id: {}})
+		// One that was dropped by mistake is told again.
+		b.errand(api.ErrandPull)
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
+		b.errand(api.ErrandPull)
+	})
+}
+
+func TestDistributionToSomeNodes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b, arm := c.join("a", 1), c.join("b", 1), c.join("arm", 1)
+		arm.info = &api.NodeInfo{Arch: "arm64", Driver: "sim"}
+		arm.boot += "+"
+		time.Sleep(takenOverAfter)
+		arm.contact()
+		group := &farm.Group{ID: newID(), Name: "g"}
+		if err := c.store.Commit(t.Context(), store.Put(c.tables.Groups, group.ID, group, store.IfAbsent)); err != nil {
+			t.Fatal(err)
+		}
+		node := c.view(must(c, a.id)).Node.Clone()
+		node.Groups, node.Drain = []string{group.ID}, true
+		c.putNode(node)
+		for name, tt := range map[string]struct {
+			edit func(*DistributeRequest)
+			want map[string]farm.Outcome
+		}{
+			"named, twice": {
+				func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id, a.id, b.id} },
+				map[string]farm.Outcome{a.id: {}, b.id: {}},
+			},
+			"of a group, drained": {func(ask *DistributeRequest) { ask.GroupID = group.ID }, map[string]farm.Outcome{a.id: {}}},
+			"named, of a group": {
+				func(ask *DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
+				map[string]farm.Outcome{a.id: {}},
+			},
+			"another architecture": {
+				func(ask *DistributeRequest) { ask.NodeIDs = []string{arm.id, b.id} },
+				map[string]farm.Outcome{b.id: {}, arm.id: {Error: "The template is for amd64, the node is not"}},
+			},
+		} {
+			t.Log(name)
+			id := c.distribute(tt.edit)
+			c.wantErrand(id, tt.want)
+			if left := arm.errands(); len(left) != 0 {
+				t.Errorf("a node of another architecture gets %+v", left)
+			}
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// must gives a node's record.
+func must(c *cloud, id string) *farm.Node {
+	c.t.Helper()
+	view, err := c.Node(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return view.Node
+}
+
+func TestRefusedDistributions(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		seven, one := 7, 1
+		ask := func(edit func(*DistributeRequest)) error {
+			a := DistributeRequest{TemplateID: templateID}
+			edit(&a)
+			_, err := c.Distribute(t.Context(), a)
+			return err
+		}
+		wants := func(name string, err error, code farm.Code, message string) {
+			t.Helper()
+			if farm.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), message) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "There is no node to distribute to")
+		a := c.join("a", 1)
+		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = newID() }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("unknown tag", ask(func(d *DistributeRequest) { d.Tag = "v9 +x" }), farm.CodeRefused, "No such tag v9 +x")
+		wants("unknown number", ask(func(d *DistributeRequest) { d.Version = &seven }), farm.CodeRefused, "No such tag 7")
+		wants("tag and another number", ask(func(d *DistributeRequest) { d.Tag, d.Version = "v1", &one }), farm.CodeRefused, "tag v1 is version 0, not 1")
+		wants("unknown node", ask(func(d *DistributeRequest) { d.NodeIDs = []string{a.id, "x"} }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("unknown group", ask(func(d *DistributeRequest) { d.GroupID = "x" }), farm.CodeNotFound, farm.NotFoundMessage)
+		c.shelf.setDown(true)
+		wants("registry away", ask(func(*DistributeRequest) {}), farm.CodeUnavailable, "The registry cannot be reached; try again")
+		c.shelf.setDown(false)
+		for range maxErrandsOpen {
+			if err := ask(func(*DistributeRequest) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wants("too many", ask(func(*DistributeRequest) {}), farm.CodeRefused, "500 distributions and removals are open")
+		if n := c.tables.Errands.Len(); n != maxErrandsOpen {
+			t.Errorf("%d records were made", n)
+		}
+	})
+}
+
+// TestOldDistributionsMakeRoom: there is a bound, and the oldest that have ended go first.
+func TestOldDistributionsMakeRoom(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		c.join("a", 1)
+		var ids []string
+		for len(ids) < maxErrands+10 {
+			id := c.distribute()
+			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		time.Sleep(2 * time.Second)
+		if n := c.tables.Errands.Len(); n != maxErrands {
+			t.Errorf("%d are kept", n)
+		}
+		if _, _, ok := c.tables.Errands.Get(ids[9]); ok {
+			t.Error("an old one is kept")
+		}
+		if _, _, ok := c.tables.Errands.Get(ids[10]); !ok {
+			t.Error("one went that had room")
+		}
+		list := c.CacheJobs(farm.ErrandDistribute, "", math.MaxInt, nil)
+		page := c.CacheJobs(farm.ErrandDistribute, list[4].ID, 3, nil)
+		if len(page) != 3 || page[0].ID != list[5].ID || page[0].ID != ids[15] {
+			t.Errorf("page begins with %s", page[0].ID)
+		}
+	})
+}
+
+// TestManyNodesFinishing: each costs one small write, however many there are; the record
+// of the request is written when it is asked for and when it ends.
+func TestManyNodesFinishing(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		var nodes []*agent
+		for i := range 1000 {
+			nodes = append(nodes, c.join(fmt.Sprint(i), 1))
+		}
+		id := c.distribute()
+		_, asked, _ := c.tables.Errands.Get(id)
+		var written int
+		stop := c.store.Subscribe(func(events []store.Event) {
+			for _, e := range events {
+				if e.Kind == kindOutcome || e.Kind == kindErrand {
+					written++
+				}
+			}
+		})
+		defer stop()
+		for _, a := range nodes {
+			if len(a.errands()) != 1 {
+				t.Fatal("a node has no errand")
+			}
+			for i := range 10 {
+				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
+			}
+			for range 3 { // told again, since the answer was lost
+				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+			}
+			if _, rev, _ := c.tables.Errands.Get(id); rev != asked && a != nodes[999] {
+				t.Fatal("the record of the request was written again")
+			}
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		e, _, _ := c.tables.Errands.Get(id)
+		if e.Open() || written != 1001 {
+			t.Errorf("open %v after %d writes, want 1000 and one for the end", e.Open(), written)
+		}
+	})
+}
+
+// TestRemovedNodesHoldUpNothing: a distribution does not wait for a node that is gone.
+func TestRemovedNodesHoldUpNothing(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("a", 1), c.join("b", 1)
+		id := c.distribute()
+		if err := c.DeleteNode(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		gone := farm.Outcome{Error: "The node was removed from the cloud"}
+		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
+		a.errand(api.ErrandPull)
+		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		time.Sleep(2 * time.Second)
+		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
+			t.Errorf("ended as %q", e.End)
+		}
+		last := c.distribute()
+		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if e := c.wantErrand(last, map[string]farm.Outcome{a.id: gone}); e.Open() {
+			t.Error("it waits for a node that was removed")
+		}
+	})
+}
+
+// have makes a node say that it has a version of the template.
+func (a *agent) have(template string) {
+	a.info = &api.NodeInfo{
+		Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim",
+		Templates: []api.NodeTemplate{{ID: strings.ToUpper(template), Name: "base", Tag: "v1", ContentID: "content-0"}},
+	}
+	a.contact()
+}
+
+func TestRemoveFromNodes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b, got := c.join("a", 1), c.join("b", 1), c.join("got", 1)
+		first := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{got.id} })
+		got.errand(api.ErrandPull)
+		got.tellErrand(api.CacheJobStatus{ID: first, Stage: api.ErrandDone})
+		time.Sleep(2 * time.Second)
+		a.have(templateID)
+		remove := func(template string, nodes ...string) *farm.Errand {
+			t.Helper()
+			e, err := c.RemoveFromNodes(t.Context(), strings.ToUpper(template), NodeSelector{NodeIDs: nodes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return e
+		}
+		e := remove(templateID)
+		if want := sorted(a.id, got.id); !slices.Equal(e.Nodes, want) {
+			t.Errorf("asked are %v, want %v", e.Nodes, want)
+		}
+		if again := remove(templateID); again.ID != e.ID {
+			t.Error("a repeated request made a second one")
+		}
+		if left := b.errands(); len(left) != 0 {
+			t.Errorf("a node without it gets %+v", left)
+		}
+		if o := a.errand(api.ErrandRemove); o.ID != e.ID || o.TemplateID != templateID || o.ContentID != "" {
+			t.Errorf("errand = %+v", o)
+		}
+		got.errand(api.ErrandRemove)
+		a.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
+		got.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
+		time.Sleep(2 * time.Second)
+		end := c.wantErrand(e.ID, map[string]farm.Outcome{
+			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
+		})
+		if end.End != farm.ErrandFinished {
+			t.Errorf("ended as %q", end.End)
+		}
+		if left := append(a.errands(), got.errands()...); len(left) != 0 {
+			t.Errorf("left are %+v", left)
+		}
+		if named := remove(templateID, b.id); !slices.Equal(named.Nodes, []string{b.id}) || named.ID == e.ID {
+			t.Errorf("named is %+v", named)
+		}
+		if err := c.CancelDistribution(t.Context(), e.ID, nil); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("a removal was cancelled as a distribution: %v", err)
+		}
+		if list := c.CacheJobs(farm.ErrandDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
+			t.Errorf("%d distributions are listed", len(list))
+		}
+	})
+}
+
+func sorted(ids ...string) []string {
+	slices.Sort(ids)
+	return ids
+}
+
+func TestRemovalsOfUnknownTemplates(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("a", 1)
+		gone := newID()
+		for _, unknown := range []string{"", "base", gone} {
+			if _, err := c.RemoveFromNodes(t.Context(), unknown, NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
+				t.Errorf("removal of %q: %v", unknown, err)
+			}
+		}
+		if _, err := c.RemoveFromNodes(t.Context(), templateID, NodeSelector{NodeIDs: []string{"x"}}); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("on an unknown node: %v", err)
+		}
+		e, err := c.RemoveFromNodes(t.Context(), templateID, NodeSelector{})
+		if err != nil || e.ID != "" || len(e.Nodes) != 0 {
+			t.Errorf("of one that nobody has: %+v, %v", e, err)
+		}
+		a.have(gone) // deleted from the registry, and still on a node
+		c.shelf.setDown(true)
+		if e, err = c.RemoveFromNodes(t.Context(), gone, NodeSelector{}); err != nil || len(e.Nodes) != 1 {
+			t.Errorf("of one that the registry does not have: %+v, %v", e, err)
+		}
+	})
+}
+
+func TestDeleteAndRevert(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		one, nine := 1, 9
+		o := c.started(c.join("a", 1)) // an instance of it is no obstacle
+		for name, tt := range map[string]struct {
+			do   func() error
+			want string // asked of the registry, or the error
+		}{
+			"delete":       {func() error { return c.DeleteTemplate(t.Context(), strings.ToUpper(templateID)) }, "delete"},
+			"latest":       {func() error { return c.RevertTemplate(t.Context(), templateID, "", nil) }, "revert v2 1 content-1"},
+			"tag":          {func() error { return c.RevertTemplate(t.Context(), templateID, "v1", nil) }, "revert v1 0 content-0"},
+			"number":       {func() error { return c.RevertTemplate(t.Context(), templateID, "", &one) }, "revert v2 1 content-1"},
+			"tag, number":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v2", &one) }, "revert v2 1 content-1"},
+			"disagreeing":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v1", &one) }, "tag v1 is version 0, not 1: give one of them"},
+			"unknown tag":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v9", nil) }, "No such tag v9"},
+			"unknown no":   {func() error { return c.RevertTemplate(t.Context(), templateID, "", &nine) }, "No such tag 9"},
+			"unknown id":   {func() error { return c.RevertTemplate(t.Context(), newID(), "v9", nil) }, "Not found"},
+			"deleted id":   {func() error { return c.DeleteTemplate(t.Context(), newID()) }, "Not found"},
+			"deleted name": {func() error { return c.DeleteTemplate(t.Context(), "base") }, "Not found"},
+		} {
+			c.shelf.mu.Lock()
+			c.shelf.changed = nil
+			c.shelf.mu.Unlock()
+			err := tt.do()
+			got := strings.Join(c.shelf.changed, ", ")
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("%s: %q, want %q", name, got, tt.want)
+			}
+		}
+		c.wantState(o.InstanceID, farm.Started)
+		c.shelf.setDown(true)
+		if err := c.DeleteTemplate(t.Context(), templateID); farm.CodeOf(err) != farm.CodeUnavailable {
+			t.Errorf("with the registry away: %v", err)
+		}
+	})
+}

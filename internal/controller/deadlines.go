@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// deadlineRule is something that an instance needs by time alone.
+type deadlineRule struct {
+	name string // why, for the log; "" is not logged
+	// pauses: a maintenance puts it off, since nobody has asked for it.
+	pauses bool
+	// when gives the time from which it is due; zero: never, as the record is now.
+	when func(k *reconciler, i *farm.Instance) time.Time
+	// do gives the record afterwards; nil: it goes into the history.
+	do func(k *reconciler, i *farm.Instance, now time.Time) *farm.Instance
+}
+
+// duties are looked through in this order, and the first one that is due is done.
+var duties = []deadlineRule{
+	{"", false, neverPlacedAt, goes},
+	{"", true, keptUntil, goes},
+	{"its node was removed", false, homelessAt, (*reconciler).failRemovedNode},
+	{"its node group was deleted", false, ungroupedAt, (*reconciler).ungrouped},
+	{"", false, foundAt, (*reconciler).found},
+	{"its node stays away", true, overdueAt, (*reconciler).failLostNode},
+	{"its time to live is over", true, outlivedAt, (*reconciler).expireInstance},
+	{"its node is drained", true, drainedAt, (*reconciler).drained},
+	{"a step takes too long", true, (*reconciler).stuckAt, (*reconciler).stuck},
+	{"its end is not confirmed", false, (*reconciler).unconfirmedAt, (*reconciler).unconfirmed},
+}
+
+// goes is the end of a record.
+func goes(*reconciler, *farm.Instance, time.Time) *farm.Instance { return nil }
+
+// neverPlacedAt: what was terminated before it had a node has nothing to wait for; for
+// a moment it is still there, so that clients see what became of it.
+func neverPlacedAt(k *reconciler, i *farm.Instance) time.Time {
+	if i.State == farm.Terminating && i.NodeID == "" {
+		return i.Updated.Add(k.c.opts.HousekeepingTick)
+	}
+	return time.Time{}
+}
+
+// keptUntil gives when the record of a terminated instance goes; one that never
+// started goes at once.
+func keptUntil(k *reconciler, i *farm.Instance) time.Time {
+	switch {
+	case i.State != farm.Terminated:
+		return time.Time{}
+	case i.Started.IsZero():
+		return i.Finished
+	default:
+		return i.Finished.Add(max(k.c.opts.KeepTerminated, 0))
+	}
+}
+
+// homelessAt is for instances whose node was removed from the cloud.
+func homelessAt(k *reconciler, i *farm.Instance) time.Time {
+	if !i.Live() || i.State == farm.Failed || k.c.nodeExists(i.NodeID) {
+		return time.Time{}
+	}
+	return i.Updated
+}
+
+func (k *reconciler) failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
+	return failRemovedNode(i, now)
+}
+
+// failRemovedNode gives an instance whose node is not in the cloud any more: there is nobody
+// to ask for the end of its VM.
+func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
+	if i.State == farm.Terminating {
+		return finished(i, now)
+	}
+	n := expired(i, now, "Its node was removed from the cloud")
+	if n != i {
+		n.Recall = false
+	}
+	return n
+}
+
+// foundAt is for what a replica left undone that died while it took a node back. What
+// ended meanwhile is beyond that.
+func foundAt(k *reconciler, i *farm.Instance) time.Time {
+	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
+	_, heeds := farm.NextInstance(i.State, farm.NodeBack)
+	if i.Lost.IsZero() || !heeds || !ok || node.State == farm.NodeOffline {
+		return time.Time{}
+	}
+	return node.StateSince.Add(foundGrace)
+}
+
+// foundGrace is what the replica that a node came back to has for telling its instances.
+const foundGrace = 5 * time.Second
+
+func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance { return foundAgain(i, now) }
+
+// foundAgain gives an instance whose node is back.
+func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
+	to, ok := farm.NextInstance(i.State, farm.NodeBack)
+	if !ok || i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = time.Time{}, now
+	if to != farm.Failed {
+		n.Message = ""
+	}
+	return n
+}
+
+// overdueAt gives when an instance whose node stays away is given up. One whose node is
+// back and that was not told so yet is none of them.
+func overdueAt(k *reconciler, i *farm.Instance) time.Time {
+	if i.Lost.IsZero() || i.State == farm.Failed || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
+		return time.Time{}
+	}
+	return k.from(i.Lost).Add(k.c.opts.InstanceTimeout)
+}
+
+func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instance {
+	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
+}
+
+// lost gives an instance whose node is away; it keeps its state.
+func lost(i *farm.Instance, now time.Time) *farm.Instance {
+	to, ok := farm.NextInstance(i.State, farm.NodeLost)
+	if !ok || !i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = now, now
+	if to != farm.Failed { // why it failed says more
+		n.Message = lostMessage(n)
+	}
+	return n
+}
+
+// lostMessage says what becomes of an instance whose node is offline.
+func lostMessage(i *farm.Instance) string {
+	if i.State == farm.Terminating {
+		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
+	}
+	return fmt.Sprintf("Node %s is offline; the instance goes on when it returns", i.NodeName)
+}
+
+// timeToLive gives what a record holds of a time to live that begins now.
+func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.Time) {
+	if ttl <= 0 {
+		return 0, time.Time{}
+	}
+	return int64(ttl / time.Second), now.Add(ttl)
+}
+
+// outlivedAt gives when an instance is terminated without being asked.
+func outlivedAt(_ *reconciler, i *farm.Instance) time.Time {
+	if _, ok := farm.NextInstance(i.State, farm.Terminate); !ok {
+		return time.Time{}
+	}
+	return i.Expires
+}
+
+func (k *reconciler) expireInstance(i *farm.Instance, now time.Time) *farm.Instance {
+	n, err := k.c.terminating(i)
+	if err != nil || n == i {
+		return i
+	}
+	n.Updated = now
+	n.Message = fmt.Sprintf("Its time to live of %s is over", time.Duration(i.TTL)*time.Second)
+	return n
+}

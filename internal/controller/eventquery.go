@@ -1,0 +1,85 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// LoggedEvent is an event as it was logged.
+type LoggedEvent struct {
+	SentEvent
+	fields map[string]any
+}
+
+// Field gives the value of one of its keys, as of decoded JSON; nil when there is none.
+func (e LoggedEvent) Field(key string) any { return e.fields[key] }
+
+// EventQuery asks for events.
+type EventQuery struct {
+	After string // the id of an event: only those that came later; "": the newest
+	Limit int
+	Match func(LoggedEvent) bool // nil: all
+}
+
+// RecentEvents gives events, the oldest first. Where After has none behind it yet, it waits
+// for some until ctx ends, which is no error.
+func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEvent, error) {
+	if c.events == nil {
+		return nil, farm.Refused("Events are not recorded: set SVC_ENABLE_EVENT_LOGGING or SVC_EVENT_LOG_URL on the controller")
+	}
+	if q.After == "" {
+		return lastOf(c.events.newest(recentEvents), q), nil
+	}
+	at, ok := parseEventID(q.After)
+	if !ok {
+		return nil, farm.Invalid("after", "must be the id of an event")
+	}
+	if at.rev > c.events.last().rev { // of records that were there before a restore
+		at = eventPosition{}
+	}
+	for {
+		list, more := c.events.after(at, c.opts.bounds.events)
+		if found := firstOfEvents(list, q); len(found) > 0 || ctx.Err() != nil {
+			return found, nil
+		}
+		if n := len(list); n > 0 {
+			at, _ = parseEventID(list[n-1].ID)
+		}
+		select {
+		case <-ctx.Done():
+		case <-more:
+		}
+	}
+}
+
+// matching says whether a query asks for an event.
+func (q EventQuery) matching(e SentEvent) (LoggedEvent, bool) {
+	logged := LoggedEvent{SentEvent: e}
+	if q.Match == nil {
+		return logged, true
+	}
+	_ = json.Unmarshal(e.Record, &logged.fields)
+	return logged, q.Match(logged)
+}
+
+func firstOfEvents(list []SentEvent, q EventQuery) (found []LoggedEvent) {
+	for _, e := range list {
+		if logged, ok := q.matching(e); ok {
+			if found = append(found, logged); len(found) == q.Limit {
+				break
+			}
+		}
+	}
+	return found
+}
+
+func lastOf(list []SentEvent, q EventQuery) (found []LoggedEvent) {
+	for _, e := range list {
+		if logged, ok := q.matching(e); ok {
+			found = append(found, logged)
+		}
+	}
+	return found[max(0, len(found)-q.Limit):]
+}

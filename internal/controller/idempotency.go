@@ -1,0 +1,216 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// IdempotentRequest says under which name of its client's choice a request is made, so that the same one
+// can be told when it comes again.
+type IdempotentRequest struct {
+	ID     string // of the name and what it is for; the id of a record
+	Digest string // of the parameters
+	Caller string // whose limits it counts against; "": the totals alone count
+
+	over int64 // revision of a record that does not count any more; 0: there was none
+}
+
+// IdempotencyRecord is what is remembered of such a request that was carried out.
+type IdempotencyRecord struct {
+	Caller string          `json:"caller,omitempty"`
+	Digest string          `json:"digest"`
+	Answer json.RawMessage `json:"answer"`
+	At     time.Time       `json:"at"`
+	// Instances are those of a start that has not ended: it takes several transactions, of
+	// which this is part of the first.
+	Instances []string `json:"instances,omitempty"`
+}
+
+// What is kept of requests: whichever bound is reached first. Beyond half of Limits.IdempotencyKeys the oldest go; one
+// caller may have a quarter of everything.
+const (
+	keepAsked    = 24 * time.Hour
+	maxKeptBytes = 128 << 20       // of all answers
+	abandoned    = 2 * time.Minute // after which a start that has not ended is known to be dead
+)
+
+const kindKept = store.Kind("k")
+
+type askedKey struct{}
+
+// WithIdempotency gives the context of a request that was given a name.
+func WithIdempotency(ctx context.Context, ask IdempotentRequest) context.Context {
+	return context.WithValue(ctx, askedKey{}, ask)
+}
+
+// LookupIdempotent gives the answer of an earlier request of the same name; ok is false when there was
+// none: then ask is ready for Asking. sure asks the store itself.
+func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentRequest, sure bool) (answer json.RawMessage, ok bool, err error) {
+	kept, rev, there := c.tables.Kept.Get(ask.ID)
+	if !there && sure {
+		if kept, rev, err = c.tables.Kept.GetLinearizable(ctx, ask.ID); err != nil {
+			return nil, false, err
+		}
+	}
+	ask.over = rev
+	switch {
+	case kept == nil:
+		return nil, false, c.admitKey(ask.Caller)
+	case c.now().Sub(kept.At) >= keepAsked:
+		return nil, false, nil
+	case kept.Digest != ask.Digest:
+		return nil, false, farm.Refused("This Idempotency-Key was used for another request: use a new one")
+	case len(kept.Instances) == 0:
+		return kept.Answer, true, nil
+	case c.now().Sub(kept.At) < abandoned:
+		return nil, false, farm.Refused("A request with this Idempotency-Key is under way: try again in a moment")
+	}
+	return nil, false, c.terminateAll(ctx, c.store, kept.Instances)
+}
+
+// terminateAll ends what is there of a start that died half-way, of which no client knows.
+func (c *Controller) terminateAll(ctx context.Context, w store.Writer, ids []string) error {
+	for _, id := range ids {
+		if err := c.end(ctx, w, id); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// idempotencyWrite is what is to be remembered of a request that is carried out. nil: nothing, since
+// its client gave it no name.
+type idempotencyWrite struct {
+	c    *Controller
+	id   string
+	kept IdempotencyRecord
+	cond store.If
+}
+
+// remember prepares that for a request with its answer.
+func (c *Controller) remember(ctx context.Context, answer any) (*idempotencyWrite, error) {
+	ask, named := ctx.Value(askedKey{}).(IdempotentRequest)
+	if !named {
+		return nil, nil
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &idempotencyWrite{c: c, id: ask.ID, kept: IdempotencyRecord{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
+}
+
+// changes joins the transaction that carries the request out.
+func (m *idempotencyWrite) changes() []store.Change {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+}
+
+// begun is changes of a start that takes more than one transaction.
+func (m *idempotencyWrite) begun(instances []string) []store.Change {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	kept.Instances = instances
+	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+}
+
+// ended says how a start that begun was ends: with its answer, or as if it had not been asked for.
+func (m *idempotencyWrite) ended(ctx context.Context, failed error) error {
+	if m == nil {
+		return nil
+	}
+	kept := m.kept
+	change := store.Put(m.c.tables.Kept, m.id, &kept, store.Any)
+	if failed != nil {
+		change = store.Delete(m.c.tables.Kept, m.id, store.Any)
+	}
+	return m.c.store.Commit(context.WithoutCancel(ctx), change)
+}
+
+// newKeptTable makes the table of requests that are remembered.
+func newKeptTable() *store.Table[IdempotencyRecord] {
+	return store.NewTable(kindKept, store.WithSums(keptOf, func(k *IdempotencyRecord) (string, store.Amounts) {
+		return k.Caller, store.Amounts{1, len(k.Answer)}
+	}))
+}
+
+// tidyKept forgets requests that are too old, or too many, the oldest first, and ends what
+// starts that died left behind.
+func (c *Controller) tidyKept(ctx context.Context, w *leaderTerm, now time.Time) error {
+	var gone []string
+	var all []expiredKey
+	for id, k := range c.tables.Kept.All() {
+		if len(k.Instances) > 0 && now.Sub(k.At) >= abandoned {
+			if err := c.terminateAll(ctx, w, k.Instances); err != nil {
+				return err
+			}
+			gone = append(gone, id)
+			continue
+		}
+		all = append(all, expiredKey{id, k.Caller, k.At, len(k.Answer)})
+	}
+	gone = append(gone, surplusKept(all, now, c.opts.Limits.IdempotencyKeys/2, c.opts.bounds.answers)...)
+	for some := range slices.Chunk(gone, txnChanges) {
+		changes := make([]store.Change, len(some))
+		for i, id := range some {
+			changes[i] = store.Delete(c.tables.Kept, id, store.Any)
+		}
+		if err := w.Commit(ctx, changes...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// surplusKept names those that are too old, those that one caller has too many of, and then those that are too many
+// for all.
+func surplusKept(all []expiredKey, now time.Time, most, mostBytes int) (gone []string) {
+	slices.SortFunc(all, func(a, b expiredKey) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
+	count, bytes := map[string]int{}, map[string]int{} // by caller
+	for _, k := range all {
+		count[k.caller]++
+		bytes[k.caller] += k.bytes
+	}
+	drop := func(k expiredKey) {
+		gone = append(gone, k.id)
+		count[k.caller]--
+		bytes[k.caller] -= k.bytes
+	}
+	all = slices.DeleteFunc(all, func(k expiredKey) bool {
+		over := k.caller != "" && (count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(mostBytes))
+		if over = over || now.Sub(k.at) >= keepAsked; over {
+			drop(k)
+		}
+		return over
+	})
+	left, leftBytes := len(all), 0
+	for _, k := range all {
+		leftBytes += k.bytes
+	}
+	for _, k := range all {
+		if left <= most && leftBytes <= mostBytes {
+			break
+		}
+		drop(k)
+		left, leftBytes = left-1, leftBytes-k.bytes
+	}
+	return gone
+}
+
+// expiredKey is a remembered request that may go.
+type expiredKey struct {
+	id, caller string
+	at         time.Time
+	bytes      int
+}

@@ -1,0 +1,262 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+)
+
+// heldID names what a node holds: its instance, or the VM where no instance is known.
+func heldID(h api.InventoryItem) string { return firstOf(h.InstanceID, h.VMID) }
+
+// reconcile compares everything that a node holds with the records: what no record
+// owns is remembered as unknown, and what the node has lost is vanished.
+func (c *Controller) reconcile(ctx context.Context, s *session, held []api.InventoryItem) {
+	have := make(map[string]bool, len(held))
+	strange := map[string]api.InventoryItem{}
+	for _, h := range held {
+		if h.InstanceID != "" && c.owns(s.node, h) {
+			have[h.InstanceID] = true
+			s.has(h)
+		} else if id := heldID(h); validID(id) {
+			strange[id] = h
+		}
+	}
+	fresh, gone := s.meet(strange, c.now())
+	c.placer.reconsider(fresh, gone) // before the node takes starts: what it holds unowned is not to be started there
+	// What is listed twice counts once.
+	s.heardAll(len(have)+len(strange), c.now())
+	c.placer.touch(s.node)
+	c.macs.heard()
+	c.forgetReleased(ctx, s.node, gone)
+	c.countOrphans(ctx, s)
+	c.vanish(ctx, s, have)
+}
+
+// owns says whether a record owns what a node holds.
+func (c *Controller) owns(node string, h api.InventoryItem) bool {
+	inst, _, ok := c.tables.Instances.Get(h.InstanceID)
+	return ok && inst.NodeID == node && inst.Claim == h.Claim
+}
+
+// vanish ends the instances that a node once had and has no more: its disk was
+// lost, or somebody removed the VM by hand.
+func (c *Controller) vanish(ctx context.Context, s *session, have map[string]bool) {
+	var failed []error
+	for _, inst := range c.instancesOn(s.node) {
+		if have[inst.ID] || inst.StatusNo == 0 || !inst.Live() {
+			continue
+		}
+		status := api.InstanceStatus{
+			InstanceID: inst.ID, Claim: inst.Claim, No: inst.StatusNo + 1,
+			Phase: api.PhaseVanished, Message: "The VM is not on its node any more",
+		}
+		if inst.State == farm.Terminating {
+			status.Phase = api.PhaseTerminated
+		}
+		if err := c.applyStatuses(ctx, s, []api.InstanceStatus{status}); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", inst.ID, err))
+		}
+	}
+	if len(failed) == 0 {
+		return
+	}
+	if count, due := c.unvanished.due(len(failed), c.now()); due {
+		c.log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count", count, "first", failed[0])
+	}
+}
+
+// orphan is something that a node holds and no record knows.
+type orphan struct {
+	held    api.InventoryItem
+	since   time.Time
+	reports int
+	asked   time.Time            // when the node was last asked about it
+	detail  *api.InventoryDetail // nil until it has answered
+	size    int                  // of detail, in bytes of JSON
+	keeping bool                 // a record is being made for it
+}
+
+// unidentified says whether it may soon be known what it is, and is not now.
+func (u orphan) unidentified(now time.Time) bool {
+	return u.detail == nil && now.Sub(u.since) < strangerTime
+}
+
+// mac gives the address that the VM says it has.
+func (u orphan) mac() (farm.MAC, bool) {
+	if u.detail == nil || u.detail.Status.VM == nil {
+		return 0, false
+	}
+	a, err := farm.ParseMAC(u.detail.Status.VM.MAC)
+	return a, err == nil
+}
+
+// meet takes over the list of what a node holds and nobody owns, and gives what is new
+// among that and what is not among it any more.
+func (s *session) meet(strange map[string]api.InventoryItem, now time.Time) (fresh, gone []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dropped {
+		return nil, nil
+	}
+	for id := range s.unknown {
+		if _, still := strange[id]; !still {
+			s.dropUnknownLocked(id)
+			gone = append(gone, id)
+		}
+	}
+	for id, h := range strange {
+		u, known := s.unknown[id]
+		if !known && len(s.unknown) >= maxUnknown {
+			continue
+		}
+		if !known {
+			s.strangers.add(id)
+			fresh = append(fresh, id)
+		}
+		if !known || u.held.Claim != h.Claim {
+			s.unknown[id] = orphan{held: h, since: now}
+		}
+	}
+	s.unkept = len(strange) - len(s.unknown)
+	return fresh, gone
+}
+
+// maxUnknown bounds how many VMs without a record are kept of one node; the others are only counted, and are kept as
+// soon as these are decided about. A node has at most nodeinput.MaxCapacity instances.
+const maxUnknown = nodeinput.MaxCapacity
+
+// heardAll notes that the node has said everything that it holds, and how much that is.
+func (s *session) heardAll(total int, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dropped {
+		s.holds, s.met = total, now
+	}
+}
+
+// dropUnknownLocked forgets something unknown, and the order to remove it.
+func (s *session) dropUnknownLocked(id string) {
+	delete(s.unknown, id)
+	s.strangers.drop(id)
+	if d := s.due[id]; d.claim == "" {
+		delete(s.due, id)
+	}
+}
+
+// owned takes note of a record: what its node holds under its claim is not unknown any
+// more. The node is asked for everything, since what it said meanwhile was nobody's.
+func (s *session) ownedLocked(inst *farm.Instance) {
+	if u, ok := s.unknown[inst.ID]; ok && u.held.Claim == inst.Claim && u.held.InstanceID == inst.ID {
+		s.dropUnknownLocked(inst.ID)
+		s.infoHash, s.heldHash = "", ""
+	}
+}
+
+const (
+	askAfter = 5 * time.Second  // a record may be a moment behind its VM
+	askAgain = 30 * time.Second // an agent of before does not answer
+	maxAsked = 100              // in one answer
+)
+
+// curious gives the unknown VMs that the node is to be asked about now.
+func (s *session) curious(now time.Time) (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, u := range s.unknown {
+		if len(ids) == maxAsked {
+			break
+		}
+		if u.detail == nil && now.Sub(u.since) >= askAfter && now.Sub(u.asked) >= askAgain {
+			u.asked = now
+			s.unknown[id] = u
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Limits of what is kept of unknown VMs, in bytes of JSON.
+const (
+	maxDetail  = 16 << 10 // of one
+	maxDetails = 4 << 20  // of all on one node
+)
+
+// learn takes over what a node says about unknown VMs when it was asked. What is too
+// large comes from no agent of ours.
+func (s *session) learn(details []api.InventoryDetail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes := 0
+	for _, u := range s.unknown {
+		bytes += u.size
+	}
+	for _, d := range details {
+		if u, ok := s.unknown[d.ID]; ok && !u.asked.IsZero() {
+			raw, err := json.Marshal(d)
+			if err != nil || len(raw) > maxDetail || bytes-u.size+len(raw) > maxDetails {
+				continue
+			}
+			bytes += len(raw) - u.size
+			u.detail, u.size = &d, len(raw)
+			s.unknown[d.ID] = u
+		}
+	}
+}
+
+// foreign gives what the VMs of a node take that nobody owns: they take room too. told
+// says whether the node has said here what it holds; what it says elsewhere counts where
+// it was heard there since.
+func (c *Controller) foreign(node string) (load sched.Load, told bool) {
+	seen := time.Time{}
+	if s := c.link.find(node); s != nil {
+		s.mu.Lock()
+		load, told, seen = s.foreignLocked(), !s.met.IsZero(), s.seenLocked(c.now())
+		s.mu.Unlock()
+	}
+	if other, ok := c.ages.elsewhere(node, seen); ok {
+		load = other.strange.load()
+	}
+	return load, told
+}
+
+// foreignLocked gives what the VMs take that nobody owns. One of which nothing is known
+// yet counts as a small one.
+func (s *session) foreignLocked() (load sched.Load) {
+	load.VMs, load.VCPU = s.unkept, s.unkept
+	for _, u := range s.unknown {
+		load.VMs++
+		vcpu := 1
+		if u.detail != nil && u.detail.Status.VM != nil {
+			vcpu = max(1, min(u.detail.Status.VM.CPUs, MaxVCPUs))
+			load.MemoryMB += max(0, min(u.detail.Status.VM.MemoryMB, 1<<24))
+		}
+		load.VCPU += vcpu
+	}
+	return load
+}
+
+// find gives the session of a node; nil when it was never in contact.
+func (l *nodeSessions) find(node string) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sessions[node]
+}
+
+// all gives every session.
+func (l *nodeSessions) all() []*session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*session, 0, len(l.sessions))
+	for s := range maps.Values(l.sessions) {
+		list = append(list, s)
+	}
+	return list
+}

@@ -1,0 +1,313 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/storetest"
+)
+
+// inPair runs a test with two replicas, of which the first one holds the lease, and
+// reads every revision at its end.
+func inPair(t *testing.T, test func(t *testing.T, p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		defer p.stop()
+		test(t, p)
+		synctest.Wait()
+		p.judge.read(t, p.backend)
+		for _, line := range p.judge.broken {
+			t.Error(line)
+		}
+	})
+}
+
+// mustCreate starts one instance through a replica.
+func (p *pair) mustCreate(e *end) string {
+	p.t.Helper()
+	ids, err := p.create(e, 1)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	synctest.Wait()
+	return ids[0]
+}
+
+// placedCount gives how many instances have a node.
+func (p *pair) placedCount() (n int) {
+	p.judge.read(p.t, p.backend)
+	for _, i := range p.judge.instances {
+		if i.NodeID != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *pair) wantPlaced(want int) {
+	p.t.Helper()
+	synctest.Wait()
+	if got := p.placedCount(); got != want {
+		p.t.Errorf("%d instances have a node, want %d", got, want)
+	}
+}
+
+// TestAnyReplicaTakesRequests: what the one without the lease takes is placed by the other.
+func TestAnyReplicaTakesRequests(t *testing.T) {
+	inPair(t, func(_ *testing.T, p *pair) {
+		p.join(p.ends[1], "one", 3)
+		p.mustCreate(p.ends[0])
+		p.mustCreate(p.ends[1])
+		p.wantPlaced(2)
+	})
+}
+
+// TestPlacedFromTheFirstMoment: where a node is free an instance is never seen waiting,
+// and its creation is all that is written.
+func TestPlacedFromTheFirstMoment(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		p.join(p.ends[0], "one", 3)
+		synctest.Wait()
+		before, _ := p.backend.Barrier(t.Context())
+		if _, err := p.create(p.ends[0], 3); err != nil {
+			t.Fatal(err)
+		}
+		p.wantPlaced(3)
+		if after, _ := p.backend.Barrier(t.Context()); after != before+1 {
+			t.Errorf("%d transactions for three instances in one request", after-before)
+		}
+		for _, n := range p.judge.nodes {
+			if held := p.ends[0].placer.used(n.ID).VMs; held != 3 {
+				t.Errorf("the index counts %d instances on the node", held)
+			}
+		}
+	})
+}
+
+// TestTakeover: one that stops resigns, and the other places at once.
+func TestTakeover(t *testing.T) {
+	inPair(t, func(_ *testing.T, p *pair) {
+		p.join(p.ends[1], "one", 2)
+		p.ends[0].stop()
+		p.mustCreate(p.ends[1])
+		p.wantPlaced(1)
+		p.start(0)
+		p.ends[1].stop()
+		p.mustCreate(p.ends[0])
+		p.wantPlaced(2)
+		p.start(1)
+	})
+}
+
+// TestNewHolderReadsFirst: one that is behind when it wins the lease places nothing
+// until it has seen what its predecessor placed.
+func TestNewHolderReadsFirst(t *testing.T) {
+	inPair(t, func(_ *testing.T, p *pair) {
+		old, next := p.ends[0], p.ends[1]
+		p.join(next, "one", 1)
+		synctest.Wait()
+		next.faults.StallWatch()
+		first := p.mustCreate(old)
+		p.wantPlaced(1)
+		p.mustCreate(next)
+		p.loseLease()
+		p.wantPlaced(1)
+		next.faults.Mend()
+		time.Sleep(10 * time.Second)
+		p.wantPlaced(1)
+		if err := old.Terminate(p.t.Context(), first); err != nil {
+			p.t.Fatal(err)
+		}
+	})
+}
+
+// TestLatePlacement: a placement that is stuck on its way while the lease goes to
+// another replica has no effect when it arrives. Its instance is created all the same.
+func TestLatePlacement(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		old, next := p.ends[0], p.ends[1]
+		p.join(old, "one", 1)
+		synctest.Wait()
+		old.faults.HoldCommits()
+		var late string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ids, err := p.create(old, 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			late = ids[0]
+		}()
+		synctest.Wait()
+		p.loseLease()
+		synctest.Wait()
+		winner := p.mustCreate(next)
+		old.faults.Mend()
+		<-done
+		p.wantPlaced(1)
+		if p.judge.instances[winner].NodeID == "" || p.judge.instances[late].State != farm.Scheduling {
+			t.Errorf("placed: %q, late: %q", p.judge.instances[winner].NodeID, p.judge.instances[late].State)
+		}
+	})
+}
+
+// TestEndedReignWritesNothing: what is decided after the end of a reign is not written,
+// although its lease is not given up yet.
+func TestEndedReignWritesNothing(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		e := p.ends[0]
+		e.placer.mu.Lock()
+		r := e.placer.reign
+		e.placer.mu.Unlock()
+		r.end()
+		err := r.Commit(t.Context(), store.Put(e.tables.Settings, "late", &Setting{Value: "late"}, store.Any))
+		if !errors.Is(err, store.ErrFenced) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// TestIndexBehindItsNodes: a placement that was decided on an older record of its node is
+// refused, and then decided on the present one.
+func TestIndexBehindItsNodes(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		synctest.Wait()
+		c.placer.mu.Lock()
+		behind := c.placer.nodes[a.id]
+		behind.rev--
+		c.placer.nodes[a.id] = behind
+		c.placer.mu.Unlock()
+		id := c.mustStart(StartRequest{})[0]
+		time.Sleep(time.Second)
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != a.id {
+			t.Errorf("placed on %q, %v", inst.NodeID, err)
+		}
+	})
+}
+
+// busy is a store that takes nothing now.
+type busy struct{}
+
+func (busy) Commit(context.Context, ...store.Change) error { return store.ErrBusy }
+
+// TestPlacementsGivenBackPause: the placer does not go on at once with what the store
+// does not take.
+func TestPlacementsGivenBackPause(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
+		a := c.join("one", 1)
+		r := &leaderTerm{fenced: busy{}, end: func() {}}
+		some := []placementDecision{c.decide(id, a.id)}
+		for _, some := range [][]placementDecision{some, nil} {
+			if got, want := c.placer.assignAll(t.Context(), r, some), some == nil; got != want {
+				t.Errorf("%d placements: all written: %v", len(some), got)
+			}
+		}
+	})
+}
+
+// decide gives the decision to place an instance on a node as it is now.
+func (c *cloud) decide(instance, node string) placementDecision {
+	c.placer.mu.Lock()
+	defer c.placer.mu.Unlock()
+	return c.placer.decisionLocked(sched.Assignment{RequestID: instance, NodeID: node})
+}
+
+// TestDecisionIsOld: what was decided before a node was drained is not written after it,
+// though the index has learnt of the drain meanwhile.
+func TestDecisionIsOld(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
+		a := c.join("one", 1)
+		synctest.Wait()
+		old := c.decide(id, a.id)
+		_, err := store.Update(t.Context(), c.store, c.tables.Nodes, a.id, func(n *farm.Node) (*farm.Node, error) {
+			n = n.Clone()
+			n.Drain = true
+			return n, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r := &leaderTerm{fenced: c.store, end: func() {}}
+		if c.placer.assignAll(t.Context(), r, []placementDecision{old}) {
+			t.Error("placed on a drained node")
+		}
+		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
+			t.Errorf("placed on %q, %v", inst.NodeID, err)
+		}
+	})
+}
+
+// wantEnded asks that of all instances that are there none goes on.
+func (p *pair) wantEnded() {
+	p.t.Helper()
+	synctest.Wait()
+	p.judge.read(p.t, p.backend)
+	for id, i := range p.judge.instances {
+		if i.State != farm.Terminating && i.State != farm.Terminated {
+			p.t.Errorf("%s of a call that failed is %s", id, i.State)
+		}
+	}
+}
+
+// TestRollBack: when one part of a call for many instances fails, those of the other parts
+// end, also those that a node has already.
+func TestRollBack(t *testing.T) {
+	for name, end := range map[string]int{"by the holder": 0, "by the other": 1} {
+		t.Run(name, func(t *testing.T) {
+			inPair(t, func(t *testing.T, p *pair) {
+				p.join(p.ends[0], "one", 100)
+				e := p.ends[end]
+				before := e.faults.Commits()
+				e.faults.Next(0, storetest.Refuse)
+				if ids, err := p.create(e, 500); err == nil {
+					t.Fatalf("%d instances although a part of them failed", len(ids))
+				}
+				time.Sleep(time.Second)
+				p.judge.read(t, p.backend)
+				if e.faults.Commits() < before+5 || len(p.judge.instances) == 0 {
+					t.Fatalf("%d instances: it was not in parts", len(p.judge.instances))
+				}
+				p.wantEnded()
+			})
+		})
+	}
+}
+
+// TestRollBackOfWhatArrivesLate: a part of unknown outcome that is nowhere to be seen when its
+// call fails, and arrives after that, is ended as well.
+func TestRollBackOfWhatArrivesLate(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		e := p.ends[1]
+		lost := slices.Repeat([]storetest.Fault{storetest.LoseRequest}, 40)
+		e.faults.Next(append([]storetest.Fault{storetest.ArriveLate}, lost...)...)
+		if _, err := p.create(e, 3); !errors.Is(err, store.ErrUnknownOutcome) {
+			t.Fatalf("got %v", err)
+		}
+		p.judge.read(t, p.backend)
+		if n := len(p.judge.instances); n > 0 {
+			t.Fatalf("%d instances have arrived already", n)
+		}
+		if err := e.faults.Late(t.Context()); err != nil {
+			t.Fatalf("it cannot arrive any more: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		p.judge.read(t, p.backend)
+		p.wantEnded()
+		p.join(p.ends[0], "one", 9)
+		p.wantPlaced(0)
+	})
+}

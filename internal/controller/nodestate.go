@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// unhealthyAfter is how long a node must be full of VMs of which none runs: VMs that
+// are restarted or removed stand still for a moment too.
+const unhealthyAfter = 30 * time.Second
+
+// stateDecision is what the condition of a node means for its state.
+type stateDecision struct {
+	event  farm.NodeEvent
+	reason string
+}
+
+// heardVerdict gives the verdict on a node that is in contact, by what its license says: its own
+// or its hypervisor's.
+func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
+	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
+		return stateDecision{farm.LicenceExpired, "its license expired: " + info.Hypervisor.Expires}
+	}
+	return stateDecision{farm.NodeContact, ""}
+}
+
+// infoOn gives what a node said of itself; nothing when it has not.
+func (c *Controller) infoOn(node string) *farm.NodeInfo {
+	if info, _, ok := c.tables.Infos.Get(node); ok {
+		return info
+	}
+	return &farm.NodeInfo{}
+}
+
+// judge changes the state of a node that is in contact by what is known of it, and says
+// when to look again; zero: not before something changes.
+func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Time, err error) {
+	now := k.c.now()
+	info := k.c.infoOn(node.ID)
+	verdicts := []stateDecision{heardVerdict(info, now)}
+	if ends := info.Hypervisor.ExpiresAt(); ends.After(now) {
+		again = ends
+	}
+	since, count := k.stalled(node, info)
+	switch due := since.Add(unhealthyAfter); {
+	case since.IsZero():
+		verdicts = append(verdicts, stateDecision{event: farm.OneRunning})
+	case !due.After(now):
+		verdicts = append(verdicts, stateDecision{farm.FullNoneRunning, fmt.Sprintf("it is full, and none of its %d VMs runs", count)})
+	default:
+		again = earliest(again, due)
+	}
+	for _, v := range verdicts {
+		if err := k.pass(ctx, node, v); err != nil {
+			return again, err
+		}
+	}
+	return again, nil
+}
+
+// pass carries a verdict out; one that changes nothing writes nothing.
+func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision) error {
+	if to, _ := farm.NextNode(node.State, node.Drain, v.event); to == node.State {
+		return nil
+	}
+	moved := false
+	n, err := store.Update(ctx, k.w, k.c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+		if moved = n != nil && n.State == node.State; !moved {
+			return n, nil
+		}
+		n = n.Clone()
+		n.Enter(v.event, v.reason, k.c.now())
+		return n, nil
+	})
+	if err == nil && moved {
+		k.c.log.WarnContext(ctx, "the state of a node changed", "node", n.ID, "name", n.Name, "was", string(node.State), "state", string(n.State), "reason", n.StateReason)
+	}
+	return err
+}
+
+// stalled gives since when a node is full of VMs that were started and of which none
+// runs, and their number; zero when it is not so. Of VMs that nobody owns it is not
+// known whether they run. What the scheduler is about to place there does not count.
+func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
+	var there []*farm.Instance
+	for _, inst := range k.c.tables.Instances.Where(byNode, node.ID) {
+		if !inst.HoldsSlot() {
+			continue
+		}
+		if !halted(inst) {
+			return time.Time{}, 0
+		}
+		there = append(there, inst)
+		if inst.Updated.After(since) {
+			since = inst.Updated
+		}
+	}
+	if foreign, _ := k.c.foreign(node.ID); len(there) == 0 || foreign.VMs > 0 || !sched.Full(node, info, there...) {
+		return time.Time{}, 0
+	}
+	return since, len(there)
+}
+
+// halted says whether an instance takes room with a VM that does not run any more.
+func halted(i *farm.Instance) bool {
+	return i.HoldsSlot() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Failed)
+}
+
+// attendsTo gives when a node has to be looked at since one of its instances changed;
+// zero: it need not. What merely runs concerns no node.
+func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Time) {
+	stopped := now != nil && halted(now)
+	left := old != nil && old.HoldsSlot() && (now == nil || !now.HoldsSlot())
+	switch {
+	case stopped:
+		node, at = now.NodeID, now.Updated.Add(unhealthyAfter)
+	case left:
+		node, at = old.NodeID, k.c.now()
+	case now != nil && old != nil && halted(old):
+		node, at = now.NodeID, k.c.now()
+	default:
+		return "", time.Time{}
+	}
+	if n, _, ok := k.c.tables.Nodes.Get(node); !ok || !stopped && n.State != farm.NodeUnhealthy && !empties(n) {
+		return "", time.Time{}
+	}
+	return node, at
+}
+
+// earliest gives the earlier of two times, of which a zero one does not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,299 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	// unknownGuard is the share of unknown VMs above which none is removed: that many
+	// are rather the sign of a wrong data directory than of so many leaks.
+	unknownGuard = 0.2
+	// suspectVMs is how many unknown VMs make one node suspect where they are more
+	// than that share of its own, however few they are of the whole cloud.
+	suspectVMs = 3
+	// judgeEvery is how often the share is counted anew, at most.
+	judgeEvery = time.Second
+	// wrongNodes is the share of the nodes, one at least, that may report wrongly without an effect on the others.
+	wrongNodes = 0.1
+	// maxAlarms bounds how many nodes the status names.
+	maxAlarms = 10
+	// alarmEvery is the least time between two alarms in the log.
+	alarmEvery = time.Minute
+)
+
+// countOrphans counts one more report of what nobody owns, and orders its removal when it
+// was reported often and long enough, the guard lets it go, and the store itself says
+// that it is nobody's. What an operator released needs none of the first three.
+func (c *Controller) countOrphans(ctx context.Context, s *session) {
+	ripe, released := c.removableOrphans(s)
+	if len(ripe) > 0 && !c.maintenance() && c.mayRemove(ctx, s) {
+		released = append(released, ripe...)
+	}
+	for _, id := range released {
+		c.removeUnknown(ctx, s, id)
+	}
+}
+
+// removableOrphans counts a report, and gives what was reported often and long enough, and what an
+// operator released.
+func (c *Controller) removableOrphans(s *session) (ripe, released []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unknown) == 0 {
+		return nil, nil
+	}
+	now := c.now()
+	for id, u := range s.unknown {
+		u.reports++
+		s.unknown[id] = u
+		if _, ordered := s.due[id]; ordered || u.keeping {
+			continue
+		}
+		switch {
+		case c.isReleased(s.node, id):
+			released = append(released, id)
+		case u.reports >= c.opts.UnknownReports && now.Sub(c.afterMaintenance(u.since)) >= c.opts.UnknownAge:
+			ripe = append(ripe, id)
+		}
+	}
+	return ripe, released
+}
+
+// removeUnknown orders the removal of what no record owns, once the store itself says so.
+func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
+	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
+	if err != nil || (inst != nil && inst.NodeID == s.node && inst.Live()) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, still := s.unknown[id]
+	if _, ordered := s.due[id]; ordered || !still || u.keeping {
+		return
+	}
+	c.log.WarnContext(ctx, "removing a VM that nobody owns", "node", s.node, "instance", id)
+	s.due[id] = pendingOrder{kind: api.OrderTerminate}
+	s.ring()
+}
+
+// orphanAssessment is what the shares of unknown VMs say.
+type orphanAssessment struct {
+	at            time.Time
+	strange, held int             // of the whole cloud
+	silent        int             // nodes that should have said what they hold and did not
+	kept          map[string]bool // ids of the nodes on which nothing may be removed
+	many          bool            // these are more than wrong nodes alone explain: the records are suspect
+}
+
+// orphanGuard keeps the last judgement, so that many polls share one.
+type orphanGuard struct {
+	mu      sync.Mutex
+	last    orphanAssessment
+	alarmed logLimiter
+}
+
+// judged counts what the nodes hold, at most once a second: it looks at every node
+// and at no instance.
+func (c *Controller) judged() orphanAssessment {
+	now := c.now()
+	c.judge.mu.Lock()
+	defer c.judge.mu.Unlock()
+	if j := c.judge.last; !j.at.IsZero() && now.Sub(j.at) < judgeEvery {
+		return j
+	}
+	var shares []nodeShare
+	met := map[string]bool{}
+	for _, s := range c.link.all() {
+		if n, ok := c.share(s, now); ok {
+			met[s.node], shares = true, append(shares, n)
+		}
+	}
+	j := judgeShares(shares)
+	j.at = now
+	if now.Sub(c.started) < c.opts.NodeTimeout {
+		for id, node := range c.tables.Nodes.All() {
+			if node.State != farm.NodeOffline && !met[id] {
+				j.silent++
+			}
+		}
+	}
+	c.judge.last = j
+	return j
+}
+
+// nodeShare is how many of the VMs that a node holds are orphaned.
+type nodeShare struct {
+	node          string
+	strange, held int
+}
+
+// exceeds reports whether so much is unknown that it is not a leak.
+func (n nodeShare) exceeds() bool {
+	return n.strange > 0 && float64(n.strange) > unknownGuard*float64(n.held)
+}
+
+// suspect reports whether so much of one node is unknown that it reports wrongly.
+func (n nodeShare) suspect() bool { return n.strange >= suspectVMs && n.exceeds() }
+
+func (n nodeShare) minus(o nodeShare) nodeShare {
+	return nodeShare{n.node, n.strange - o.strange, n.held - o.held}
+}
+
+// judgeShares finds the nodes on which nothing may be removed. Nodes may lie: of each node its own VMs count together
+// with those of all others but the wrong ones: the tenth of the nodes (at least one) with the most unknown VMs.
+func judgeShares(shares []nodeShare) orphanAssessment {
+	j := orphanAssessment{kept: map[string]bool{}}
+	shares = slices.Clone(shares)
+	slices.SortFunc(shares, func(a, b nodeShare) int {
+		return cmp.Or(cmp.Compare(b.strange, a.strange), cmp.Compare(a.node, b.node))
+	})
+	wrong := max(1, int(float64(len(shares))*wrongNodes))
+	all := nodeShare{}
+	for _, n := range shares {
+		all.strange, all.held = all.strange+n.strange, all.held+n.held
+	}
+	worst := nodeShare{} // those of the first ones
+	for _, n := range shares[:min(wrong, len(shares))] {
+		worst.strange, worst.held = worst.strange+n.strange, worst.held+n.held
+	}
+	for i, n := range shares {
+		others := all.minus(worst)
+		if i < wrong { // it is one of them itself: in its place goes the next one, and it counts
+			others.strange, others.held = others.strange+n.strange, others.held+n.held
+			if wrong < len(shares) && shares[wrong].strange > 0 {
+				others = others.minus(shares[wrong])
+			}
+		}
+		if n.suspect() || n.strange > 0 && others.exceeds() {
+			j.kept[n.node] = true
+		}
+	}
+	j.strange, j.held, j.many = all.strange, all.held, len(j.kept) > wrong
+	return j
+}
+
+// share returns the share of one node; ok is false for one that has not said what it holds, or that is not in contact
+// any more. What an operator released does not count as unknown: it is going.
+func (c *Controller) share(s *session, now time.Time) (n nodeShare, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.met.IsZero() || now.Sub(s.seenLocked(now)) >= c.opts.NodeTimeout {
+		return n, false
+	}
+	n = nodeShare{s.node, s.unkept, s.holds}
+	for id := range s.unknown {
+		if !c.isReleased(s.node, id) {
+			n.strange++
+		}
+	}
+	return n, true
+}
+
+// mayRemove is the guard against a controller with the wrong records and against a
+// node that reports wrongly. Nothing is judged before every node that should be there
+// has reported, or one full time-out has passed since the start.
+func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
+	j := c.judged()
+	if j.silent > 0 {
+		return false
+	}
+	n, _ := c.share(s, j.at) // the judgement may be a second old
+	if !j.kept[s.node] && !n.suspect() {
+		return true
+	}
+	switch {
+	case !c.alarmDue():
+	case j.many:
+		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes are orphaned; none of them is removed: "+
+			"is this the right data directory? If it is, decide with: buildyard node adopt",
+			"nodes", len(j.kept), "unknown", j.strange, "held", j.held)
+	default:
+		c.log.ErrorContext(ctx, "ALARM: many VMs of a node are orphaned; none of them is removed: decide with: buildyard node adopt",
+			"node", s.node, "unknown", n.strange, "held", n.held)
+	}
+	return false
+}
+
+// alarmDue says whether the last alarm in the log is long enough ago.
+func (c *Controller) alarmDue() bool {
+	_, due := c.judge.alarmed.due(1, c.now())
+	return due
+}
+
+// unknownAlarms returns what an operator has to decide about orphaned VMs: one alarm for each node, or one for
+// all when there are so many that the records are suspect.
+func (c *Controller) unknownAlarms() (list []api.Alarm) {
+	j := c.judged()
+	if j.many {
+		message := fmt.Sprintf("%d of %d VMs are orphaned; "+
+			"those of %d nodes are kept until an operator decides: buildyard node adopt",
+			j.strange, j.held, len(j.kept))
+		return alarmOf(api.AlarmOrphans, message, "Keep or remove them: buildyard node adopt.")
+	}
+	for _, id := range slices.Sorted(maps.Keys(j.kept))[:min(len(j.kept), maxAlarms)] {
+		node, _, ok := c.tables.Nodes.Get(id)
+		s := c.link.find(id)
+		if !ok || s == nil {
+			continue
+		}
+		n, _ := c.share(s, j.at)
+		list = append(list, api.Alarm{
+			Name: api.AlarmOrphans, Subject: id, Action: "Keep or remove them: buildyard node adopt " + node.Name + ".",
+			Message: fmt.Sprintf("%d of %d VMs of node %s are orphaned and are kept until an operator decides: "+
+				"buildyard node adopt %s",
+				n.strange, n.held, node.Name, node.Name),
+		})
+	}
+	return list
+}
+
+// ReleasedOrphan is the word of an operator that a VM which nobody owns goes in spite of the
+// guard.
+type ReleasedOrphan struct {
+	At time.Time `json:"at"`
+}
+
+// keepReleased is how long such a word holds where the VM is not seen to go.
+const keepReleased = 7 * 24 * time.Hour
+
+func releasedID(node, id string) string { return node + "." + id }
+
+func (c *Controller) isReleased(node, id string) bool {
+	_, _, ok := c.tables.Released.Get(releasedID(node, id))
+	return ok
+}
+
+// forgetReleased drops what was released and is gone.
+func (c *Controller) forgetReleased(ctx context.Context, node string, gone []string) {
+	for _, id := range gone {
+		if !c.isReleased(node, id) {
+			continue
+		}
+		if err := c.store.Commit(ctx, store.Delete(c.tables.Released, releasedID(node, id), store.Any)); err != nil {
+			c.log.WarnContext(ctx, "could not forget a released VM; it is forgotten later", "instance", id, "error", err)
+		}
+	}
+}
+
+// tidyReleased drops what was released long ago.
+func (c *Controller) tidyReleased(ctx context.Context, w *leaderTerm, now time.Time) error {
+	for id, r := range c.tables.Released.All() {
+		if now.Sub(r.At) <= keepReleased {
+			continue
+		}
+		if err := w.Commit(ctx, store.Delete(c.tables.Released, id, store.Any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

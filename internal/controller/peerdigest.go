@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+)
+
+// Digest says what one replica has heard of the nodes that poll it, and nobody has stored:
+// how long ago each was in contact, its load, how far its pulls are, and the VMs on it
+// that nobody owns. Whoever gives the verdicts, places or shows a node must know what the
+// others hear. Where there is one replica alone nothing is written.
+type Digest struct {
+	No      int64             `json:"no"`                // grows, so that no two are equal
+	Keeps   bool              `json:"keeps,omitempty"`   // its replica holds the lease
+	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
+	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
+	Pulls   map[string][]byte `json:"pulls,omitempty"`   // errand id -> 2 bytes of a node's place in Nodes, 1 of its progress in hundredths, and so on
+	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with VMs that nobody owns
+	Vague   bool              `json:"vague,omitempty"`   // there are more of these
+	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
+}
+
+// OrphanReport is the VMs of a node that nobody owns.
+type OrphanReport struct {
+	At       int        `json:"at"` // place of the node in Digest.Nodes
+	VMs      int        `json:"vms,omitempty"`
+	VCPU     int        `json:"vcpu,omitempty"`
+	MemoryMB int        `json:"memory_mb,omitempty"`
+	MACs     []farm.MAC `json:"macs,omitempty"`
+	Vague    bool       `json:"vague,omitempty"` // of some it is not known yet what they are
+}
+
+// The bounds of a digest, so that it fits a transaction.
+const (
+	ageUnit    = 100 * time.Millisecond
+	ageBytes   = 18
+	pullBytes  = 3
+	maxAges    = 30000 // nodes
+	maxPulls   = 10000
+	maxStrange = 1000 // nodes, and addresses
+)
+
+// load gives what the VMs take.
+func (s *OrphanReport) load() sched.Load {
+	if s == nil {
+		return sched.Load{}
+	}
+	return sched.Load{VMs: s.VMs, VCPU: s.VCPU, MemoryMB: s.MemoryMB}
+}
+
+// peerReport is what another replica has told of a node.
+type peerReport struct {
+	seen     time.Time // last contact, by our own clock
+	cpu, ram float64
+	pulls    map[string]float64 // errand id -> progress
+	strange  *OrphanReport      // nil: no VM there belongs to nobody
+}
+
+// digest writes out the nodes that this replica has heard within their time-out.
+func (a *peerContacts) digest(no int64) *Digest {
+	now := a.c.now()
+	d := &Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
+	room := maxPulls
+	for _, s := range a.c.link.all() {
+		id, err := uuid.Parse(s.node)
+		seen, usage, pulls := s.lately(now)
+		age := now.Sub(seen)
+		if err != nil || seen.IsZero() || age > a.c.opts.NodeTimeout || len(d.Nodes) == maxAges*ageBytes {
+			continue
+		}
+		at := len(d.Nodes) / ageBytes
+		d.Nodes = binary.BigEndian.AppendUint16(append(d.Nodes, id[:]...), uint16(min(age/ageUnit, math.MaxUint16)))
+		d.Loads = append(d.Loads, hundredths(usage.CPU), hundredths(usage.RAM))
+		for errand, progress := range pulls {
+			if room--; room >= 0 {
+				d.pull(errand, at, progress)
+			}
+		}
+		d.tell(s.stranger(now), at)
+	}
+	return d
+}
+
+// pull notes how far a node is with an errand.
+func (d *Digest) pull(errand string, at int, progress float64) {
+	if d.Pulls == nil {
+		d.Pulls = map[string][]byte{}
+	}
+	d.Pulls[errand] = append(binary.BigEndian.AppendUint16(d.Pulls[errand], uint16(at)), hundredths(progress))
+}
+
+// tell notes the VMs of a node that nobody owns, as far as there is room.
+func (d *Digest) tell(s *OrphanReport, at int) {
+	if s == nil {
+		return
+	}
+	macs := len(s.MACs)
+	for _, other := range d.Strange {
+		macs += len(other.MACs)
+	}
+	if len(d.Strange) == maxStrange || macs > maxStrange {
+		d.Vague = true
+		return
+	}
+	s.At = at
+	d.Strange = append(d.Strange, *s)
+}
+
+func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 1) * 100)) }
+
+// read gives what a digest tells that came now. What no replica writes is left out.
+func (d *Digest) read(now time.Time) map[string]peerReport {
+	nodes := make(map[string]peerReport, len(d.Nodes)/ageBytes)
+	ids := make([]string, 0, len(d.Nodes)/ageBytes)
+	for b := d.Nodes; len(b) >= ageBytes; b = b[ageBytes:] {
+		at, id := len(ids), uuid.UUID(b[:16]).String()
+		ids = append(ids, id)
+		t := peerReport{seen: now.Add(-time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit)}
+		if 2*at+1 < len(d.Loads) {
+			t.cpu, t.ram = float64(d.Loads[2*at])/100, float64(d.Loads[2*at+1])/100
+		}
+		nodes[id] = t
+	}
+	for errand, list := range d.Pulls {
+		for ; len(list) >= pullBytes; list = list[pullBytes:] {
+			if at := int(binary.BigEndian.Uint16(list)); at < len(ids) {
+				t := nodes[ids[at]]
+				if t.pulls == nil {
+					t.pulls = map[string]float64{}
+				}
+				t.pulls[errand] = min(float64(list[2])/100, 1)
+				nodes[ids[at]] = t
+			}
+		}
+	}
+	for i := range d.Strange {
+		if s := &d.Strange[i]; s.At >= 0 && s.At < len(ids) {
+			t := nodes[ids[s.At]]
+			t.strange = s
+			nodes[ids[s.At]] = t
+		}
+	}
+	return nodes
+}
+
+// lately gives what a node has said of itself here, and when it was last in contact.
+func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, d := range s.errands {
+		if d.kind != api.ErrandPull || d.progress <= 0 {
+			continue
+		}
+		if pulls == nil {
+			pulls = map[string]float64{}
+		}
+		pulls[id] = d.progress
+	}
+	return s.seenLocked(now), s.usage, pulls
+}
+
+// stranger gives the VMs of a node that nobody owns; nil when there are none.
+func (s *session) stranger(now time.Time) *OrphanReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.met.IsZero() && len(s.unknown) == 0 {
+		return nil
+	}
+	load := s.foreignLocked()
+	out := &OrphanReport{VMs: load.VMs, VCPU: load.VCPU, MemoryMB: load.MemoryMB, Vague: s.met.IsZero()}
+	for _, u := range s.unknown {
+		out.Vague = out.Vague || u.unidentified(now)
+		if a, ok := u.mac(); ok {
+			out.MACs = append(out.MACs, a)
+		}
+	}
+	return out
+}

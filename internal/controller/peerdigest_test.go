@@ -1,0 +1,232 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// meet lets two replicas hear of each other.
+func meet(agents ...*agent) {
+	for range 12 {
+		for _, a := range agents {
+			a.contact()
+		}
+		time.Sleep(5 * time.Second)
+	}
+	synctest.Wait()
+}
+
+// TestNodesAreShownAlike: what a node says of its load to one replica every replica shows,
+// also what it says to the one that gives the verdicts, and after it has moved.
+func TestNodesAreShownAlike(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a, b := c.join("one", 1), c.join("two", 1)
+		second := c.replica()
+		defer second.stop()
+		says := func(a *agent, cpu, ram float64) {
+			for range 5 {
+				a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true, Usage: &api.Usage{CPU: cpu, RAM: ram}}, 0)
+				time.Sleep(5 * time.Second)
+			}
+		}
+		shows := func(a *agent, cpu, ram float64) {
+			t.Helper()
+			for _, replica := range []*cloud{c, second} {
+				v := replica.node(a.at(replica))
+				if v.Usage.CPU != cpu || v.Usage.RAM != ram || time.Since(v.Seen) > contactGap {
+					t.Errorf("load = %v and %v, seen %s ago; want %v and %v", v.Usage.CPU, v.Usage.RAM, time.Since(v.Seen), cpu, ram)
+				}
+			}
+		}
+		there := b.at(second)
+		meet(a, there)
+		says(there, 0.57, 0.25)
+		shows(b, 0.57, 0.25)
+		says(a, 0.29, 1)
+		shows(a, 0.29, 1)
+		says(b, 0.1, 0.2) // it polls the other one from now on
+		shows(b, 0.1, 0.2)
+		time.Sleep(longestGap + 6*time.Second)
+		shows(b.at(c), 0.1, 0.2)
+		time.Sleep(time.Minute) // nobody hears it
+		for _, replica := range []*cloud{c, second} {
+			if v := replica.node(b.at(replica)); v.Usage.CPU != 0 {
+				t.Errorf("a node that fell silent has a load of %v", v.Usage.CPU)
+			}
+		}
+	})
+}
+
+// TestProgressIsShownAlike: how far a pull is every replica shows, and that it is done.
+func TestProgressIsShownAlike(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		second := c.replica()
+		defer second.stop()
+		there := a.at(second)
+		meet(there)
+		id := c.distribute()
+		there.errand(api.ErrandPull)
+		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.37})
+		meet(there)
+		for _, replica := range []*cloud{c, second} {
+			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.37}})
+		}
+		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		for _, replica := range []*cloud{c, second} {
+			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
+		}
+	})
+}
+
+// TestUnknownVMsOfAnotherReplica: VMs that nobody owns take room and are shown, whichever
+// replica their node polls.
+func TestUnknownVMsOfAnotherReplica(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 3)
+		second := c.replica()
+		defer second.stop()
+		there := a.at(second)
+		there.stray(2)
+		meet(there)
+		for _, replica := range []*cloud{c, second} {
+			if v := replica.node(a.at(replica)); v.Unknown != 2 || v.Usage.VMs != 2 {
+				t.Errorf("%d unknown VMs of %d are shown", v.Unknown, v.Usage.VMs)
+			}
+		}
+		c.mustStart(StartRequest{Count: 3})
+		c.wantSlots(a, 1)
+		there.held = nil
+		meet(there)
+		c.wantSlots(a, 3)
+		meet(a) // it comes to the other one, with one VM
+		a.held = nil
+		a.stray(1)
+		meet(a)
+		for _, replica := range []*cloud{c, second} {
+			if v := replica.node(a.at(replica)); v.Unknown != 1 {
+				t.Errorf("%d unknown VMs are shown after a move", v.Unknown)
+			}
+		}
+	})
+}
+
+// TestAddressesOfUnknownVMsElsewhere: no replica gives the address of a VM that nobody
+// owns on a node that polls the other one.
+func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
+	const two = "52:54:00:00:00:01-52:54:00:00:00:02"
+	inManaged(t, two, func(t *testing.T, c *cloud) {
+		a := c.join("one", 5)
+		c.mustStart(StartRequest{})
+		o := a.take(api.OrderStart)
+		a.say(o, api.PhaseRunning)
+		c.lose(o.InstanceID)
+		if err := c.store.Commit(t.Context(), c.freeMAC(&farm.Instance{ID: o.InstanceID, MAC: o.Start.Machine.MAC})...); err != nil {
+			t.Fatal(err)
+		}
+		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
+		c.stop() // the other one gets the lease
+		second.manage(two)
+		defer second.stop()
+		c.manage(two)
+		there := a.at(second)
+		for range 10 { // until one replica lives for the other
+			there.contact()
+			time.Sleep(2 * time.Second)
+		}
+		synctest.Wait()
+		early, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mac := c.macOf(early[0]); mac != "" {
+			t.Fatalf("%s is given while nobody knows what the VM has", mac)
+		}
+		time.Sleep(20 * time.Second)
+		there.tell(o, o.Start.Machine.MAC)
+		meet(there)
+		ids := append(early, c.mustStart(StartRequest{})[0], second.mustStart(StartRequest{})[0])
+		with := 0
+		for _, id := range ids {
+			if mac := c.macOf(id); mac == o.Start.Machine.MAC {
+				t.Errorf("%s is given twice", mac)
+			} else if mac != "" {
+				with++
+			}
+		}
+		if with != 1 {
+			t.Errorf("%d instances have the one address that is free", with)
+		}
+		_, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1, MACAddress: o.Start.Machine.MAC}})
+		if err == nil || !strings.Contains(err.Error(), "a VM that nobody owns has it") {
+			t.Errorf("asked for: %v", err)
+		}
+	})
+}
+
+// TestDigestsFit: as many nodes as there is room for, all of them with something to tell.
+func TestDigestsFit(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		now := c.now()
+		errands := map[string]cacheJobDue{templateID: {kind: api.ErrandPull, progress: 0.5}}
+		strange := map[string]orphan{"vm": {detail: &api.InventoryDetail{Status: api.InstanceStatus{VM: &api.NodeVM{
+			CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
+		}}}}}
+		c.link.mu.Lock()
+		for range maxAges + 500 {
+			id := uuid.NewString()
+			c.link.sessions[id] = &session{
+				node: id, seen: now, met: now, strangers: &c.link.strangers,
+				errands: errands, unknown: strange,
+			}
+		}
+		c.link.mu.Unlock()
+		d := c.ages.digest(1)
+		if put := store.Put(c.tables.Digests, "x", d, store.Any); put.Err() != nil || len(d.Nodes) != maxAges*ageBytes || !d.Vague {
+			t.Errorf("a digest of %d nodes takes %d bytes: %v", len(d.Nodes)/ageBytes, put.Size(), put.Err())
+		}
+		nodes := d.read(now)
+		pulls, strangers := 0, 0
+		for _, n := range nodes {
+			if n.pulls[templateID] == 0.5 {
+				pulls++
+			}
+			if n.strange.load().VMs == 1 {
+				strangers++
+			}
+		}
+		if len(nodes) != maxAges || pulls != maxPulls || strangers != maxStrange {
+			t.Errorf("read: %d nodes, %d pulls, %d with VMs of nobody", len(nodes), pulls, strangers)
+		}
+		c.link.mu.Lock()
+		clear(c.link.sessions)
+		c.link.mu.Unlock()
+	})
+}
+
+// TestHolderWritesAsLongAsSomebodyReads: whoever gives the verdicts tells what it hears
+// while there is another replica, and takes it back when there is none any more.
+func TestHolderWritesAsLongAsSomebodyReads(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		a := c.join("one", 1)
+		second := c.replica()
+		a.keepContact(time.Minute)
+		if n := c.tables.Digests.Len(); n != 2 {
+			t.Errorf("%d digests of two replicas", n)
+		}
+		second.stop()
+		a.keepContact(10 * time.Minute)
+		synctest.Wait()
+		if n := c.tables.Digests.Len(); n != 0 {
+			t.Errorf("%d digests are kept", n)
+		}
+	})
+}

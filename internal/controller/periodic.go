@@ -1,0 +1,80 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// sweepEvery is how often what seldom changes is looked through.
+const sweepEvery = time.Minute
+
+// leaderJob is something that the leader does now and then. It gets the leader term and no other
+// writer, so that nothing of it can be written without the fence.
+type leaderJob struct {
+	what string
+	due  bool
+	do   func(context.Context, *leaderTerm, time.Time) error
+}
+
+// chores are what is done now and then, whatever happens.
+func (k *reconciler) chores(ctx context.Context) {
+	now := k.c.now()
+	sweep := now.Sub(k.swept) >= sweepEvery
+	if sweep {
+		k.swept = now
+	}
+	for _, job := range k.jobs(sweep) {
+		if !job.due {
+			continue
+		}
+		if err := job.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "could not tidy", "what", job.what, "error", err)
+		}
+	}
+}
+
+// jobs lists them; sweep also asks for those that are seldom needed.
+func (k *reconciler) jobs(sweep bool) []leaderJob {
+	working := !k.c.maintenance()
+	return []leaderJob{
+		{"pending save requests", true, k.c.tidyPending},
+		{"the history", working, k.c.tidyHistory},
+		{"save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves},
+		{"scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts},
+		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
+		{"updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates},
+		{"removed nodes", sweep, k.c.tidyRemoved},
+		{"released VMs", sweep, k.c.tidyReleased},
+		{"nodes of deleted groups", sweep, k.c.tidyGroups},
+		{"named requests", sweep, k.c.tidyKept},
+		{"results of scans", working && sweep, k.c.tidyScans},
+		{"deletions of templates", sweep, k.c.tidyDeletions},
+		{"digests of replicas", sweep, k.c.ages.tidy},
+		{"figures of the last days", true, k.c.series.keep},
+	}
+}
+
+// renewed says whether agents may have to be updated since it was last asked.
+func (k *reconciler) renewed() bool {
+	select {
+	case <-k.c.opts.Packages.Changed():
+		k.renew.Store(true)
+	default:
+	}
+	return k.renew.Swap(false)
+}
+
+// tidyRemoved forgets nodes that were removed long ago.
+func (c *Controller) tidyRemoved(ctx context.Context, w *leaderTerm, now time.Time) error {
+	for id, node := range c.tables.Removed.All() {
+		if now.Sub(node.At) <= keepRemoved {
+			continue
+		}
+		if err := w.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

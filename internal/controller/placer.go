@@ -1,0 +1,296 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/sched"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// placer feeds the scheduler's index with every change of the records and carries
+// out what it decides. What takes room on a node is no record of its own: the
+// instances placed there say it, and the index adds them up.
+//
+// Every replica has the index, to say why a request waits. Only the one that reigns
+// decides: then the index misses no placement, since this process alone makes them.
+// It may miss that an instance ended, which errs on the safe side. Of a node it may
+// be behind, so that every placement checks that the node's record is still the one
+// that the index knows.
+type placer struct {
+	c    *Controller
+	wake chan struct{}
+
+	permitting sync.Mutex // held over a change of the permits, before mu
+
+	mu       sync.Mutex          // guards what follows
+	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits do not count
+	index    *sched.Index
+	nodes    map[string]indexedNode
+	reign    *leaderTerm         // nil: another replica places
+	found    []placementDecision // decided while another instance was created, and not written yet
+}
+
+// indexedNode is a node as the index knows it.
+type indexedNode struct {
+	record     *farm.Node
+	rev        int64
+	otherUsage // its instances, what else is on it
+}
+
+// otherUsage is what else is on a node than instances.
+type otherUsage struct {
+	foreign sched.Load // what VMs take that nobody owns
+	untold  bool       // that is not known yet: the node takes nothing
+}
+
+func newPlacer(c *Controller) *placer {
+	p := &placer{c: c, wake: make(chan struct{}, 1)}
+	p.resetLocked()
+	return p
+}
+
+func (p *placer) resetLocked() {
+	p.index, p.nodes, p.found = sched.New(p.c.opts.Scheduler), map[string]indexedNode{}, nil
+}
+
+// load fills the index with the records there are.
+func (p *placer) load() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loadLocked()
+}
+
+// begin lets this replica place. The index is made anew: what an earlier reign had
+// decided and not written does not count.
+func (p *placer) begin(r *leaderTerm) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reign = r
+	p.resetLocked()
+	p.loadLocked()
+	p.ring()
+}
+
+// finish ends what begin began.
+func (p *placer) finish(r *leaderTerm) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reign == r {
+		p.reign = nil
+	}
+}
+
+func (p *placer) loadLocked() {
+	for _, g := range p.c.tables.Groups.All() {
+		p.index.SetGroup(*g)
+	}
+	for id := range p.c.tables.Nodes.All() {
+		p.setNodeLocked(id)
+	}
+	for id := range p.c.tables.Instances.All() {
+		p.setInstanceLocked(id)
+	}
+}
+
+// observe follows the records. It takes them from the tables, which are never behind
+// the events: what the index has seen once must not go back to an older state.
+func (p *placer) observe(events []store.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range events {
+		switch e.Kind {
+		case kindNode, kindInfo:
+			p.setNodeLocked(e.ID)
+		case kindGroup:
+			p.setGroupLocked(e.ID)
+		case kindInstance:
+			p.noteFailureLocked(e)
+			p.setInstanceLocked(e.ID)
+		}
+	}
+	p.ring()
+}
+
+// touch looks at a node again: what it holds beside its instances changed.
+func (p *placer) touch(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nodes[node].otherUsage != p.c.besideOn(node) {
+		p.setNodeLocked(node)
+		p.ring()
+	}
+}
+
+// touchAll looks at all nodes again.
+func (p *placer) touchAll() {
+	for id := range p.c.tables.Nodes.All() {
+		p.touch(id)
+	}
+}
+
+// reconsider looks at instances again of which a VM became unknown, or is not unknown
+// any more.
+func (p *placer) reconsider(lists ...[]string) {
+	for _, ids := range lists {
+		if len(ids) == 0 {
+			continue
+		}
+		p.mu.Lock()
+		for _, id := range ids {
+			p.setInstanceLocked(id)
+		}
+		p.mu.Unlock()
+		p.ring()
+	}
+}
+
+func (p *placer) ring() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *placer) setNodeLocked(id string) {
+	node, rev, ok := p.c.tables.Nodes.Get(id)
+	if !ok {
+		p.index.RemoveNode(id)
+		delete(p.nodes, id)
+		return
+	}
+	info, _, _ := p.c.tables.Infos.Get(id)
+	beside := p.c.besideOn(id)
+	was := p.nodes[id]
+	p.nodes[id] = indexedNode{node, rev, beside}
+	to := sched.NodeOf(node, info, beside.foreign)
+	to.Groups = p.groupsLocked(node)
+	if to.Held == "" && beside.untold {
+		to.Held = untold
+	}
+	p.index.SetNode(to)
+	if was.rev != rev && len(to.USB) > 0 {
+		p.setInstancesLocked(id)
+	}
+}
+
+// setInstancesLocked looks at the instances of a node whose record is another one: who
+// gave one of them a device has written the node's record with it, see claims, and the
+// index must not know the one without the other.
+func (p *placer) setInstancesLocked(node string) {
+	p.c.store.Settle()
+	for id := range p.c.tables.Instances.Where(byNode, node) {
+		p.setInstanceLocked(id)
+	}
+}
+
+// untold is why a node takes no starts of which this process does not know what runs there.
+const untold = "still to say what it holds"
+
+// besideOn gives what is on a node that no record says. As long as a process is young, a node
+// that it has not heard of in full may hold any number of VMs that nobody owns: it takes
+// nothing until it has told, or another replica hears it. One that does neither has no
+// need of starts.
+func (c *Controller) besideOn(node string) otherUsage {
+	foreign, told := c.foreign(node)
+	young := c.now().Before(c.settled())
+	return otherUsage{foreign, !told && young && !c.ages.hears(node)}
+}
+
+// settled gives when a node that should be there has been heard of, or is Offline.
+func (c *Controller) settled() time.Time { return c.started.Add(c.opts.NodeTimeout) }
+
+func (p *placer) setGroupLocked(id string) {
+	if g, _, ok := p.c.tables.Groups.Get(id); ok {
+		p.index.SetGroup(*g)
+	} else {
+		p.index.RemoveGroup(id)
+	}
+}
+
+func (p *placer) setInstanceLocked(id string) {
+	inst, _, ok := p.c.tables.Instances.Get(id)
+	switch {
+	case !ok, inst.Waiting() && p.c.link.strangers.has(id), // about its VM somebody has to decide first
+		p.c.macs.lacks(inst):
+		p.index.RemoveInstance(id)
+	default:
+		p.index.SetInstance(p.requestLocked(inst))
+	}
+}
+
+// noteFailureLocked tells the index of a start that failed: the node is avoided for a while.
+func (p *placer) noteFailureLocked(e store.Event) {
+	was, _ := e.Old.(*farm.Instance)
+	now, _ := e.New.(*farm.Instance)
+	if was == nil || now == nil || now.State != farm.Failed || now.NodeID == "" {
+		return
+	}
+	if was.State == farm.Scheduling || was.State == farm.Pulling {
+		p.index.StartFailed(now.NodeID, now.Updated)
+	}
+}
+
+// explain gives waiting instances the reason for that as message.
+func (p *placer) explain(list []InstanceView) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, whyNoMAC := p.c.now(), p.c.macs.why()
+	for i, l := range list {
+		if l.Instance == nil || !l.Waiting() {
+			continue
+		}
+		if reason := p.index.Why(l.ID, now); reason.Name != sched.Unknown {
+			list[i].Message = reason.Text
+			if l.Instance.Message != "" { // a note that stays until the VM is pulled or started
+				list[i].Message += "; " + l.Instance.Message
+			}
+		} else if p.c.link.strangers.has(l.ID) {
+			list[i].Message = undecided
+		} else if p.c.macs.lacks(l.Instance) {
+			list[i].Message = whyNoMAC(l.Instance)
+		}
+	}
+}
+
+// run places whenever something changed, as long as the reign lasts.
+func (p *placer) run(ctx context.Context, r *leaderTerm) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	settled := time.NewTimer(p.c.settled().Sub(p.c.now()))
+	defer settled.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+		case <-settled.C:
+			p.touchAll()
+		}
+		for more := true; more && ctx.Err() == nil; {
+			more = p.pass(ctx, r)
+		}
+		p.mu.Lock()
+		next := p.index.Wake()
+		p.mu.Unlock()
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(next.Sub(p.c.now()), 0))
+		}
+	}
+}
+
+// placed gives the record of an instance on its node, under a claim of its own, with the
+// location of its USB device.
+func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *farm.Instance {
+	to, _ := farm.NextInstance(inst.State, farm.Placed)
+	i := inst.Clone()
+	i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
+	i.USB = device
+	return i
+}

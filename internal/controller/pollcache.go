@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// maxHeard is the longest poll that is remembered as it came, in bytes. The polls of an
+// idle node are less than half as long.
+const maxHeard = 1 << 10
+
+// decodedPoll is a poll as it came and what it says. It is not changed once it is remembered.
+type decodedPoll struct {
+	text    []byte
+	req     api.PollRequest
+	bounded bool // nodeinput.Poll has taken it
+}
+
+// PollRaw is Poll for a request that was not decoded yet. An idle node says the same
+// all the time, byte by byte, and is not decoded again.
+func (c *Controller) PollRaw(ctx context.Context, credential string, text []byte, wait time.Duration) (*api.PollAnswer, error) {
+	h, err := c.link.understand(text)
+	if err != nil {
+		return nil, err
+	}
+	return c.poll(ctx, credential, h, wait)
+}
+
+// understand gives what a poll says.
+func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
+	if h := l.recall(text); h != nil {
+		return h, nil
+	}
+	h := &decodedPoll{text: text}
+	if err := json.Unmarshal(text, &h.req); err != nil {
+		return nil, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
+	}
+	return h, nil
+}
+
+// recall gives the last poll of a node when it came as this same text. Which node that is
+// is only guessed here: what a text says depends on nothing but the text, and who says it
+// is asked of every poll.
+func (l *nodeSessions) recall(text []byte) *decodedPoll {
+	const before = `"node_id":"`
+	_, id, _ := bytes.Cut(text, []byte(before))
+	id, _, found := bytes.Cut(id, []byte(`"`))
+	if !found {
+		return nil
+	}
+	l.mu.Lock()
+	s := l.sessions[string(id)]
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	h := s.heard
+	s.mu.Unlock()
+	if h == nil || !bytes.Equal(h.text, text) {
+		return nil
+	}
+	return h
+}
+
+// remember keeps a poll that may come again as it is.
+func (s *session) remember(h *decodedPoll) {
+	r := &h.req
+	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
+		return
+	}
+	s.mu.Lock()
+	s.heard = h
+	s.mu.Unlock()
+}
+
+// EmptyPollResponse is the answer to a poll that brought nothing.
+func (c *Controller) EmptyPollResponse() *api.PollAnswer {
+	return &api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
+}
+
+// IsEmptyPoll says whether an answer of this controller's Poll is Quiet.
+func IsEmptyPoll(a *api.PollAnswer) bool {
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands)+len(a.Consoles) == 0
+}

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+const (
+	keepSaves    = 24 * time.Hour // how long a request is kept after its end
+	maxSaves     = 20000          // requests, beyond which the oldest that ended go
+	keepLoose    = 10 * time.Minute
+	savesPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
+)
+
+// tidyPending ends the requests that nobody works on any more.
+func (c *Controller) tidyPending(ctx context.Context, w *leaderTerm, _ time.Time) error {
+	for _, s := range c.tables.Saves.Where(byStatus, string(farm.SavePending)) {
+		if err := c.tidySave(ctx, w, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidySaves removes the requests that have been kept long enough.
+func (c *Controller) tidySaves(ctx context.Context, w *leaderTerm, now time.Time) error {
+	excess := c.tables.Saves.Len() - c.opts.bounds.saves
+	surplus := saveSurplus{limits: c.opts.Limits, stored: c.storedBy, has: map[string]amounts{}}
+	var old []store.Change
+	for _, s := range c.tables.Saves.All() {
+		if s.Status != farm.SavePending && len(old) < savesPerTick &&
+			(len(old) < excess || now.Sub(c.afterMaintenance(s.Updated)) >= keepSaves || surplus.takes(s)) {
+			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
+		}
+	}
+	for some := range slices.Chunk(old, txnChanges) {
+		if err := w.Commit(ctx, some...); err != nil {
+			return err
+		}
+	}
+	return c.tidyPieces(ctx, w, now)
+}
+
+// saveSurplus finds failed requests to remove, so that a caller, and all together, have at most half of what they may:
+// the rest is for new ones.
+type saveSurplus struct {
+	limits Limits
+	stored func(caller string) amounts
+	has    map[string]amounts // caller -> what stays; "": of all
+}
+
+// takes reports whether a request is to go.
+func (u saveSurplus) takes(s *farm.SaveRequest) bool {
+	if s.Status != farm.SaveError || !u.over("") && (s.Caller == "" || !u.over(s.Caller)) {
+		return false
+	}
+	size := saveAmounts(s)
+	for who := range map[string]bool{s.Caller: true, "": true} {
+		left := u.left(who)
+		left[limitSaves] -= int64(size[0])
+		left[limitSavesSize] -= int64(size[1])
+		u.has[who] = left
+	}
+	return true
+}
+
+// over reports whether a caller, "" for all, has more than half.
+func (u saveSurplus) over(caller string) bool {
+	has := u.left(caller)
+	for _, i := range []int{limitSaves, limitSavesSize} {
+		limit := creationLimits[i].max(u.limits)
+		if caller != "" {
+			limit = farm.CallerShare(limit)
+		}
+		if has[i] > (limit+1)/2 {
+			return true
+		}
+	}
+	return false
+}
+
+func (u saveSurplus) left(caller string) amounts {
+	if _, ok := u.has[caller]; !ok {
+		u.has[caller] = u.stored(caller)
+	}
+	return u.has[caller]
+}
+
+// tidySave ends a pending request whose instance does not work on it. The tables are
+// not read at one moment: before a verdict the store itself is asked.
+func (c *Controller) tidySave(ctx context.Context, w *leaderTerm, s *farm.SaveRequest) error {
+	id := s.Request.InstanceID
+	inst, _, _ := c.tables.Instances.Get(id)
+	if worksOn(inst, s.ID) {
+		return nil
+	}
+	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.endSave(ctx, w, s.ID, inst)
+}
+
+// tidyPieces removes the pieces that nobody needs: scripts of requests that have
+// ended, everything of requests that are gone, and the oldest output when there is
+// too much of it.
+func (c *Controller) tidyPieces(ctx context.Context, w *leaderTerm, now time.Time) error {
+	excess := -c.opts.bounds.output
+	for id, p := range c.tables.Pieces.All() {
+		if _, what := requestOf(id); what != pieceScript {
+			excess += len(p.Data)
+		}
+	}
+	for id, p := range c.tables.Pieces.All() {
+		request, what := requestOf(id)
+		s, _, ok := c.tables.Saves.Get(request)
+		script := what == pieceScript
+		switch {
+		case !ok && now.Sub(p.Made) >= keepLoose: // a request may come up to then
+		case ok && script && s.Status != farm.SavePending:
+		case !script && excess > 0:
+		default:
+			continue
+		}
+		if !script {
+			excess -= len(p.Data)
+		}
+		if err := w.Commit(ctx, store.Delete(c.tables.Pieces, id, store.Any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

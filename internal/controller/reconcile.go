@@ -1,0 +1,355 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// reconciler does what nobody asks for: it removes what is finished, notices nodes that
+// fell silent and steps that take too long, and ends the instances that nobody can
+// help any more. It lives as long as this replica is the one that does so, and writes
+// through w, which is fenced by that.
+type reconciler struct {
+	c      *Controller
+	w      *leaderTerm
+	since  time.Time // no time-out counts from before
+	agenda *delayQueue
+	stale  atomic.Bool // save requests or their pieces have changed
+	loose  atomic.Bool // an instance with a script is gone
+	moved  atomic.Bool // an errand may be over
+	renew  atomic.Bool // an agent may have to be updated
+	swept  time.Time   // when the chores were last done in full
+}
+
+// runReconciler keeps house until the context ends. Only the holder of the lease does.
+func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
+	k := &reconciler{c: c, w: r, since: r.since, agenda: newAgenda()}
+	c.keeping.Store(true)
+	defer c.keeping.Store(false)
+	defer c.store.Subscribe(k.observe)()
+	k.load()
+	chores := time.NewTicker(c.opts.HousekeepingTick)
+	defer chores.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-chores.C:
+			k.chores(ctx)
+			continue
+		case <-k.agenda.wake:
+		case <-timer.C:
+		}
+		if next := k.round(ctx); !next.IsZero() {
+			timer.Reset(max(next.Sub(c.now()), 0))
+		}
+	}
+}
+
+// load puts down everything there is.
+func (k *reconciler) load() {
+	now := k.c.now()
+	for id := range k.c.tables.Nodes.All() {
+		k.agenda.put(delayedItem{kindNode, id}, now)
+	}
+	for id, inst := range k.c.tables.Instances.All() {
+		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
+	}
+}
+
+// observe follows the records.
+func (k *reconciler) observe(events []store.Event) {
+	for _, e := range events {
+		switch e.Kind {
+		case kindInstance:
+			old, _ := e.Old.(*farm.Instance)
+			inst, ok := e.New.(*farm.Instance)
+			if ok {
+				k.agenda.put(delayedItem{kindInstance, e.ID}, k.next(inst))
+			} else {
+				k.agenda.drop(delayedItem{kindInstance, e.ID})
+				k.loose.Store(k.loose.Load() || old != nil && old.Options.ScriptID != "")
+			}
+			if node, at := k.attendsTo(old, inst); node != "" {
+				k.agenda.put(delayedItem{kindNode, node}, at)
+			}
+		case kindSave:
+			k.stale.Store(true)
+			if s, ok := e.New.(*farm.SaveRequest); ok && s.Status == farm.SavePending {
+				k.look(s.Request.InstanceID)
+			}
+		case kindPiece:
+			k.stale.Store(true)
+		case kindErrand, kindOutcome:
+			k.moved.Store(true)
+		case kindNode:
+			k.moved.Store(k.moved.Load() || e.New == nil)
+			k.renew.Store(true)
+			k.agenda.put(delayedItem{kindNode, e.ID}, k.c.now())
+			old, _ := e.Old.(*farm.Node)
+			now, _ := e.New.(*farm.Node)
+			if old != nil && (old.State == farm.NodeOffline || now != nil && now.Draining != old.Draining) {
+				k.lookAll(e.ID)
+			}
+		case kindGroup:
+			if e.New == nil {
+				k.lookWaiting(e.ID)
+			}
+		case kindInfo:
+			old, _ := e.Old.(*farm.NodeInfo)
+			k.renew.Store(true)
+			if info, ok := e.New.(*farm.NodeInfo); ok && (old == nil || old.Hypervisor != info.Hypervisor) {
+				k.agenda.put(delayedItem{kindNode, e.ID}, k.c.now())
+			}
+		}
+	}
+}
+
+// lookAll puts the instances of a node down anew, since something became of the node.
+func (k *reconciler) lookAll(node string) {
+	for _, inst := range k.c.instancesOn(node) {
+		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.next(inst))
+	}
+}
+
+// lookWaiting puts the instances down anew that wait in a group, which is deleted: who
+// deletes it ends them, and may die over it.
+func (k *reconciler) lookWaiting(group string) {
+	at := k.c.now().Add(upToDateTime)
+	for id, inst := range k.c.tables.Instances.All() {
+		if inst.GroupID == group && inst.Waiting() {
+			k.agenda.put(delayedItem{kindInstance, id}, at)
+		}
+	}
+}
+
+// look puts an instance down anew, by what else has changed than its record.
+func (k *reconciler) look(id string) {
+	if inst, _, ok := k.c.tables.Instances.Get(id); ok {
+		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
+	}
+}
+
+// next gives when an instance needs something, as it is now; zero: never.
+func (k *reconciler) next(inst *farm.Instance) (first time.Time) {
+	for _, d := range duties {
+		if at := d.when(k, inst); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// from gives the moment from which a time-out counts that began at t: not from before
+// this replica looks after it, since it does not know what it has missed, and not from
+// before a maintenance that ended, so that what was lost in it gets its time.
+func (k *reconciler) from(t time.Time) time.Time {
+	if t.Before(k.since) {
+		t = k.since
+	}
+	return k.c.afterMaintenance(t)
+}
+
+const (
+	roundSize = 2000             // records that are looked at before the chores get a turn
+	atOnce    = 32               // of them
+	lookAgain = 15 * time.Second // at a record that nothing can be done for now
+)
+
+// contactGap is the longest silence of a node that counts as being in contact. What this
+// replica knows of a node that polls another one is as old as that one's last digest, and
+// the next digest comes up to a longestGap later. With no more than that gap allowed such a
+// node would look silent before each digest, and what is put off while a node is not in
+// contact would be put off for ever.
+const contactGap = 2 * longestGap
+
+// round looks at every record whose time has come, and gives the time of the next one.
+func (k *reconciler) round(ctx context.Context) (next time.Time) {
+	ripe, next := k.agenda.take(k.c.now(), roundSize)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for _, it := range ripe {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			k.attend(ctx, it)
+		})
+	}
+	wg.Wait()
+	return next
+}
+
+// attend does what one record needs and puts it down again.
+func (k *reconciler) attend(ctx context.Context, it delayedItem) {
+	again, err := time.Time{}, error(nil)
+	switch it.kind {
+	case kindNode:
+		again, err = k.attendNode(ctx, it.id)
+	default:
+		again, err = k.attendInstance(ctx, it.id)
+	}
+	soon := k.c.now().Add(k.c.opts.HousekeepingTick)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.c.log.WarnContext(ctx, "housekeeping failed and is tried again", "kind", string(it.kind), "id", it.id, "error", err)
+		}
+		again = soon
+	}
+	if !again.IsZero() && again.Before(soon) && !again.After(k.c.now()) {
+		again = soon // what could not be done now is not tried without a pause
+	}
+	k.agenda.put(it, again)
+}
+
+// attendInstance does the first duty of an instance that is due, and says when it needs
+// something again.
+func (k *reconciler) attendInstance(ctx context.Context, id string) (again time.Time, err error) {
+	inst, rev, ok := k.c.tables.Instances.Get(id)
+	for range statusAttempts {
+		if !ok {
+			return again, nil
+		}
+		d, due := k.due(inst)
+		if !due {
+			return k.next(inst), nil
+		}
+		if d.pauses && k.c.maintenance() {
+			return k.c.now().Add(lookAgain), nil
+		}
+		err = k.do(ctx, d, inst, rev)
+		if !errors.Is(err, store.ErrConflict) {
+			return again, err // what was written puts the record down again
+		}
+		if inst, rev, err = k.c.tables.Instances.GetLinearizable(ctx, id); err != nil {
+			return again, err
+		}
+		ok = inst != nil
+	}
+	return again, store.ErrConflict
+}
+
+// due gives the first duty of an instance whose time has come.
+func (k *reconciler) due(inst *farm.Instance) (deadlineRule, bool) {
+	now := k.c.now()
+	for _, d := range duties {
+		if at := d.when(k, inst); !at.IsZero() && !at.After(now) {
+			return d, true
+		}
+	}
+	return deadlineRule{}, false
+}
+
+// do carries out a duty. A save that the instance loses by it ends too.
+func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance, rev int64) error {
+	n := d.do(k, inst, k.c.now())
+	var err error
+	switch n {
+	case inst: // nothing was written that would put it down again
+		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.c.now().Add(lookAgain))
+		return nil
+	case nil:
+		err = k.w.Commit(ctx, k.c.archiveInstance(inst, rev)...)
+	default:
+		err = k.w.Commit(ctx, store.Put(k.c.tables.Instances, inst.ID, n, store.IfRev(rev)))
+	}
+	if err != nil {
+		return err
+	}
+	if n != nil && d.name != "" {
+		k.c.log.WarnContext(ctx, "an instance is moved on", "why", d.name, "instance", inst.ID, "node", inst.NodeID, "was", string(inst.State), "message", n.Message)
+	}
+	if inst.Task == nil || inst.Task.Kind != farm.TaskSave || worksOn(n, inst.Task.ID) {
+		return nil
+	}
+	return k.c.endSave(ctx, k.w, inst.Task.ID, n)
+}
+
+// attendNode gives the verdicts on a node, notes that a drained one is empty, and tells
+// the instances of one that is offline.
+func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time, err error) {
+	node, _, ok := k.c.tables.Nodes.Get(id)
+	if ok {
+		if err := k.emptied(ctx, node); err != nil {
+			return again, err
+		}
+	}
+	if !ok || node.State == farm.NodeOffline {
+		return again, k.tellInstances(ctx, id, ok)
+	}
+	silent := k.seenOn(node).Add(k.c.opts.NodeTimeout)
+	if !silent.After(k.c.now()) {
+		return again, k.silent(ctx, node, silent)
+	}
+	again, err = k.judge(ctx, node)
+	return earliest(again, silent), err
+}
+
+// silent declares a node offline that was to be heard of by a time. Nobody is silent
+// before one full time-out has passed since this replica looks after it.
+func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
+	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
+	return k.pass(ctx, node, stateDecision{farm.NodeSilence, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
+}
+
+// seen gives when a node was last in contact with any replica.
+func (k *reconciler) seen(id string) time.Time {
+	_, here := k.c.link.usage(id)
+	if there := k.c.ages.heard(id); there.After(here) {
+		here = there
+	}
+	return k.from(here)
+}
+
+// seenOn is seen of a node whose state may have changed since: the replica that took it
+// back heard it then, whose digest says so only later.
+func (k *reconciler) seenOn(node *farm.Node) time.Time {
+	seen, back := k.seen(node.ID), node.StateSince
+	if back.After(seen) && !back.After(k.c.now()) {
+		return back
+	}
+	return seen
+}
+
+// inContact gives a time, put off as long as the node is not in contact then.
+func (k *reconciler) inContact(node string, at time.Time) time.Time {
+	now := k.c.now()
+	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {
+		return at
+	}
+	return now.Add(lookAgain)
+}
+
+// tellInstances marks the instances of a node that is offline, or has those of one that
+// is not in the cloud any more looked at.
+func (k *reconciler) tellInstances(ctx context.Context, node string, offline bool) error {
+	if !offline {
+		k.lookAll(node)
+		return nil
+	}
+	for _, inst := range k.c.instancesOn(node) {
+		_, err := store.Update(ctx, k.w, k.c.tables.Instances, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+			if i == nil || i.NodeID != node {
+				return i, nil
+			}
+			return lost(i, k.c.now()), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Controller) nodeExists(id string) bool {
+	_, _, ok := c.tables.Nodes.Get(id)
+	return ok
+}

@@ -1,0 +1,112 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// rolloutLimiter lets few nodes pull for distributions at a time: what the registry can send is
+// shared by all that pull, so that of a thousand at once none would be done before all
+// are, and every start that has to pull would wait for them. Others get their turn in
+// the order in which they asked. Each replica counts the nodes that poll it.
+type rolloutLimiter struct {
+	most int
+
+	mu      sync.Mutex              // guards what follows; sessions are locked before it
+	pulling map[string]*rolloutSlot // by node
+	waiting []*session              // that found no room, each once
+}
+
+// rolloutSlot is a node that has its turn.
+type rolloutSlot struct {
+	heard time.Time // when it last spoke
+	moved time.Time // when it last said something new of its pulls
+}
+
+// A turn ends by itself when its node falls silent, or gets no further for longer than
+// an agent tries. Should it go on all the same, there is one more that pulls.
+const (
+	silentTurn = time.Minute
+	stuckTurn  = 15 * time.Minute
+)
+
+// DefaultAtOnce is how many nodes pull for distributions at a time when nothing is said.
+const DefaultAtOnce = 32
+
+func newWaves(most int) *rolloutLimiter {
+	return &rolloutLimiter{most: most, pulling: map[string]*rolloutSlot{}}
+}
+
+// enter gives the node of a session its turn, if there is one. Else the session is rung
+// when one may be free.
+func (w *rolloutLimiter) enter(s *session, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pulling[s.node] != nil {
+		return true
+	}
+	if len(w.pulling) >= w.most {
+		w.sweepLocked(now)
+	}
+	if len(w.pulling) >= w.most {
+		if !slices.Contains(w.waiting, s) {
+			w.waiting = append(w.waiting, s)
+		}
+		return false
+	}
+	w.pulling[s.node] = &rolloutSlot{heard: now, moved: now}
+	w.forgetLocked(s)
+	return true
+}
+
+// sweepLocked ends the turns of nodes of which nothing is to be expected.
+func (w *rolloutLimiter) sweepLocked(now time.Time) {
+	for node, p := range w.pulling {
+		if now.Sub(p.heard) > silentTurn || now.Sub(p.moved) > stuckTurn {
+			delete(w.pulling, node)
+		}
+	}
+}
+
+// heard notes that a node speaks.
+func (w *rolloutLimiter) heard(node string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.pulling[node]; p != nil {
+		p.heard = now
+	}
+}
+
+// moved notes that a node gets on with a pull. One that began it before this replica did
+// counts as well.
+func (w *rolloutLimiter) moved(node string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pulling[node] = &rolloutSlot{heard: now, moved: now}
+}
+
+// turns gives how many nodes have their turn.
+func (w *rolloutLimiter) turns() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pulling)
+}
+
+// leave ends the turn of a session that has nothing left to pull, and rings the next ones.
+func (w *rolloutLimiter) leave(s *session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pulling, s.node)
+	w.forgetLocked(s)
+	free := min(max(w.most-len(w.pulling), 0), len(w.waiting))
+	for _, next := range w.waiting[:free] {
+		next.ring()
+	}
+	w.waiting = slices.Delete(w.waiting, 0, free)
+}
+
+// forgetLocked takes a session out of those that wait.
+func (w *rolloutLimiter) forgetLocked(s *session) {
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *session) bool { return other == s })
+}

@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// SaveChunk is a part of what is kept apart from a save request because of its size: its
+// script, or some of what the script wrote. Its id begins with that of the request.
+type SaveChunk struct {
+	Made time.Time `json:"made"`
+	Data []byte    `json:"data"` // any bytes; of a script: a secret
+}
+
+const (
+	pieceBytes    = 512 << 10 // of output in one piece, so that it fits a transaction
+	maxSaveOutput = 1 << 20   // of stdout and of stderr each, the last ones
+	maxAllOutput  = 64 << 20  // of all requests together
+)
+
+// The pieces of a request.
+const (
+	pieceScript = "script"
+	pieceStdout = "out"
+	pieceStderr = "err"
+)
+
+func scriptPiece(request string) string { return request + "." + pieceScript }
+
+func outputPiece(request, stream string, n int) string {
+	return fmt.Sprintf("%s.%s.%d", request, stream, n)
+}
+
+// requestOf gives the request that a piece belongs to, and what it is of it.
+func requestOf(piece string) (request, what string) {
+	request, what, _ = strings.Cut(piece, ".")
+	what, _, _ = strings.Cut(what, ".")
+	return request, what
+}
+
+// keepOutput stores what the script of a save wrote. It comes before the record that
+// refers to it, and may be done again.
+func (c *Controller) keepOutput(ctx context.Context, request string, script *api.ScriptStatus) error {
+	for _, stream := range []struct{ name, text string }{{pieceStdout, script.Stdout}, {pieceStderr, script.Stderr}} {
+		data := farm.LastOutput([]byte(stream.text), maxSaveOutput, false)
+		for n := 0; len(data) > 0; n++ {
+			part := data[:min(len(data), pieceBytes)]
+			data = data[len(part):]
+			piece := &SaveChunk{Made: c.now(), Data: part}
+			if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, outputPiece(request, stream.name, n), piece, store.Any)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// withOutput gives a request with the last bytes of its script's output.
+func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveRequest {
+	if s.Script == nil {
+		return s
+	}
+	n, script := *s, *s.Script
+	n.Script = &script
+	var outFits, errFits bool
+	script.Stdout, outFits = c.output(s.ID, pieceStdout, s.StdoutBytes)
+	script.Stderr, errFits = c.output(s.ID, pieceStderr, s.StderrBytes)
+	if !outFits || !errFits {
+		script.Errors = append(slices.Clip(script.Errors), "the output was removed to make room for that of newer requests")
+	}
+	script.Stdout, script.Stderr = farm.LastOutput(script.Stdout, limit, false), farm.LastOutput(script.Stderr, limit, false)
+	return &n
+}
+
+// output puts a stream together; ok is false when some of it was removed.
+func (c *Controller) output(request, stream string, size int) (data []byte, ok bool) {
+	for n := 0; len(data) < size; n++ {
+		piece, _, ok := c.tables.Pieces.Get(outputPiece(request, stream, n))
+		if !ok {
+			return nil, false
+		}
+		data = append(data, piece.Data...)
+	}
+	return data, true
+}

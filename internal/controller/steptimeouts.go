@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// Slacks and limits of steps, on top of what a node allows itself: the controller's
+// verdict is for a node that does not keep its own limits.
+const (
+	takeLimit    = 2 * time.Minute // of a start order, to be taken by its node
+	startSlack   = 5 * time.Minute // removing the VM of a failed start included
+	stopLimit    = 10 * time.Minute
+	restartSlack = 10 * time.Minute
+	scriptLimit  = 6*time.Hour + 10*time.Minute
+	saveLimit    = 2*time.Hour + 10*time.Minute
+	endPatience  = time.Minute // after which an end that is not confirmed is said
+)
+
+// stepTimeout is something that a node does with an instance and that must not take for ever.
+type stepTimeout struct {
+	name  string // ends the sentence "Its node NAME did not ..."
+	is    func(at instanceStep) bool
+	limit func(o Options, i *farm.Instance) time.Duration // without a change of the record
+}
+
+// instanceStep is an instance with what else says which step it is in.
+type instanceStep struct {
+	*farm.Instance
+	save  *farm.SaveRequest // that it works on; nil for none
+	taken bool              // its node has the order, or may have it from another replica
+}
+
+// placed says whether an instance is one that its node is to start.
+func (at instanceStep) placed() bool { return at.State == farm.Scheduling && at.NodeID != "" }
+
+// steps are looked through in this order; an instance is in one at most.
+var steps = []stepTimeout{
+	{"take the order to start it", func(at instanceStep) bool { return at.placed() && !at.taken }, always(takeLimit)},
+	{"start it", instanceStep.placed, func(o Options, _ *farm.Instance) time.Duration { return o.StartTimeout + startSlack }},
+	{
+		"get any further with the pull of its template", inState(farm.Pulling),
+		func(o Options, _ *farm.Instance) time.Duration { return o.PullTimeout },
+	},
+	{"stop its VM after the startup script had failed", inState(farm.Stopping), always(stopLimit)},
+	{"restart its VM", func(at instanceStep) bool { return at.State == farm.Started && at.Task != nil }, beginning},
+	{"begin the save", atStage("", string(api.TaskAccepted)), beginning},
+	{"end the script of the save", atStage(string(api.TaskScript)), always(scriptLimit)},
+	{"write the VM's disks and state for the save", atStage(string(api.TaskSaving)), always(saveLimit)},
+	{"test the saved state", atStage(string(api.TaskTesting)), beginning},
+	{
+		"get any further with the push of the save", inState(farm.Pushing),
+		func(o Options, _ *farm.Instance) time.Duration { return o.PushTimeout },
+	},
+}
+
+func always(d time.Duration) func(Options, *farm.Instance) time.Duration {
+	return func(Options, *farm.Instance) time.Duration { return d }
+}
+
+// beginning is the limit of what may have to wait for the startup script first.
+func beginning(o Options, i *farm.Instance) time.Duration {
+	return o.StartTimeout + restartSlack + time.Duration(i.Options.ScriptTimeout)*time.Second
+}
+
+func inState(state farm.InstanceState) func(instanceStep) bool {
+	return func(at instanceStep) bool { return at.State == state }
+}
+
+func atStage(stages ...string) func(instanceStep) bool {
+	return func(at instanceStep) bool {
+		return at.State == farm.Pushing && at.save != nil && slices.Contains(stages, at.save.Stage)
+	}
+}
+
+// stepOf gives the step that an instance is in, when that began, or got further last,
+// and how long it may take; ok is false when it is in none.
+func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, limit time.Duration, ok bool) {
+	since = i.Updated
+	at := instanceStep{Instance: i, taken: i.StatusNo > 0 || !k.c.link.untaken(i)}
+	if i.Task != nil && i.Task.Kind == farm.TaskSave {
+		if at.save, _, ok = k.c.tables.Saves.Get(i.Task.ID); ok && at.save.Updated.After(since) {
+			since = at.save.Updated
+		}
+	}
+	for _, s := range steps {
+		if s.is(at) {
+			return s, k.from(since), s.limit(k.c.opts, i), true
+		}
+	}
+	return s, since, 0, false
+}
+
+// stuckAt gives when a step of an instance has taken too long. A node that is away is
+// no reason: it gets its time once it is back.
+func (k *reconciler) stuckAt(i *farm.Instance) time.Time {
+	_, since, limit, ok := k.stepOf(i)
+	if !ok || !i.Lost.IsZero() {
+		return time.Time{}
+	}
+	return k.inContact(i.NodeID, since.Add(limit))
+}
+
+// stuck ends an instance whose step takes too long.
+func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
+	s, since, _, ok := k.stepOf(i)
+	if !ok {
+		return i
+	}
+	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name, now.Sub(since).Round(time.Second)))
+}
+
+// expired gives an instance that the controller gives up on. What never started is
+// taken back from its node, which may still be at it.
+func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
+	to, ok := farm.NextInstance(i.State, farm.Expired)
+	if !ok || to == farm.Gone {
+		return i
+	}
+	n := i.Clone()
+	n.Recall = i.Started.IsZero() && i.NodeID != ""
+	n.Enter(to, now)
+	n.Message, n.Updated = why, now
+	n.SettleTask()
+	return n
+}
+
+// unconfirmedAt gives when it is to be said that a node does not confirm an end. It is
+// asked all the time and never given up.
+func (k *reconciler) unconfirmedAt(i *farm.Instance) time.Time {
+	if i.State != farm.Terminating || i.NodeID == "" || !i.Lost.IsZero() || strings.HasSuffix(i.Message, askedAgain) {
+		return time.Time{}
+	}
+	return k.inContact(i.NodeID, k.from(i.Updated).Add(endPatience))
+}
+
+// askedAgain ends the message about an end that is not confirmed.
+const askedAgain = "it is asked again until it does"
+
+func (k *reconciler) unconfirmed(i *farm.Instance, now time.Time) *farm.Instance {
+	n := i.Clone()
+	n.Message = fmt.Sprintf("Node %s has not confirmed the end of the VM for %s; %s",
+		i.NodeName, now.Sub(k.from(i.Updated)).Round(time.Second), askedAgain)
+	return n
+}
