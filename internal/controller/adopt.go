@@ -182,7 +182,7 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 		switch {
 		case err != nil:
 			return "", err
-		case inst != nil && inst.NodeID == a.node.ID && inst.Live():
+		case inst != nil && inst.NodeID == a.node.ID && inst.OnNode():
 			return "", farm.Refused("it is an instance: terminate it")
 		case c.isReleased(a.node.ID, id):
 			return OutcomeRemoved, nil

@@ -182,7 +182,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids
 	c.wantState(ids[0], farm.Terminated)
 	a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == ids[1] })
 	a.contact()
-	c.wantState(ids[1], farm.Failed) // vanished
+	c.wantState(ids[1], farm.Errored) // vanished
 }
 
 func TestAdoptRemoves(t *testing.T) {

@@ -173,7 +173,7 @@ func TestOrderTakenFromAnotherReplica(t *testing.T) {
 		hang(takeLimit + time.Minute)
 		c.wantState(id, farm.Scheduling)
 		hang(startSlack)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "did not start it")
 	})
 }

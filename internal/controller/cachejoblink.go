@@ -23,21 +23,21 @@ type cacheJobDue struct {
 }
 
 // errandKinds are the kinds of the records by what a node is told.
-var errandKinds = map[farm.ErrandKind]api.CacheJobKind{
+var errandKinds = map[farm.CacheJobKind]api.CacheJobKind{
 	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
 }
 
 // followErrand takes over a change of an errand for its nodes.
 func (l *nodeSessions) followErrand(event store.Event) {
-	if e, ok := event.New.(*farm.Errand); ok {
+	if e, ok := event.New.(*farm.CacheJob); ok {
 		l.wantErrand(e)
-	} else if e, ok := event.Old.(*farm.Errand); ok {
+	} else if e, ok := event.Old.(*farm.CacheJob); ok {
 		l.dropErrand(e)
 	}
 }
 
 // wantErrand has the nodes of an errand told of it as it is.
-func (l *nodeSessions) wantErrand(e *farm.Errand) {
+func (l *nodeSessions) wantErrand(e *farm.CacheJob) {
 	if !e.Open() {
 		l.dropErrand(e)
 		return
@@ -53,7 +53,7 @@ func (l *nodeSessions) wantErrand(e *farm.Errand) {
 	}
 }
 
-func (l *nodeSessions) dropErrand(e *farm.Errand) {
+func (l *nodeSessions) dropErrand(e *farm.CacheJob) {
 	for _, node := range e.Nodes {
 		if s := l.find(node); s != nil {
 			s.dropErrand(e.ID, false)
@@ -63,7 +63,7 @@ func (l *nodeSessions) dropErrand(e *farm.Errand) {
 
 // followOutcome takes note that a node is done with an errand.
 func (l *nodeSessions) followOutcome(event store.Event) {
-	o, ok := event.New.(*farm.Outcome)
+	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := ofOutcome(event.ID)
 	e, _, known := l.c.tables.Errands.Get(id)
 	if s := l.find(node); ok && known && e.Open() && s != nil {
@@ -73,7 +73,7 @@ func (l *nodeSessions) followOutcome(event store.Event) {
 
 // wantErrand has the node told of an errand, unless it has an outcome: then nothing is left
 // to do.
-func (s *session) wantErrand(e *farm.Errand, o *farm.Outcome) {
+func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o != nil {
@@ -369,8 +369,8 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.C
 const maxErrandError = 512
 
 // outcomeOf makes the record of a status that is for good.
-func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.Outcome {
-	o := &farm.Outcome{
+func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
+	o := &farm.CacheJobResult{
 		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,
 		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
 	}

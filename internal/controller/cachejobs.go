@@ -47,8 +47,8 @@ func (a NodeSelector) may(id string) error {
 
 // CacheJobView is an errand with what is known of each addressed node.
 type CacheJobView struct {
-	*farm.Errand
-	On map[string]farm.Outcome // node id -> what became of it, or how far it is
+	*farm.CacheJob
+	On map[string]farm.CacheJobResult // node id -> what became of it, or how far it is
 }
 
 // Distribute accepts a distribution and gives the id of its request once that is
@@ -65,7 +65,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 	if len(nodes) == 0 {
 		return "", farm.Refused("There is no node to distribute to")
 	}
-	e := &farm.Errand{
+	e := &farm.CacheJob{
 		ID: newID(), Kind: farm.ErrandDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
@@ -152,7 +152,7 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 }
 
 // createCacheJob makes an errand durable, with what goes with it, unless there are too many.
-func (c *Controller) createCacheJob(ctx context.Context, e *farm.Errand, with ...store.Change) error {
+func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with ...store.Change) error {
 	open, nodes := 0, len(e.Nodes)
 	for _, other := range c.tables.Errands.All() {
 		if other.Open() {
@@ -178,7 +178,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 	if !validID(id) {
 		return farm.NotFound()
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Errands, id, func(e *farm.Errand) (*farm.Errand, error) {
+	_, err := store.Update(ctx, c.store, c.tables.Errands, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
 		switch {
 		case e == nil || e.Kind != farm.ErrandDistribute:
 			return nil, farm.NotFound()
@@ -196,7 +196,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 }
 
 // CacheJob gives one errand of a kind; farm.CodeNotFound when there is none.
-func (c *Controller) CacheJob(ctx context.Context, kind farm.ErrandKind, id string) (CacheJobView, error) {
+func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id string) (CacheJobView, error) {
 	e, _, ok := c.tables.Errands.Get(id)
 	if !ok && validID(id) {
 		var err error
@@ -212,7 +212,7 @@ func (c *Controller) CacheJob(ctx context.Context, kind farm.ErrandKind, id stri
 
 // CacheJobs gives at most limit errands of a kind that come after an id and fit, oldest first.
 // Without fits all do.
-func (c *Controller) CacheJobs(kind farm.ErrandKind, after string, limit int, fits func(*farm.Errand) bool) []CacheJobView {
+func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool) []CacheJobView {
 	var list []CacheJobView
 	for _, e := range c.tables.Errands.Range(after, math.MaxInt) {
 		if len(list) == limit {
@@ -227,8 +227,8 @@ func (c *Controller) CacheJobs(kind farm.ErrandKind, after string, limit int, fi
 
 // errandView adds to an errand how far its nodes are. How far a pull is that goes on is in
 // memory at the replica that its node speaks to; the others know it from its digests.
-func (c *Controller) errandView(e *farm.Errand) CacheJobView {
-	view := CacheJobView{Errand: e, On: make(map[string]farm.Outcome, len(e.Nodes))}
+func (c *Controller) errandView(e *farm.CacheJob) CacheJobView {
+	view := CacheJobView{CacheJob: e, On: make(map[string]farm.CacheJobResult, len(e.Nodes))}
 	outcomes := c.outcomesOf(e.ID)
 	for _, node := range e.Nodes {
 		o := outcomes[node]
@@ -244,7 +244,7 @@ func (c *Controller) errandView(e *farm.Errand) CacheJobView {
 // RemoveFromNodes asks nodes to remove their cached versions of a template, and gives
 // the request; one without an id when there is nobody to ask. Without nodes named, those
 // are asked that may have one. The registry need not have the template any more.
-func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask NodeSelector) (*farm.Errand, error) {
+func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask NodeSelector) (*farm.CacheJob, error) {
 	if uuid.Validate(template) != nil {
 		return nil, farm.NotFound()
 	}
@@ -262,7 +262,7 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 			return nil, err
 		}
 	}
-	e := &farm.Errand{Kind: farm.ErrandRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
+	e := &farm.CacheJob{Kind: farm.ErrandRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
 	if len(nodes) == 0 {
 		return e, nil
 	}
@@ -300,7 +300,7 @@ func (c *Controller) mayHave(template string) map[string]bool {
 
 // sameRemoval gives an open removal that asks the same of all these nodes, none of
 // which has answered: a repeated request makes no second one.
-func (c *Controller) sameRemoval(like *farm.Errand) *farm.Errand {
+func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	for _, e := range c.tables.Errands.All() {
 		if !e.Open() || e.Kind != farm.ErrandRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
 			continue
@@ -323,8 +323,8 @@ func ofOutcome(id string) (errand, node string) {
 }
 
 // outcomesOf gives what became of an errand so far, by node.
-func (c *Controller) outcomesOf(errand string) map[string]*farm.Outcome {
-	list := map[string]*farm.Outcome{}
+func (c *Controller) outcomesOf(errand string) map[string]*farm.CacheJobResult {
+	list := map[string]*farm.CacheJobResult{}
 	for id, o := range c.tables.Outcomes.Range(errand+".", math.MaxInt) {
 		of, node := ofOutcome(id)
 		if of != errand {

@@ -72,7 +72,7 @@ func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
 }
 
 // wantErrand holds what an errand shows of its nodes against what it should.
-func (c *cloud) wantErrand(id string, want map[string]farm.Outcome) farm.Errand {
+func (c *cloud) wantErrand(id string, want map[string]farm.CacheJobResult) farm.CacheJob {
 	c.t.Helper()
 	synctest.Wait()
 	kind := farm.ErrandDistribute
@@ -83,17 +83,17 @@ func (c *cloud) wantErrand(id string, want map[string]farm.Outcome) farm.Errand 
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.Outcome{}, "At")); diff != "" {
+	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.CacheJobResult{}, "At")); diff != "" {
 		c.t.Errorf("errand (-want +got):\n%s", diff)
 	}
-	return *view.Errand
+	return *view.CacheJob
 }
 
 func TestDistribution(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
-		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
 		want := api.CacheJob{
 			ID: id, Kind: api.ErrandPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
 			ContentID: "content-0", Registry: "http://registry",
@@ -114,12 +114,12 @@ func TestDistribution(t *testing.T) {
 		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
 		b.errand(api.ErrandPull)
 		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
-		e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
+		e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
 		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
-		done := map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
+		done := map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
 		c.wantErrand(id, done)
 		time.Sleep(2 * time.Second)
 		if e := c.wantErrand(id, done); e.End != farm.ErrandFinished {
@@ -142,7 +142,7 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(10 * time.Second)
 		c.away(keepErrand - time.Minute)
-		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
+		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
 		time.Sleep(3 * time.Minute)
 		if _, err := c.CacheJob(t.Context(), farm.ErrandDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("it is still there: %v", err)
@@ -169,15 +169,15 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 			t.Fatalf("the node is %s", state)
 		}
 		c.away(10 * time.Hour)
-		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: {}})
+		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
 		a.errand(api.ErrandPull)
 		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		c.away(errandLife - time.Hour)
-		c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: {}})
+		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
 		time.Sleep(2 * time.Minute)
-		late := farm.Outcome{Error: "The node did not do it before the request expired"}
-		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
+		late := farm.CacheJobResult{Error: "The node did not do it before the request expired"}
+		if e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
 			t.Errorf("ended as %q", e.End)
 		}
 		if left := b.errands(); len(left) != 0 {
@@ -207,7 +207,7 @@ func TestCancelledDistribution(t *testing.T) {
 			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
-			c.wantErrand(id, map[string]farm.Outcome{
+			c.wantErrand(id, map[string]farm.CacheJobResult{
 				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 			})
 			time.Sleep(2 * time.Second)
@@ -220,7 +220,7 @@ func TestCancelledDistribution(t *testing.T) {
 		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
-		e := c.wantErrand(id, map[string]farm.Outcome{
+		e := c.wantErrand(id, map[string]farm.CacheJobResult{
 			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 		})
 		if e.End != farm.ErrandCanceled {
@@ -276,7 +276,7 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 		if left := a.errands(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
-		c.wantErrand(id, map[string]farm.Outcome{b.id: {}})
+		c.wantErrand(id, map[string]farm.CacheJobResult{b.id: {}})
 		// One that was dropped by mistake is told again.
 		b.errand(api.ErrandPull)
 		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
@@ -301,20 +301,20 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		c.putNode(node)
 		for name, tt := range map[string]struct {
 			edit func(*DistributeRequest)
-			want map[string]farm.Outcome
+			want map[string]farm.CacheJobResult
 		}{
 			"named, twice": {
 				func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id, a.id, b.id} },
-				map[string]farm.Outcome{a.id: {}, b.id: {}},
+				map[string]farm.CacheJobResult{a.id: {}, b.id: {}},
 			},
-			"of a group, drained": {func(ask *DistributeRequest) { ask.GroupID = group.ID }, map[string]farm.Outcome{a.id: {}}},
+			"of a group, drained": {func(ask *DistributeRequest) { ask.GroupID = group.ID }, map[string]farm.CacheJobResult{a.id: {}}},
 			"named, of a group": {
 				func(ask *DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
-				map[string]farm.Outcome{a.id: {}},
+				map[string]farm.CacheJobResult{a.id: {}},
 			},
 			"another architecture": {
 				func(ask *DistributeRequest) { ask.NodeIDs = []string{arm.id, b.id} },
-				map[string]farm.Outcome{b.id: {}, arm.id: {Error: "The template is for amd64, the node is not"}},
+				map[string]farm.CacheJobResult{b.id: {}, arm.id: {Error: "The template is for amd64, the node is not"}},
 			},
 		} {
 			t.Log(name)
@@ -459,12 +459,12 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 		if err := c.DeleteNode(t.Context(), b.id); err != nil {
 			t.Fatal(err)
 		}
-		gone := farm.Outcome{Error: "The node was removed from the cloud"}
-		c.wantErrand(id, map[string]farm.Outcome{a.id: {}, b.id: gone})
+		gone := farm.CacheJobResult{Error: "The node was removed from the cloud"}
+		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: gone})
 		a.errand(api.ErrandPull)
 		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
-		if e := c.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
+		if e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		last := c.distribute()
@@ -472,7 +472,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if e := c.wantErrand(last, map[string]farm.Outcome{a.id: gone}); e.Open() {
+		if e := c.wantErrand(last, map[string]farm.CacheJobResult{a.id: gone}); e.Open() {
 			t.Error("it waits for a node that was removed")
 		}
 	})
@@ -495,7 +495,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		got.tellErrand(api.CacheJobStatus{ID: first, Stage: api.ErrandDone})
 		time.Sleep(2 * time.Second)
 		a.have(templateID)
-		remove := func(template string, nodes ...string) *farm.Errand {
+		remove := func(template string, nodes ...string) *farm.CacheJob {
 			t.Helper()
 			e, err := c.RemoveFromNodes(t.Context(), strings.ToUpper(template), NodeSelector{NodeIDs: nodes})
 			if err != nil {
@@ -521,7 +521,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		a.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
 		got.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
 		time.Sleep(2 * time.Second)
-		end := c.wantErrand(e.ID, map[string]farm.Outcome{
+		end := c.wantErrand(e.ID, map[string]farm.CacheJobResult{
 			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
 		})
 		if end.End != farm.ErrandFinished {

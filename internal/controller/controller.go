@@ -183,17 +183,17 @@ type Tables struct {
 	Scripts   *store.Table[Script] // of starts
 	Saves     *store.Table[farm.SaveRequest]
 	Pieces    *store.Table[SaveChunk]
-	Past      *store.Table[farm.Past]
+	Past      *store.Table[farm.InstanceHistory]
 	Digests   *store.Table[Digest]
 	Released  *store.Table[ReleasedOrphan]
 	Events    *store.Table[EventBatch]
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
 	Kept      *store.Table[IdempotencyRecord]
-	Errands   *store.Table[farm.Errand]
-	Outcomes  *store.Table[farm.Outcome]  // of errands on nodes, by outcomeID
-	Scans     *store.Table[NodeScan]      // by node
-	Figures   *store.Table[SeriesRecord]  // of how busy the cloud was, by figuresKey
-	Known     *store.Table[KnownTemplate] // last known states of templates, by id
+	Errands   *store.Table[farm.CacheJob]
+	Outcomes  *store.Table[farm.CacheJobResult] // of errands on nodes, by outcomeID
+	Scans     *store.Table[NodeScan]            // by node
+	Figures   *store.Table[SeriesRecord]        // of how busy the cloud was, by figuresKey
+	Known     *store.Table[KnownTemplate]       // last known states of templates, by id
 }
 
 // RemovedNode is what is kept of a node that was removed, so that its agent can be
@@ -272,8 +272,8 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Events:   newEventTable(),
 		MACs:     store.NewTable[farm.MACAddress](kindMAC),
 		Kept:     newKeptTable(),
-		Errands:  store.NewTable[farm.Errand](kindErrand),
-		Outcomes: store.NewTable[farm.Outcome](kindOutcome),
+		Errands:  store.NewTable[farm.CacheJob](kindErrand),
+		Outcomes: store.NewTable[farm.CacheJobResult](kindOutcome),
 		Scans:    store.NewTable[NodeScan](kindScan),
 		Figures:  store.NewTable[SeriesRecord](kindFigures),
 		Known:    store.NewTable[KnownTemplate](kindKnown),

@@ -59,7 +59,7 @@ func keptUntil(k *reconciler, i *farm.Instance) time.Time {
 
 // homelessAt is for instances whose node was removed from the cloud.
 func homelessAt(k *reconciler, i *farm.Instance) time.Time {
-	if !i.Live() || i.State == farm.Failed || k.c.nodeExists(i.NodeID) {
+	if !i.OnNode() || i.State == farm.Errored || k.c.nodeExists(i.NodeID) {
 		return time.Time{}
 	}
 	return i.Updated
@@ -86,7 +86,7 @@ func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
 // ended meanwhile is beyond that.
 func foundAt(k *reconciler, i *farm.Instance) time.Time {
 	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
-	_, heeds := farm.NextInstance(i.State, farm.NodeBack)
+	_, heeds := farm.NextInstanceState(i.State, farm.NodeBack)
 	if i.Lost.IsZero() || !heeds || !ok || node.State == farm.NodeOffline {
 		return time.Time{}
 	}
@@ -100,14 +100,14 @@ func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance { ret
 
 // foundAgain gives an instance whose node is back.
 func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
-	to, ok := farm.NextInstance(i.State, farm.NodeBack)
+	to, ok := farm.NextInstanceState(i.State, farm.NodeBack)
 	if !ok || i.Lost.IsZero() {
 		return i
 	}
 	n := i.Clone()
 	n.Enter(to, now)
 	n.Lost, n.Updated = time.Time{}, now
-	if to != farm.Failed {
+	if to != farm.Errored {
 		n.Message = ""
 	}
 	return n
@@ -116,7 +116,7 @@ func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 // overdueAt gives when an instance whose node stays away is given up. One whose node is
 // back and that was not told so yet is none of them.
 func overdueAt(k *reconciler, i *farm.Instance) time.Time {
-	if i.Lost.IsZero() || i.State == farm.Failed || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
+	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
 		return time.Time{}
 	}
 	return k.from(i.Lost).Add(k.c.opts.InstanceTimeout)
@@ -128,14 +128,14 @@ func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instanc
 
 // lost gives an instance whose node is away; it keeps its state.
 func lost(i *farm.Instance, now time.Time) *farm.Instance {
-	to, ok := farm.NextInstance(i.State, farm.NodeLost)
+	to, ok := farm.NextInstanceState(i.State, farm.NodeLost)
 	if !ok || !i.Lost.IsZero() {
 		return i
 	}
 	n := i.Clone()
 	n.Enter(to, now)
 	n.Lost, n.Updated = now, now
-	if to != farm.Failed { // why it failed says more
+	if to != farm.Errored { // why it failed says more
 		n.Message = lostMessage(n)
 	}
 	return n
@@ -159,7 +159,7 @@ func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.T
 
 // outlivedAt gives when an instance is terminated without being asked.
 func outlivedAt(_ *reconciler, i *farm.Instance) time.Time {
-	if _, ok := farm.NextInstance(i.State, farm.Terminate); !ok {
+	if _, ok := farm.NextInstanceState(i.State, farm.Terminate); !ok {
 		return time.Time{}
 	}
 	return i.Expires

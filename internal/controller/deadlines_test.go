@@ -92,11 +92,11 @@ func TestStepsThatTakeTooLong(t *testing.T) {
 				a.keepContact(tc.limit - time.Second)
 				c.wantState(id, before)
 				a.keepContact(2 * time.Second)
-				c.wantState(id, farm.Failed)
+				c.wantState(id, farm.Errored)
 				c.wantMessage(id, "Its node one did not "+tc.step)
 				inst, _ := c.Instance(t.Context(), id)
-				if inst.Recall != tc.recall || inst.Task != nil || !inst.HoldsSlot() {
-					t.Errorf("recalled: %v, task: %v, slot: %v", inst.Recall, inst.Task, inst.HoldsSlot())
+				if inst.Recall != tc.recall || inst.Task != nil || !inst.UsesCapacity() {
+					t.Errorf("recalled: %v, task: %v, slot: %v", inst.Recall, inst.Task, inst.UsesCapacity())
 				}
 			})
 		})
@@ -113,7 +113,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 		a.keepContact(takeLimit - time.Second)
 		c.wantState(id, farm.Scheduling)
 		a.keepContact(2 * time.Second)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "Its node one did not take the order to start it within 2m")
 		time.Sleep(6 * time.Second)
 		o := a.take(api.OrderTerminate)
@@ -122,7 +122,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 		}
 		c.wantState(next, farm.Scheduling)
 		a.say(o, api.PhaseTerminated)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "did not take the order")
 		time.Sleep(2 * time.Second)
 		if o := a.take(api.OrderStart); o.InstanceID != next {
@@ -172,7 +172,7 @@ func TestAbsenceIsNoStandstill(t *testing.T) {
 		a.keepContact(90*time.Second + startSlack - time.Second)
 		c.wantState(id, farm.Scheduling)
 		a.keepContact(2 * time.Second)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 	})
 }
 
@@ -189,7 +189,7 @@ func TestRestartGivesEveryStepItsTime(t *testing.T) {
 		a.keepContact(90*time.Second + startSlack - time.Second)
 		c.wantState(id, farm.Scheduling)
 		a.keepContact(3 * time.Second)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 	})
 }
 
@@ -231,7 +231,7 @@ func TestKillOrderOutlivesTheController(t *testing.T) {
 		time.Sleep(2*time.Minute - 3*time.Second)
 		c.wantState(o.InstanceID, farm.Started)
 		time.Sleep(4 * time.Second)
-		c.wantState(o.InstanceID, farm.Failed)
+		c.wantState(o.InstanceID, farm.Errored)
 		c.wantMessage(o.InstanceID, "Its node one has been offline for too long")
 		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
@@ -257,13 +257,13 @@ func TestReturnAfterTheError(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.started(a)
 		time.Sleep(5 * time.Minute)
-		c.wantState(o.InstanceID, farm.Failed)
+		c.wantState(o.InstanceID, farm.Errored)
 		if orders := a.contact(); len(orders) != 0 {
 			t.Errorf("orders for a VM that nobody terminated: %+v", orders)
 		}
 		a.say(o, api.PhaseRunning)
 		a.keepContact(time.Hour)
-		c.wantState(o.InstanceID, farm.Failed)
+		c.wantState(o.InstanceID, farm.Errored)
 		c.wantMessage(o.InstanceID, "offline for too long")
 	})
 }
@@ -291,7 +291,7 @@ func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 			c.wantState(p.InstanceID, farm.Started)
 		}
 		time.Sleep(2 * time.Second)
-		c.wantState(p.InstanceID, farm.Failed)
+		c.wantState(p.InstanceID, farm.Errored)
 		if n, _ := c.Node(t.Context(), a.id); n.Node.State != farm.NodeOffline {
 			t.Errorf("node is %s after its time-out", n.Node.State)
 		}

@@ -12,7 +12,7 @@ import (
 // remaining gives how many instances still take room on a node.
 func (c *Controller) remaining(node string) (n int) {
 	for _, inst := range c.tables.Instances.Where(byNode, node) {
-		if inst.HoldsSlot() {
+		if inst.UsesCapacity() {
 			n++
 		}
 	}
@@ -21,7 +21,7 @@ func (c *Controller) remaining(node string) (n int) {
 
 // drainedAt gives when an instance is terminated since its node is drained.
 func drainedAt(k *reconciler, i *farm.Instance) time.Time {
-	if !i.HoldsSlot() || i.State == farm.Terminating {
+	if !i.UsesCapacity() || i.State == farm.Terminating {
 		return time.Time{}
 	}
 	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)

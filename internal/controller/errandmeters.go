@@ -7,10 +7,10 @@ import (
 )
 
 // shownErrands are the kinds of errands, as metrics show them.
-var shownErrands = []farm.ErrandKind{farm.ErrandDistribute, farm.ErrandRemove}
+var shownErrands = []farm.CacheJobKind{farm.ErrandDistribute, farm.ErrandRemove}
 
 // cacheJobMetrics count the nodes that are done with errands, by kind.
-type cacheJobMetrics map[farm.ErrandKind]*meter.Results
+type cacheJobMetrics map[farm.CacheJobKind]*meter.Results
 
 func newErrandMeters() cacheJobMetrics {
 	m := cacheJobMetrics{}
@@ -23,7 +23,7 @@ func newErrandMeters() cacheJobMetrics {
 // recordResults counts the outcomes that were written here.
 func (c *Controller) recordResults(changes []store.Change) {
 	for _, change := range changes {
-		o, is := change.Value().(*farm.Outcome)
+		o, is := change.Value().(*farm.CacheJobResult)
 		if !is {
 			continue
 		}

@@ -21,8 +21,8 @@ import (
 
 // errandJudge reads every revision of the errands and holds against it what must never be.
 type errandJudge struct {
-	errands  map[string]farm.Errand
-	outcomes map[string]farm.Outcome
+	errands  map[string]farm.CacheJob
+	outcomes map[string]farm.CacheJobResult
 	nodes    map[string]farm.Node
 	broken   []string
 }
@@ -61,7 +61,7 @@ func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 }
 
 // outcome judges the outcome of an errand on a node: it comes once, while the errand is open.
-func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Errand, ev store.RawEvent) {
+func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.CacheJob, ev store.RawEvent) {
 	_, again := j.outcomes[id]
 	keep(j.outcomes, id, ev)
 	errand, _ := ofOutcome(id)
@@ -76,7 +76,7 @@ func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Erra
 }
 
 // errand judges a change of an errand: it ends once, and as finished when it is.
-func (j *errandJudge) errand(rev int64, was, now farm.Errand) {
+func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
 	switch {
 	case now.ID == "" || was.ID == "":
 	case !was.Open():
@@ -227,7 +227,7 @@ func tryErrands(t *testing.T, steps []act) []string {
 	}
 	time.Sleep(sweepEvery + 5*time.Second)
 	synctest.Wait()
-	j := &errandJudge{errands: map[string]farm.Errand{}, outcomes: map[string]farm.Outcome{}, nodes: map[string]farm.Node{}}
+	j := &errandJudge{errands: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{}, nodes: map[string]farm.Node{}}
 	j.read(t, r.backend)
 	for _, id := range r.asked {
 		e, there := j.errands[id]

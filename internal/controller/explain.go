@@ -41,7 +41,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 func settled(inst *farm.Instance) string {
 	node := firstOf(inst.NodeName, inst.NodeID)
 	switch {
-	case inst.State == farm.Failed:
+	case inst.State == farm.Errored:
 		return "it has failed and is not tried again: " + firstOf(inst.Message, "its node does not say why")
 	case inst.State == farm.Terminating || inst.State == farm.Terminated:
 		return "it was terminated"

@@ -135,11 +135,11 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Nodes, node.ID, node)
 	put(c, c.tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64", OS: "linux", AgentVersion: "1.0.0"})
 	put(c, c.tables.Saves, "pending", &farm.SaveRequest{ID: "pending", Status: farm.SavePending, Created: old, Updated: old})
-	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveIsDone, Created: old, Updated: old})
-	past := &farm.Past{ID: newID(), Created: old, Finished: old}
+	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveSucceeded, Created: old, Updated: old})
+	past := &farm.InstanceHistory{ID: newID(), Created: old, Finished: old}
 	put(c, c.tables.Past, pastKey(past), past)
 	put(c, c.tables.Scripts, "unused", &Script{Size: 1})
-	put(c, c.tables.Errands, "ended", &farm.Errand{ID: "ended", Ended: old})
+	put(c, c.tables.Errands, "ended", &farm.CacheJob{ID: "ended", Ended: old})
 	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
 	put(c, c.tables.Released, "node.vm", &ReleasedOrphan{At: old})
 	put(c, c.tables.Kept, "key", &IdempotencyRecord{At: old})

@@ -146,7 +146,7 @@ func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) 
 	if g.Fallback != g.ID && v.group(g.Fallback) == nil {
 		return nil, farm.NotFound()
 	}
-	if loop := farm.FallbackLoop(&g, v.group); loop != nil {
+	if loop := farm.HasFallbackCycle(&g, v.group); loop != nil {
 		return nil, farm.Refused("fallback_group_id cannot be set: it would make a loop: %s", shorten(loop))
 	}
 	return &g, nil

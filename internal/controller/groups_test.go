@@ -238,7 +238,7 @@ func TestDeleteGroup(t *testing.T) {
 		}
 		wantRefused(t, c.DeleteGroup(t.Context(), g.ID), farm.CodeNotFound, "Not found")
 		for _, id := range waits {
-			c.wantState(id, farm.Failed)
+			c.wantState(id, farm.Errored)
 			c.wantMessage(id, "Its node group g was deleted while it waited")
 		}
 		for _, id := range runs {
@@ -280,7 +280,7 @@ func TestGroupDeletedHalf(t *testing.T) {
 		}
 		a.c = c
 		a.keepContact(sweepEvery + 10*time.Second)
-		c.wantState(id, farm.Failed)
+		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "Its node group was deleted while it waited")
 		if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 0 {
 			t.Errorf("node is in %v", v.Node.Groups)

@@ -18,14 +18,14 @@ const (
 	pastPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
 )
 
-func newPastTable() *store.Table[farm.Past] {
+func newPastTable() *store.Table[farm.InstanceHistory] {
 	return store.NewTable(kindPast,
-		store.WithIndex(byInstance, func(p *farm.Past) []string { return []string{p.ID} }),
-		store.WithIndex(byExternalID, func(p *farm.Past) []string { return given(p.ExternalID) }))
+		store.WithIndex(byInstance, func(p *farm.InstanceHistory) []string { return []string{p.ID} }),
+		store.WithIndex(byExternalID, func(p *farm.InstanceHistory) []string { return given(p.ExternalID) }))
 }
 
 // pastKey names a record of the history so that the order of the names is the newest first.
-func pastKey(p *farm.Past) string { return pastFrom(p.Finished) + "-" + p.ID }
+func pastKey(p *farm.InstanceHistory) string { return pastFrom(p.Finished) + "-" + p.ID }
 
 // pastFrom is what comes before the names of everything that finished then or earlier.
 func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.UnixNano()) }
@@ -44,13 +44,13 @@ type HistoryQuery struct {
 	ID, ExternalID string
 	After          string // the id of an instance: only those that finished before it
 	Limit          int
-	Match          func(*farm.Past) bool // nil: all
+	Match          func(*farm.InstanceHistory) bool // nil: all
 }
 
 // after gives the name in the history behind which the page begins that follows an
 // instance; ok is false when no page does. What is not in the history any more was among
 // the oldest, and those that had finished before it went before it.
-func (c *Controller) after(view *store.View[farm.Past], id string) (from string, ok bool) {
+func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (from string, ok bool) {
 	if id == "" {
 		return "", true
 	}
@@ -62,7 +62,7 @@ func (c *Controller) after(view *store.View[farm.Past], id string) (from string,
 }
 
 // History gives the instances that are gone and still remembered, the newest first.
-func (c *Controller) History(q HistoryQuery) []*farm.Past {
+func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 	view := c.tables.Past.Snapshot()
 	from, ok := c.after(view, q.After)
 	if !ok {
@@ -75,7 +75,7 @@ func (c *Controller) History(q HistoryQuery) []*farm.Past {
 	case q.ExternalID != "":
 		pages = view.Where(byExternalID, q.ExternalID)
 	}
-	var list []*farm.Past
+	var list []*farm.InstanceHistory
 	for key, p := range pages {
 		if len(list) == q.Limit {
 			break

@@ -13,7 +13,7 @@ import (
 )
 
 // path writes out the states that an instance went through.
-func path(p *farm.Past) string {
+func path(p *farm.InstanceHistory) string {
 	text := ""
 	for _, t := range p.Transitions {
 		text += string(t.State) + " "
@@ -21,7 +21,7 @@ func path(p *farm.Past) string {
 	return text
 }
 
-func (c *cloud) past(q HistoryQuery) []*farm.Past {
+func (c *cloud) past(q HistoryQuery) []*farm.InstanceHistory {
 	c.t.Helper()
 	synctest.Wait()
 	if q.Limit == 0 {
@@ -104,7 +104,7 @@ func TestPagesOfTheHistory(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var want []string
 		for i := range 25 {
-			p := &farm.Past{ID: fmt.Sprintf("id-%02d", i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
+			p := &farm.InstanceHistory{ID: fmt.Sprintf("id-%02d", i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Past, pastKey(p), p, store.Any)); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		put := func(n int, at time.Time) {
 			var changes []store.Change
 			for i := range n {
-				p := &farm.Past{ID: fmt.Sprint(at.Unix(), "-", i), Finished: at.Add(time.Duration(i))}
+				p := &farm.InstanceHistory{ID: fmt.Sprint(at.Unix(), "-", i), Finished: at.Add(time.Duration(i))}
 				changes = append(changes, store.Put(c.tables.Past, pastKey(p), p, store.Any))
 				if len(changes) == txnChanges || i == n-1 {
 					if err := c.store.Commit(t.Context(), changes...); err != nil {

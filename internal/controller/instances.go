@@ -346,7 +346,7 @@ func (c *Controller) end(ctx context.Context, w store.Writer, id string) error {
 }
 
 func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
-	to, ok := farm.NextInstance(inst.State, farm.Terminate)
+	to, ok := farm.NextInstanceState(inst.State, farm.Terminate)
 	if !ok {
 		return inst, nil
 	}
@@ -356,7 +356,7 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 	if !n.Lost.IsZero() {
 		n.Message = lostMessage(n)
 	}
-	n.SettleTask()
+	n.FinishTask()
 	return n, nil
 }
 
@@ -365,7 +365,7 @@ func finished(inst *farm.Instance, now time.Time) *farm.Instance {
 	n := inst.Clone()
 	n.Enter(farm.Terminated, now)
 	n.Finished, n.Updated, n.Message = now, now, ""
-	n.SettleTask()
+	n.FinishTask()
 	if n.VM != nil {
 		vm := *n.VM
 		vm.Status = farm.VMDeleted

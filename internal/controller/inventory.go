@@ -51,7 +51,7 @@ func (c *Controller) owns(node string, h api.InventoryItem) bool {
 func (c *Controller) vanish(ctx context.Context, s *session, have map[string]bool) {
 	var failed []error
 	for _, inst := range c.instancesOn(s.node) {
-		if have[inst.ID] || inst.StatusNo == 0 || !inst.Live() {
+		if have[inst.ID] || inst.StatusNo == 0 || !inst.OnNode() {
 			continue
 		}
 		status := api.InstanceStatus{

@@ -64,7 +64,7 @@ func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, keyID string
 	node := &farm.Node{
 		ID: is.NodeID, Name: req.Name, Host: req.Host, Groups: groups,
 		State: farm.NodeOffline, StateReason: "joined, not yet seen", StateSince: now, Joined: now,
-		Capacity: req.Capacity, Mode: farm.ByNumber, Credential: digest(is.Credential), KeyID: keyID,
+		Capacity: req.Capacity, Mode: farm.CapacityByVMs, Credential: digest(is.Credential), KeyID: keyID,
 	}
 	if node.Capacity == 0 {
 		node.Capacity = farm.DefaultCapacity

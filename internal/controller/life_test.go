@@ -119,12 +119,12 @@ func TestFailuresEndInError(t *testing.T) {
 		message string
 		slot    bool
 	}{
-		{"start", 0, api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no room" }, farm.Failed, "no room", false},
+		{"start", 0, api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no room" }, farm.Errored, "no room", false},
 		{"script, stopping", farm.StopVM, api.PhaseScriptFailed, script(7), farm.Stopping, "startup script exit code 7", true},
-		{"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Failed, "startup script exit code 7", true},
-		{"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Failed, "startup script exit code 1", true},
-		{"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Failed, "The VM stopped without being asked to", true},
-		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Failed, "The VM is not on its node any more", false},
+		{"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Errored, "startup script exit code 7", true},
+		{"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Errored, "startup script exit code 1", true},
+		{"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Errored, "The VM stopped without being asked to", true},
+		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Errored, "The VM is not on its node any more", false},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestControllerRestartLosesNothing(t *testing.T) {
 			t.Errorf("%d start orders sent again, want the 2 without a status", len(again))
 		}
 		for _, id := range ids {
-			if c.state(id) == farm.Failed {
+			if c.state(id) == farm.Errored {
 				t.Errorf("instance %s is in Error", id)
 			}
 		}
@@ -241,7 +241,7 @@ func TestNodeLostAndFound(t *testing.T) {
 			t.Errorf("instance of a node that is back: %s %q", inst.State, inst.Message)
 		}
 		time.Sleep(5 * time.Minute)
-		c.wantState(ids[0], farm.Failed)
+		c.wantState(ids[0], farm.Errored)
 		if err := c.Terminate(t.Context(), ids[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func TestDeleteNode(t *testing.T) {
 		if s := c.state(ids[0]); s != farm.Terminated {
 			t.Errorf("terminating instance of a removed node is %s", s)
 		}
-		c.wantState(ids[1], farm.Failed)
+		c.wantState(ids[1], farm.Errored)
 		if err := c.DeleteNode(t.Context(), a.id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("deleting it again: %v", err)
 		}
@@ -401,7 +401,7 @@ func TestLargeRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			c.wantState(id, farm.Failed)
+			c.wantState(id, farm.Errored)
 		}
 		c.wantSlots(a, 0)
 	})

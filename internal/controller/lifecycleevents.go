@@ -34,7 +34,7 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 		if was.Started.IsZero() && !now.Started.IsZero() {
 			add(farm.EventVMStarted, now, ending(now, farm.Started))
 		}
-		if now.State == farm.Failed && was.State != farm.Failed && now.Started.IsZero() {
+		if now.State == farm.Errored && was.State != farm.Errored && now.Started.IsZero() {
 			extra := ending(now, now.State)
 			extra["message"] = clip(now.Message, maxEventText)
 			add(farm.EventVMFailedToStart, now, extra)
@@ -88,13 +88,13 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 			list = append(list, eventsBetween(was, now)...)
 		case kindErrand:
 			_, _, known := e.c.tables.Errands.Get(change.ID())
-			if now, ok := change.Value().(*farm.Errand); ok && !known && now.Kind == farm.ErrandDistribute {
+			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.ErrandDistribute {
 				list = append(list, distributed(now))
 			}
 		case kindOutcome:
 			id, node := ofOutcome(change.ID())
 			of, _, known := e.c.tables.Errands.Get(id)
-			if o, ok := change.Value().(*farm.Outcome); ok && known && o.Done && of.Kind == farm.ErrandDistribute {
+			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.ErrandDistribute {
 				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))
 			}
 		}
@@ -106,7 +106,7 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 const maxEventNodes = 100
 
 // distributed makes the event of a distribution.
-func distributed(e *farm.Errand) farm.Event {
+func distributed(e *farm.CacheJob) farm.Event {
 	return farm.Event{Name: farm.EventDistribute, Extra: map[string]any{
 		"request_id": e.ID, "template_id": e.Template.ID, "template_name": e.Template.Name, "tag": e.Template.Tag, "version": e.Template.Version,
 		"node_count": len(e.Nodes), "node_ids": e.Nodes[:min(len(e.Nodes), maxEventNodes)],

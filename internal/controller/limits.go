@@ -127,7 +127,7 @@ func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 
 // saveAmounts is what a save request adds to those that are not done.
 func saveAmounts(s *farm.SaveRequest) (a store.Amounts) {
-	if s.Status != farm.SaveIsDone {
+	if s.Status != farm.SaveSucceeded {
 		a[0], a[1] = 1, encodedSize(s)
 	}
 	return a

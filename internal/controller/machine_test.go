@@ -47,7 +47,7 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 		a := c.join("one", 1)
 		n, _ := c.Node(t.Context(), a.id)
 		byResource := n.Node.Clone()
-		byResource.Mode, byResource.VCPUOverride, byResource.RAMOverride = farm.ByResource, 4, 2048
+		byResource.Mode, byResource.VCPUOverride, byResource.RAMOverride = farm.CapacityByResources, 4, 2048
 		c.putNode(byResource)
 		c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 3}})
 		waits := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 2}})[0]

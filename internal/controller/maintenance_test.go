@@ -149,6 +149,6 @@ func TestMaintenanceKeepsInstances(t *testing.T) {
 		c.wantState(ended, farm.Gone)
 		c.wantState(away, farm.Started)
 		time.Sleep(30 * time.Second)
-		c.wantState(away, farm.Failed)
+		c.wantState(away, farm.Errored)
 	})
 }

@@ -114,13 +114,13 @@ func set[T any](to, from *T) {
 
 // refuse says why a node cannot be as it was configured.
 func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
-	most := info.MostVMs()
+	most := info.MaxVMs()
 	switch {
 	case f.Capacity != nil && most > 0 && *f.Capacity > most:
 		return farm.Refused("max_vm_count cannot be %d: node %s is a Mac with Apple silicon, on which at most %d macOS VMs may run", *f.Capacity, n.Name, most)
 	case f.RAMOverride != nil && info.MemoryMB > 0 && *f.RAMOverride > info.MemoryMB:
 		return farm.Refused("ram_override cannot be %d MB: node %s has %d MB of memory", *f.RAMOverride, n.Name, info.MemoryMB)
-	case n.Mode == farm.ByResource:
+	case n.Mode == farm.CapacityByResources:
 		return nil
 	}
 	for _, o := range []struct {
@@ -150,7 +150,7 @@ func (f *NodeConfig) drain(n *farm.Node, now time.Time) error {
 		}
 		return nil
 	}
-	d := farm.Draining{Since: now}
+	d := farm.DrainInfo{Since: now}
 	if n.Draining != nil {
 		d = *n.Draining
 	}

@@ -53,19 +53,19 @@ func TestCapacityModes(t *testing.T) {
 		larger := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 9, MemoryMB: 1024}})[0]
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MB")
 		c.wantOn(big, nil)
-		c.mustConfigure(a, NodeConfig{Mode: new(farm.ByResource), VCPUOverride: new(8)})
+		c.mustConfigure(a, NodeConfig{Mode: new(farm.CapacityByResources), VCPUOverride: new(8)})
 		c.wantOn(big, nil)
 		c.mustConfigure(a, NodeConfig{VCPUOverride: new(0)}) // twice the cores
 		c.wantOn(big, a)
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MB") // than the machine
 		for text, conf := range map[string]NodeConfig{
 			"ram_override cannot be 20000 MB: node one has 16384 MB of memory": {RAMOverride: new(20000)},
-			"vcpu_override counts in the capacity mode resource only":          {Mode: new(farm.ByNumber), VCPUOverride: new(4)},
-			"ram_override counts in the capacity mode resource only":           {Mode: new(farm.ByNumber), RAMOverride: new(4)},
+			"vcpu_override counts in the capacity mode resource only":          {Mode: new(farm.CapacityByVMs), VCPUOverride: new(4)},
+			"ram_override counts in the capacity mode resource only":           {Mode: new(farm.CapacityByVMs), RAMOverride: new(4)},
 		} {
 			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
 		}
-		if c.node(a).Node.Mode != farm.ByResource {
+		if c.node(a).Node.Mode != farm.CapacityByResources {
 			t.Error("a refused configuration was half carried out")
 		}
 		wantRefused(t, c.ConfigureNode(t.Context(), "x", NodeConfig{}), farm.CodeNotFound, "Not found")
@@ -170,7 +170,7 @@ func TestDrainDeadline(t *testing.T) {
 		runs, spared := c.startedOn(a), c.startedOn(b)
 		failed := c.startedOn(a)
 		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{Status: "stopped"} })
-		c.wantState(failed.InstanceID, farm.Failed)
+		c.wantState(failed.InstanceID, farm.Errored)
 		hour := NodeConfig{Drain: new(true), DrainFor: new(time.Hour)}
 		c.mustConfigure(a, hour)
 		c.mustConfigure(b, hour)

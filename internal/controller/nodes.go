@@ -56,7 +56,7 @@ func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 // takenOf gives what the VM of an instance takes of a node while it runs: itself, its
 // processors, its memory in MB.
 func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
-	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.HoldsSlot() {
+	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
 		return "", a
 	}
 	return inst.NodeID, store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.VCPU()), cmp.Or(inst.VM.MemoryMB, inst.VRAM())}
@@ -101,7 +101,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 			v.Groups = append(v.Groups, g)
 		}
 	}
-	if node.Mode == farm.ByResource {
+	if node.Mode == farm.CapacityByResources {
 		v.VCPULimit, v.RAMLimit = sched.Limits(node, &v.Info)
 	}
 	foreign, _ := c.foreign(node.ID)

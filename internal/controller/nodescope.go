@@ -67,7 +67,7 @@ func rowScope(node *farm.Node) *auth.RowScope {
 
 // holdsTemplate reports whether the node of an instance is to have its template.
 func holdsTemplate(i *farm.Instance) bool {
-	return i.Live() && i.State != farm.Terminating && i.State != farm.Failed
+	return i.OnNode() && i.State != farm.Terminating && i.State != farm.Errored
 }
 
 // wasToldToHold reports whether an instance of a template is on a node, or the node is to bring the template
@@ -171,7 +171,7 @@ func urgency(i *farm.Instance) int {
 	switch i.State {
 	case farm.Scheduling, farm.Pulling, farm.Pushing:
 		return 0
-	case farm.Failed:
+	case farm.Errored:
 		return 1
 	default:
 		return 2

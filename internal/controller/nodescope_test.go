@@ -35,22 +35,22 @@ func TestNodeScope(t *testing.T) {
 		}
 		return i
 	}
-	starts, saved, failed, ending := instance(farm.Scheduling, "starts"), instance(farm.Pushing, "base"), instance(farm.Failed, "failed"), instance(farm.Terminating, "ending")
-	past := &farm.Past{ID: uuid.NewString(), NodeID: me.ID}
+	starts, saved, failed, ending := instance(farm.Scheduling, "starts"), instance(farm.Pushing, "base"), instance(farm.Errored, "failed"), instance(farm.Terminating, "ending")
+	past := &farm.InstanceHistory{ID: uuid.NewString(), NodeID: me.ID}
 	request := &farm.SaveRequest{ID: save, Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: saved.ID, TemplateID: "target", Tag: "v2", RevertBeforePush: true}}
-	spread := func(id string, kind farm.ErrandKind) *farm.Errand {
-		return &farm.Errand{ID: id, Kind: kind, Template: farm.TemplateRef{ID: id}, Nodes: []string{me.ID}}
+	spread := func(id string, kind farm.CacheJobKind) *farm.CacheJob {
+		return &farm.CacheJob{ID: id, Kind: kind, Template: farm.TemplateRef{ID: id}, Nodes: []string{me.ID}}
 	}
 	var changes []store.Change
 	for _, i := range []*farm.Instance{starts, saved, failed, ending} {
 		changes = append(changes, store.Put(c.tables.Instances, i.ID, i, store.IfAbsent))
 	}
-	for _, e := range []*farm.Errand{spread("spread", farm.ErrandDistribute), spread("done", farm.ErrandDistribute), spread("removed", farm.ErrandRemove)} {
+	for _, e := range []*farm.CacheJob{spread("spread", farm.ErrandDistribute), spread("done", farm.ErrandDistribute), spread("removed", farm.ErrandRemove)} {
 		changes = append(changes, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))
 	}
 	c.put(t, append(changes,
 		store.Put(c.tables.Past, pastKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),
-		store.Put(c.tables.Outcomes, outcomeID("done", me.ID), &farm.Outcome{Done: true}, store.IfAbsent))...)
+		store.Put(c.tables.Outcomes, outcomeID("done", me.ID), &farm.CacheJobResult{Done: true}, store.IfAbsent))...)
 
 	for _, p := range []api.TokenPurpose{{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID}} {
 		if _, err := c.NodeScope(t.Context(), me, &p); err != nil {
@@ -88,7 +88,7 @@ func TestNodeScope(t *testing.T) {
 	if all, err = c.NodeScope(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {
 		t.Errorf("of another node: %+v, %v", all, err)
 	}
-	request.Status = farm.SaveIsDone
+	request.Status = farm.SaveSucceeded
 	done := *request
 	c.put(t, store.Put(c.tables.Saves, save, &done, store.Any))
 	if _, err := c.NodeScope(t.Context(), me, &api.TokenPurpose{Save: save}); farm.CodeOf(err) != farm.CodeForbidden {

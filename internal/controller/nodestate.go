@@ -24,9 +24,9 @@ type stateDecision struct {
 // or its hypervisor's.
 func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
 	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
-		return stateDecision{farm.LicenceExpired, "its license expired: " + info.Hypervisor.Expires}
+		return stateDecision{farm.LicenseExpired, "its license expired: " + info.Hypervisor.Expires}
 	}
-	return stateDecision{farm.NodeContact, ""}
+	return stateDecision{farm.NodeContacted, ""}
 }
 
 // infoOn gives what a node said of itself; nothing when it has not.
@@ -65,7 +65,7 @@ func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Tim
 
 // pass carries a verdict out; one that changes nothing writes nothing.
 func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision) error {
-	if to, _ := farm.NextNode(node.State, node.Drain, v.event); to == node.State {
+	if to, _ := farm.NextNodeState(node.State, node.Drain, v.event); to == node.State {
 		return nil
 	}
 	moved := false
@@ -89,7 +89,7 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
 	var there []*farm.Instance
 	for _, inst := range k.c.tables.Instances.Where(byNode, node.ID) {
-		if !inst.HoldsSlot() {
+		if !inst.UsesCapacity() {
 			continue
 		}
 		if !halted(inst) {
@@ -108,14 +108,14 @@ func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.T
 
 // halted says whether an instance takes room with a VM that does not run any more.
 func halted(i *farm.Instance) bool {
-	return i.HoldsSlot() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Failed)
+	return i.UsesCapacity() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Errored)
 }
 
 // attendsTo gives when a node has to be looked at since one of its instances changed;
 // zero: it need not. What merely runs concerns no node.
 func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Time) {
 	stopped := now != nil && halted(now)
-	left := old != nil && old.HoldsSlot() && (now == nil || !now.HoldsSlot())
+	left := old != nil && old.UsesCapacity() && (now == nil || !now.UsesCapacity())
 	switch {
 	case stopped:
 		node, at = now.NodeID, now.Updated.Add(unhealthyAfter)

@@ -92,7 +92,7 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 func TestUnhealthyByResource(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Mode: new(farm.ByResource), VCPUOverride: new(1)})
+		c.mustConfigure(a, NodeConfig{Mode: new(farm.CapacityByResources), VCPUOverride: new(1)})
 		a.stops(c.startedOn(a))
 		a.keepContact(unhealthyAfter + time.Second)
 		c.wantVerdict(a, farm.NodeUnhealthy, "it is full, and none of its 1 VMs runs")

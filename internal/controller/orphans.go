@@ -72,7 +72,7 @@ func (c *Controller) removableOrphans(s *session) (ripe, released []string) {
 // removeUnknown orders the removal of what no record owns, once the store itself says so.
 func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
-	if err != nil || (inst != nil && inst.NodeID == s.node && inst.Live()) {
+	if err != nil || (inst != nil && inst.NodeID == s.node && inst.OnNode()) {
 		return
 	}
 	s.mu.Lock()

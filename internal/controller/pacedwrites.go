@@ -199,7 +199,7 @@ func (c *Controller) meaning(status api.InstanceStatus) statusMeaning {
 	again := inst.State == farm.Stopped && (n.State == farm.Started || n.State == farm.Stopping)
 	switch {
 	case n.State != inst.State && !(pulls(n.State) && pulls(inst.State)) && !again,
-		inst.HoldsSlot() && !n.HoldsSlot(),
+		inst.UsesCapacity() && !n.UsesCapacity(),
 		(n.Task == nil) != (inst.Task == nil), n.Recall != inst.Recall,
 		n.VM != nil && inst.VM == nil && inst.Started.IsZero(), n.Script != nil && inst.Script == nil:
 		return transition

@@ -78,11 +78,11 @@ func TestProgressIsShownAlike(t *testing.T) {
 		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.37})
 		meet(there)
 		for _, replica := range []*cloud{c, second} {
-			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Progress: 0.37}})
+			replica.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.37}})
 		}
 		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		for _, replica := range []*cloud{c, second} {
-			replica.wantErrand(id, map[string]farm.Outcome{a.id: {Done: true, Progress: 1}})
+			replica.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
 		}
 	})
 }

@@ -41,7 +41,7 @@ func pin(ref *farm.TemplateRef, p *api.StateRequirements) {
 	if !ref.Suspended || p == nil {
 		return
 	}
-	ref.Needs = farm.Needs{
+	ref.Needs = farm.StateRequirements{
 		Driver: clip(p.Driver, maxField), Version: clip(p.Version, maxField), Machine: clip(p.Machine, maxField),
 		Accelerator: clip(p.Accelerator, maxField), CPU: clip(p.CPU, maxField), HostCPU: clip(p.HostCPU, maxField),
 	}

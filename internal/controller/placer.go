@@ -227,7 +227,7 @@ func (p *placer) setInstanceLocked(id string) {
 func (p *placer) noteFailureLocked(e store.Event) {
 	was, _ := e.Old.(*farm.Instance)
 	now, _ := e.New.(*farm.Instance)
-	if was == nil || now == nil || now.State != farm.Failed || now.NodeID == "" {
+	if was == nil || now == nil || now.State != farm.Errored || now.NodeID == "" {
 		return
 	}
 	if was.State == farm.Scheduling || was.State == farm.Pulling {
@@ -288,7 +288,7 @@ func (p *placer) run(ctx context.Context, r *leaderTerm) {
 // placed gives the record of an instance on its node, under a claim of its own, with the
 // location of its USB device.
 func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *farm.Instance {
-	to, _ := farm.NextInstance(inst.State, farm.Placed)
+	to, _ := farm.NextInstanceState(inst.State, farm.Placed)
 	i := inst.Clone()
 	i.State, i.NodeID, i.NodeName, i.Claim, i.Placed, i.Updated = to, n.ID, n.Name, uuid.NewString(), now, now
 	i.USB = device

@@ -18,7 +18,7 @@ const (
 )
 
 // endErrand gives an errand that is over.
-func endErrand(e *farm.Errand, why farm.ErrandEnd, now time.Time) *farm.Errand {
+func endErrand(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
 	n := *e
 	n.Ended, n.End = now, why
 	return &n
@@ -34,7 +34,7 @@ func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Ti
 	for id, e := range c.tables.Errands.All() {
 		switch why := c.errandEnd(e, now); {
 		case e.Open() && why != "":
-			_, err := store.Update(ctx, w, c.tables.Errands, id, func(e *farm.Errand) (*farm.Errand, error) {
+			_, err := store.Update(ctx, w, c.tables.Errands, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
 				if e == nil || !e.Open() {
 					return e, nil
 				}
@@ -55,7 +55,7 @@ func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Ti
 }
 
 // errandEnd says why an open errand is over; "" when it is not.
-func (c *Controller) errandEnd(e *farm.Errand, now time.Time) farm.ErrandEnd {
+func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd {
 	if !e.Open() {
 		return ""
 	}

@@ -52,7 +52,7 @@ func TestSavesAreForgotten(t *testing.T) {
 // when it has ended.
 func TestMaintenanceKeepsSaves(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		s := &farm.SaveRequest{ID: "s", Status: farm.SaveIsDone, Updated: c.now()}
+		s := &farm.SaveRequest{ID: "s", Status: farm.SaveSucceeded, Updated: c.now()}
 		if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestManySaves(t *testing.T) {
 		const most = 500
 		c.bounded(bounds{saves: most})
 		for i := range most + 150 {
-			s := &farm.SaveRequest{ID: fmt.Sprintf("%08d", i), Status: farm.SaveIsDone, Updated: c.now()}
+			s := &farm.SaveRequest{ID: fmt.Sprintf("%08d", i), Status: farm.SaveSucceeded, Updated: c.now()}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
 				t.Fatal(err)
 			}

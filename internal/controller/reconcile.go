@@ -297,7 +297,7 @@ func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time
 // before one full time-out has passed since this replica looks after it.
 func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
 	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
-	return k.pass(ctx, node, stateDecision{farm.NodeSilence, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
+	return k.pass(ctx, node, stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
 }
 
 // seen gives when a node was last in contact with any replica.

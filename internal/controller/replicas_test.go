@@ -249,7 +249,7 @@ func (j *judge) placedOn(rev int64, id string) {
 // takes gives how many instances a node of a trial has room for; each takes one virtual
 // CPU and 512 MB.
 func takes(n farm.Node) int {
-	if n.Mode != farm.ByResource {
+	if n.Mode != farm.CapacityByResources {
 		return n.Capacity
 	}
 	vcpu, memory := sched.Limits(&n, &farm.NodeInfo{CPUs: 8, MemoryMB: 16384})
@@ -258,7 +258,7 @@ func takes(n farm.Node) int {
 
 func (j *judge) held(node string) (n int) {
 	for _, i := range j.instances {
-		if i.NodeID == node && i.HoldsSlot() {
+		if i.NodeID == node && i.UsesCapacity() {
 			n++
 		}
 	}
@@ -432,13 +432,13 @@ func (r *trial) configures(e *end, s act) {
 	if len(r.nodes) == 0 {
 		return
 	}
-	mode, drain := farm.ByNumber, s.by == 3
+	mode, drain := farm.CapacityByVMs, s.by == 3
 	if s.which >= 5 {
-		mode = farm.ByResource
+		mode = farm.CapacityByResources
 	}
 	conf := NodeConfig{Mode: &mode, Drain: &drain}
 	switch {
-	case mode == farm.ByNumber:
+	case mode == farm.CapacityByVMs:
 		conf.Capacity = new(s.by + 1)
 	case s.by > 1:
 		conf.RAMOverride = new(512 * s.by)

@@ -63,7 +63,7 @@ func TestOutputIsBounded(t *testing.T) {
 		const requests = most + 3
 		for i := range requests {
 			id := fmt.Sprintf("%08d", i)
-			s := &farm.SaveRequest{ID: id, Status: farm.SaveIsDone, Updated: c.now(), Script: &farm.ScriptResult{}, StdoutBytes: len(noise)}
+			s := &farm.SaveRequest{ID: id, Status: farm.SaveSucceeded, Updated: c.now(), Script: &farm.ScriptResult{}, StdoutBytes: len(noise)}
 			if err := c.keepOutput(t.Context(), id, &api.ScriptStatus{Stdout: noise}); err != nil {
 				t.Fatal(err)
 			}

@@ -176,7 +176,7 @@ func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEv
 			return err
 		}
 		n := inst.Clone()
-		to, _ := farm.NextInstance(inst.State, event)
+		to, _ := farm.NextInstanceState(inst.State, event)
 		n.Enter(to, c.now())
 		n.Task, n.Message, n.Updated = task, "", c.now()
 		changes := append([]store.Change{store.Put(c.tables.Instances, id, n, store.IfRev(rev))}, with...)

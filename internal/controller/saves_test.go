@@ -107,14 +107,14 @@ func TestSaveOfAnInstance(t *testing.T) {
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskDone, func(ts *api.TaskStatus) { ts.Version = &api.PushResult{ContentID: "made"} }))
 		c.wantState(o.InstanceID, farm.Terminating)
-		if r := c.wantSave(s.Task, farm.SaveIsDone, ""); r.ContentID != "made" || r.Progress != 1 || r.VMUUID != "vm-"+o.InstanceID || r.NodeID != a.id {
+		if r := c.wantSave(s.Task, farm.SaveSucceeded, ""); r.ContentID != "made" || r.Progress != 1 || r.VMUUID != "vm-"+o.InstanceID || r.NodeID != a.id {
 			t.Errorf("request = %+v", r)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		c.wantState(o.InstanceID, farm.Terminated)
 		time.Sleep(time.Minute + 2*time.Second)
 		c.wantState(o.InstanceID, farm.Gone)
-		c.wantSave(s.Task, farm.SaveIsDone, "")
+		c.wantSave(s.Task, farm.SaveSucceeded, "")
 		c.wantSlots(a, 0)
 	})
 }
@@ -132,7 +132,7 @@ func TestSaveThatFails(t *testing.T) {
 		{"push", api.PhaseRunning, func(s *api.TaskStatus) { s.Message = "disk full" }, farm.Started, "disk full", "save.Error", 0},
 		{"without a word", api.PhaseRunning, func(*api.TaskStatus) {}, farm.Started, "The node does not say why the save failed", "save.Error", 0},
 		{"script", api.PhaseRunning, func(s *api.TaskStatus) { s.Message, s.Code = "x", 7 }, farm.Started, "Script execution failed", "", 7},
-		{"and its VM is down", api.PhaseStopped, func(s *api.TaskStatus) { s.Message = "no start" }, farm.Failed, "no start", "save.Error", 0},
+		{"and its VM is down", api.PhaseStopped, func(s *api.TaskStatus) { s.Message = "no start" }, farm.Errored, "no start", "save.Error", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -249,7 +249,7 @@ func TestSaveDoneAndGone(t *testing.T) {
 		s := c.save(a, o)
 		a.say(o, api.PhaseTerminated, at(s, api.TaskDone))
 		c.wantState(o.InstanceID, farm.Terminated)
-		c.wantSave(s.Task, farm.SaveIsDone, "")
+		c.wantSave(s.Task, farm.SaveSucceeded, "")
 	})
 }
 

@@ -41,7 +41,7 @@ func (w *work) follow(status api.TaskStatus, now time.Time) {
 	task := n.Task
 	event, ends := taskEvents[task.Kind][status.Stage]
 	if ends {
-		to, _ := farm.NextInstance(n.State, event)
+		to, _ := farm.NextInstanceState(n.State, event)
 		n.Enter(to, now)
 	}
 	if ends || status.Stage == api.TaskFailed {
@@ -83,7 +83,7 @@ const (
 // the same one when the status says nothing that is worth a write.
 func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStatus, now time.Time) *farm.SaveRequest {
 	n := *s
-	n.Status, _ = farm.NextSave(s.Status, event)
+	n.Status, _ = farm.NextSaveState(s.Status, event)
 	n.Updated = now
 	n.Stage, n.Progress = string(status.Stage), min(max(status.Progress, 0), 1)
 	if s.Script == nil && status.Script != nil {
@@ -123,7 +123,7 @@ func whyEnded(inst *farm.Instance) string {
 	switch {
 	case inst == nil || inst.State == farm.Terminating || inst.State == farm.Terminated:
 		return "The instance was terminated before the save had ended"
-	case inst.State == farm.Failed:
+	case inst.State == farm.Errored:
 		return "The instance failed before the save had ended: " + firstOf(inst.Message, "its node does not say why")
 	default:
 		return fmt.Sprintf("The instance is %s and is not being saved any more", inst.State)
@@ -133,7 +133,7 @@ func whyEnded(inst *farm.Instance) string {
 // failedSave gives the record of a save that ended in an error.
 func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.SaveRequest {
 	n := *s
-	n.Status, _ = farm.NextSave(s.Status, farm.SaveFailed)
+	n.Status, _ = farm.NextSaveState(s.Status, farm.SaveFailed)
 	n.ErrorMessage, n.ErrorType, n.Updated = message, kind, now
 	return &n
 }

@@ -87,7 +87,7 @@ func (c *cloud) samePicture() {
 	}
 	for _, inst := range c.tables.Instances.All() {
 		want.states[string(inst.State)]++
-		if inst.HoldsSlot() {
+		if inst.UsesCapacity() {
 			want.slots++
 		}
 		if inst.Waiting() {

@@ -74,14 +74,14 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 		next.follow(*status.Task, now)
 	}
 	for _, event := range eventsOf(n, status) {
-		to, ok := farm.NextInstance(n.State, event)
+		to, ok := farm.NextInstanceState(n.State, event)
 		if !ok {
 			continue
 		}
 		n.Enter(to, now)
 		settle(n, event, status, now)
 	}
-	n.SettleTask()
+	n.FinishTask()
 	next.settle(now)
 	if next.save == w.save && sameButCount(inst, n) {
 		return w

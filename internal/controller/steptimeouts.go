@@ -118,7 +118,7 @@ func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
 // expired gives an instance that the controller gives up on. What never started is
 // taken back from its node, which may still be at it.
 func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
-	to, ok := farm.NextInstance(i.State, farm.Expired)
+	to, ok := farm.NextInstanceState(i.State, farm.Expired)
 	if !ok || to == farm.Gone {
 		return i
 	}
@@ -126,7 +126,7 @@ func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
 	n.Recall = i.Started.IsZero() && i.NodeID != ""
 	n.Enter(to, now)
 	n.Message, n.Updated = why, now
-	n.SettleTask()
+	n.FinishTask()
 	return n
 }
 

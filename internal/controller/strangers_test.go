@@ -129,7 +129,7 @@ func TestOrdersSpareAVM(t *testing.T) {
 						t.Fatalf("orders = %+v", orders)
 					}
 				}
-				c.wantState(id, farm.Failed)
+				c.wantState(id, farm.Errored)
 				decide(c, id)
 				time.Sleep(6 * time.Second)
 				if orders := a.contact(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate {

@@ -104,7 +104,7 @@ func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now
 	}
 	switch {
 	case inst.State == was.state:
-	case inst.State == farm.Failed:
+	case inst.State == farm.Errored:
 		t.failed.Inc()
 		t.failures.Add(now, 0)
 	case inst.State == farm.Terminated:
@@ -126,7 +126,7 @@ func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.I
 		delete(t.seen, id)
 		return
 	}
-	is := countedInstance{inst.State, inst.HoldsSlot(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
+	is := countedInstance{inst.State, inst.UsesCapacity(), !inst.Placed.IsZero(), !inst.Started.IsZero()}
 	t.seen[id] = is
 	t.states[is.state]++
 	if is.slot {

@@ -63,7 +63,7 @@ func TestRestartThatFails(t *testing.T) {
 		message string
 	}{
 		{api.PhaseRunning, farm.Started, "The restart failed: no such device"},
-		{api.PhaseStopped, farm.Failed, "no boot"},
+		{api.PhaseStopped, farm.Errored, "no boot"},
 	} {
 		t.Run(string(tc.phase), func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -190,7 +190,7 @@ func TestNodeLostWhileSaving(t *testing.T) {
 			t.Errorf("message = %q", inst.Message)
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskDone))
-		c.wantSave(s.Task, farm.SaveIsDone, "")
+		c.wantSave(s.Task, farm.SaveSucceeded, "")
 	})
 }
 
@@ -215,7 +215,7 @@ func TestSecondReplica(t *testing.T) {
 			t.Errorf("result on the second replica = %+v", r.Script)
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskDone))
-		second.wantSave(id, farm.SaveIsDone, "")
+		second.wantSave(id, farm.SaveSucceeded, "")
 		second.wantState(o.InstanceID, farm.Terminating)
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 

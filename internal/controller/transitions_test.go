@@ -127,7 +127,7 @@ func TestEveryStateAndEvent(t *testing.T) {
 					o, task := c.inState(a, state, h.handler)
 					want := state
 					for _, e := range h.events {
-						if to, ok := farm.NextInstance(want, e); ok {
+						if to, ok := farm.NextInstanceState(want, e); ok {
 							want = to
 						}
 					}
@@ -141,7 +141,7 @@ func TestEveryStateAndEvent(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 2)
 				o, _ := c.inState(a, state, 0)
-				want := farm.Failed // a VM that nobody ended has vanished
+				want := farm.Errored // a VM that nobody ended has vanished
 				if state == farm.Terminating || state == farm.Terminated {
 					want = farm.Terminated
 				}
@@ -161,13 +161,13 @@ func (c *cloud) checkRecord(id string) {
 		return
 	}
 	n := inst.Clone()
-	if n.SettleTask(); (n.Task == nil) != (inst.Task == nil) {
+	if n.FinishTask(); (n.Task == nil) != (inst.Task == nil) {
 		c.t.Errorf("%s with a %s", inst.State, inst.Task.Kind)
 	}
 	if k := len(inst.Transitions); k > 0 && inst.Transitions[k-1].State != inst.State {
 		c.t.Errorf("%s after %v", inst.State, inst.Transitions)
 	}
-	if inst.Recall && inst.State != farm.Failed {
+	if inst.Recall && inst.State != farm.Errored {
 		c.t.Errorf("%s is recalled", inst.State)
 	}
 }

@@ -5,56 +5,56 @@ import (
 	"time"
 )
 
-// ErrandKind is what many nodes are asked to do with a template.
-type ErrandKind string
+// CacheJobKind is what many nodes are asked to do with a template.
+type CacheJobKind string
 
 // The errand kinds.
 const (
-	ErrandDistribute ErrandKind = "distribute" // pull a version ahead of need
-	ErrandRemove     ErrandKind = "remove"     // remove the cached versions of a template
+	ErrandDistribute CacheJobKind = "distribute" // pull a version ahead of need
+	ErrandRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
-// ErrandEnd is why an errand is over.
-type ErrandEnd string
+// CacheJobEnd is why an errand is over.
+type CacheJobEnd string
 
 // The ends of errands.
 const (
-	ErrandFinished ErrandEnd = "finished" // every node is done, has failed or is gone
-	ErrandCanceled ErrandEnd = "canceled" // somebody took it back
-	ErrandExpired  ErrandEnd = "expired"  // some node never came
+	ErrandFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
+	ErrandCanceled CacheJobEnd = "canceled" // somebody took it back
+	ErrandExpired  CacheJobEnd = "expired"  // some node never came
 )
 
-// Errand is a request that many nodes do the same with a template. The record is
+// CacheJob is a request that many nodes do the same with a template. The record is
 // written when it is asked for and when it ends; what became of it on each node are
 // records of their own, so that a node that is done costs a small write.
-type Errand struct {
-	ID       string      `json:"id"`
-	Kind     ErrandKind  `json:"kind"`
-	Template TemplateRef `json:"template"`           // of a removal without a version
-	Registry string      `json:"registry,omitempty"` // to pull from
-	Asked    time.Time   `json:"asked"`
-	Nodes    []string    `json:"nodes"`           // that were addressed, sorted; fixed
-	Unfit    []string    `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
-	Ended    time.Time   `json:"ended,omitzero"`  // zero: it is open
-	End      ErrandEnd   `json:"end,omitempty"`   // why
+type CacheJob struct {
+	ID       string       `json:"id"`
+	Kind     CacheJobKind `json:"kind"`
+	Template TemplateRef  `json:"template"`           // of a removal without a version
+	Registry string       `json:"registry,omitempty"` // to pull from
+	Asked    time.Time    `json:"asked"`
+	Nodes    []string     `json:"nodes"`           // that were addressed, sorted; fixed
+	Unfit    []string     `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
+	Ended    time.Time    `json:"ended,omitzero"`  // zero: it is open
+	End      CacheJobEnd  `json:"end,omitempty"`   // why
 }
 
 // Open says whether nodes still work on the errand.
-func (e *Errand) Open() bool { return e.Ended.IsZero() }
+func (e *CacheJob) Open() bool { return e.Ended.IsZero() }
 
 // Addresses says whether a node has anything to do with the errand.
-func (e *Errand) Addresses(node string) bool {
+func (e *CacheJob) Addresses(node string) bool {
 	_, addressed := slices.BinarySearch(e.Nodes, node)
 	return addressed && !e.unfit(node)
 }
 
-func (e *Errand) unfit(node string) bool {
+func (e *CacheJob) unfit(node string) bool {
 	_, unfit := slices.BinarySearch(e.Unfit, node)
 	return unfit
 }
 
-// Outcome is what became of an errand on one node. It is written once.
-type Outcome struct {
+// CacheJobResult is what became of an errand on one node. It is written once.
+type CacheJobResult struct {
 	Done     bool      `json:"done"`            // the version is there, or nothing of the template is left
 	Error    string    `json:"error,omitempty"` // why it is not, for good
 	Progress float64   `json:"progress,omitempty"`
@@ -71,24 +71,24 @@ const (
 	errandGone     = "The node was removed from the cloud"
 )
 
-var errandEnds = map[ErrandEnd]string{
+var errandEnds = map[CacheJobEnd]string{
 	ErrandCanceled: errandCanceled, ErrandExpired: errandExpired, ErrandFinished: errandGone,
 }
 
 // On gives what clients see of the errand on an addressed node: o is its outcome, nil
 // when there is none yet; present says whether the node is in the cloud, progress how
 // far it was when it last said so.
-func (e *Errand) On(node string, o *Outcome, present bool, progress float64) Outcome {
+func (e *CacheJob) On(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {
 	switch {
 	case e.unfit(node):
-		return Outcome{Error: "The template is for " + e.Template.Arch + ", the node is not"}
+		return CacheJobResult{Error: "The template is for " + e.Template.Arch + ", the node is not"}
 	case o != nil:
 		return *o
 	case !e.Open():
-		return Outcome{Error: errandEnds[e.End]}
+		return CacheJobResult{Error: errandEnds[e.End]}
 	case !present:
-		return Outcome{Error: errandGone}
+		return CacheJobResult{Error: errandGone}
 	default:
-		return Outcome{Progress: progress}
+		return CacheJobResult{Progress: progress}
 	}
 }

@@ -9,33 +9,33 @@ import (
 
 // TestErrandOnANode: every combination of what decides how a node is shown, the first row that fits.
 func TestErrandOnANode(t *testing.T) {
-	outcome := &farm.Outcome{Error: "no room", Progress: 0.5}
+	outcome := &farm.CacheJobResult{Error: "no room", Progress: 0.5}
 	ended := time.Unix(1, 0)
-	open := farm.Errand{
+	open := farm.CacheJob{
 		Template: farm.TemplateRef{Arch: "arm64"},
 		Nodes:    []string{"a", "b", "d"}, Unfit: []string{"b"},
 	}
-	with := func(end farm.ErrandEnd) farm.Errand {
+	with := func(end farm.CacheJobEnd) farm.CacheJob {
 		e := open
 		e.End, e.Ended = end, ended
 		return e
 	}
 	for name, c := range map[string]struct {
-		errand  farm.Errand
+		errand  farm.CacheJob
 		node    string
-		outcome *farm.Outcome
+		outcome *farm.CacheJobResult
 		present bool
-		want    farm.Outcome
+		want    farm.CacheJobResult
 	}{
-		"works on it":             {open, "a", nil, true, farm.Outcome{Progress: 0.25}},
+		"works on it":             {open, "a", nil, true, farm.CacheJobResult{Progress: 0.25}},
 		"has an outcome":          {open, "a", outcome, true, *outcome},
 		"has one and is gone":     {open, "a", outcome, false, *outcome},
 		"has one of an ended one": {with(farm.ErrandCanceled), "a", outcome, true, *outcome},
-		"is gone":                 {open, "a", nil, false, farm.Outcome{Error: "The node was removed from the cloud"}},
-		"did not do it in time":   {with(farm.ErrandExpired), "a", nil, true, farm.Outcome{Error: "The node did not do it before the request expired"}},
-		"was told not to":         {with(farm.ErrandCanceled), "a", nil, true, farm.Outcome{Error: "request canceled"}},
-		"gone when it finished":   {with(farm.ErrandFinished), "a", nil, true, farm.Outcome{Error: "The node was removed from the cloud"}},
-		"of another architecture": {open, "b", outcome, true, farm.Outcome{Error: "The template is for arm64, the node is not"}},
+		"is gone":                 {open, "a", nil, false, farm.CacheJobResult{Error: "The node was removed from the cloud"}},
+		"did not do it in time":   {with(farm.ErrandExpired), "a", nil, true, farm.CacheJobResult{Error: "The node did not do it before the request expired"}},
+		"was told not to":         {with(farm.ErrandCanceled), "a", nil, true, farm.CacheJobResult{Error: "request canceled"}},
+		"gone when it finished":   {with(farm.ErrandFinished), "a", nil, true, farm.CacheJobResult{Error: "The node was removed from the cloud"}},
+		"of another architecture": {open, "b", outcome, true, farm.CacheJobResult{Error: "The template is for arm64, the node is not"}},
 	} {
 		if got := c.errand.On(c.node, c.outcome, c.present, 0.25); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -44,7 +44,7 @@ func TestErrandOnANode(t *testing.T) {
 }
 
 func TestErrandAddresses(t *testing.T) {
-	e := farm.Errand{Nodes: []string{"a", "b", "d"}, Unfit: []string{"b"}}
+	e := farm.CacheJob{Nodes: []string{"a", "b", "d"}, Unfit: []string{"b"}}
 	for node, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true, "": false} {
 		if got := e.Addresses(node); got != want {
 			t.Errorf("node %q is addressed: %t", node, got)

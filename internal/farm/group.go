@@ -8,10 +8,10 @@ type Group struct {
 	Fallback    string `json:"fallback,omitempty"`
 }
 
-// FallbackLoop follows the fallbacks from a group. Where they lead back to it, it gives
+// HasFallbackCycle follows the fallbacks from a group. Where they lead back to it, it gives
 // the names on the way, the group's own first and last; nil where they end. get gives
 // the group of an id, nil for none; the group itself is taken as it is given.
-func FallbackLoop(g *Group, get func(id string) *Group) []string {
+func HasFallbackCycle(g *Group, get func(id string) *Group) []string {
 	names, seen := []string{g.Name}, map[string]bool{}
 	for next := g.Fallback; next != "" && !seen[next]; {
 		if next == g.ID {

@@ -18,14 +18,14 @@ const (
 	Stopped     InstanceState = "Stopped"
 	Terminating InstanceState = "Terminating"
 	Terminated  InstanceState = "Terminated"
-	Failed      InstanceState = "Error"
+	Errored     InstanceState = "Error"
 	Pushing     InstanceState = "Pushing"
 	Gone        InstanceState = ""
 )
 
 // InstanceStates lists the states of the API.
 var InstanceStates = []InstanceState{
-	Scheduling, Pulling, Started, Stopping, Stopped, Terminating, Terminated, Failed, Pushing,
+	Scheduling, Pulling, Started, Stopping, Stopped, Terminating, Terminated, Errored, Pushing,
 }
 
 // Instance is one virtual machine that a client asked for: the request, where it
@@ -87,35 +87,35 @@ func (i *Instance) Clone() *Instance {
 // Waiting says whether the instance waits for a node.
 func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == "" }
 
-// Live says whether the record may still have a VM on its node.
-func (i *Instance) Live() bool { return i.NodeID != "" && i.State != Terminated }
+// OnNode says whether the record may still have a VM on its node.
+func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminated }
 
-// HoldsSlot says whether the instance counts against the capacity of its node.
+// UsesCapacity says whether the instance counts against the capacity of its node.
 // One in Error keeps its slot as long as its VM stays, or may.
-func (i *Instance) HoldsSlot() bool {
-	return i.Live() && (i.State != Failed || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
+func (i *Instance) UsesCapacity() bool {
+	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
 // TemplateRef names one version of a template, as resolved when the instance was asked for.
 type TemplateRef struct {
-	ID        string `json:"id"` // UUID
-	Name      string `json:"name"`
-	Tag       string `json:"tag"`
-	Version   int    `json:"version"`    // serial number, 0-indexed
-	ContentID string `json:"content_id"` // immutable id of the bytes; caches and locality use it
-	Arch      string `json:"arch"`       // amd64 or arm64
-	Size      int64  `json:"size"`       // bytes of the whole version
-	CPUs      int    `json:"cpus"`
-	MemoryMB  int    `json:"memory_mb"`
-	Suspended bool   `json:"suspended,omitempty"` // the version holds a saved state
-	Needs     Needs  `json:"needs,omitzero"`      // what that state asks of a node
-	Network   string `json:"network,omitempty"`   // mode of its first card; "" is shared
-	VLAN      string `json:"vlan,omitempty"`      // of the saved state
+	ID        string            `json:"id"` // UUID
+	Name      string            `json:"name"`
+	Tag       string            `json:"tag"`
+	Version   int               `json:"version"`    // serial number, 0-indexed
+	ContentID string            `json:"content_id"` // immutable id of the bytes; caches and locality use it
+	Arch      string            `json:"arch"`       // amd64 or arm64
+	Size      int64             `json:"size"`       // bytes of the whole version
+	CPUs      int               `json:"cpus"`
+	MemoryMB  int               `json:"memory_mb"`
+	Suspended bool              `json:"suspended,omitempty"` // the version holds a saved state
+	Needs     StateRequirements `json:"needs,omitzero"`      // what that state asks of a node
+	Network   string            `json:"network,omitempty"`   // mode of its first card; "" is shared
+	VLAN      string            `json:"vlan,omitempty"`      // of the saved state
 }
 
-// Needs is what a saved state asks of a node: it loads only where all of it is
+// StateRequirements is what a saved state asks of a node: it loads only where all of it is
 // equal. The zero value asks nothing.
-type Needs struct {
+type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"` // of the hypervisor
 	Machine     string `json:"machine"` // versioned machine type

@@ -47,39 +47,39 @@ var InstanceEvents = []InstanceEvent{
 var instanceTable = map[InstanceState]map[InstanceEvent]InstanceState{
 	Scheduling: {
 		Placed: Scheduling, PullProgress: Pulling, Pulled: Scheduling,
-		VMStarted: Started, StartFailed: Failed,
+		VMStarted: Started, StartFailed: Errored,
 		NodeLost: Scheduling, NodeBack: Scheduling,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
 	Pulling: {
-		PullProgress: Pulling, Pulled: Scheduling, VMStarted: Started, StartFailed: Failed,
+		PullProgress: Pulling, Pulled: Scheduling, VMStarted: Started, StartFailed: Errored,
 		NodeLost: Pulling, NodeBack: Pulling,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
 	Started: {
-		ScriptOK: Started, ScriptFailedStop: Stopping, ScriptFailedKeep: Failed, ScriptFailedDelete: Failed,
-		VMStoppedEvent: Failed, VMVanished: Failed,
+		ScriptOK: Started, ScriptFailedStop: Stopping, ScriptFailedKeep: Errored, ScriptFailedDelete: Errored,
+		VMStoppedEvent: Errored, VMVanished: Errored,
 		NodeLost: Started, NodeBack: Started,
 		SaveBegun: Pushing, Restart: Started, Restarted: Started,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
 	Stopping: {
-		ScriptStopped: Failed, VMStoppedEvent: Stopped, VMVanished: Failed,
+		ScriptStopped: Errored, VMStoppedEvent: Stopped, VMVanished: Errored,
 		NodeLost: Stopping, NodeBack: Stopping,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
 	Stopped: {
-		VMVanished: Failed, NodeLost: Stopped, NodeBack: Stopped,
+		VMVanished: Errored, NodeLost: Stopped, NodeBack: Stopped,
 		SaveBegun: Pushing, VMStarted: Started,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
 	Pushing: {
-		VMVanished: Failed, NodeLost: Pushing, NodeBack: Pushing,
+		VMVanished: Errored, NodeLost: Pushing, NodeBack: Pushing,
 		SaveDone: Terminating, SaveFailed: Started,
-		Terminate: Terminating, Expired: Failed,
+		Terminate: Terminating, Expired: Errored,
 	},
-	Failed: {
-		VMStoppedEvent: Failed, VMVanished: Failed, NodeLost: Failed, NodeBack: Failed,
+	Errored: {
+		VMStoppedEvent: Errored, VMVanished: Errored, NodeLost: Errored, NodeBack: Errored,
 		Terminate: Terminating,
 	},
 	Terminating: {
@@ -90,9 +90,9 @@ var instanceTable = map[InstanceState]map[InstanceEvent]InstanceState{
 	},
 }
 
-// NextInstance gives the state of an instance after an event; ok is false when
+// NextInstanceState gives the state of an instance after an event; ok is false when
 // the event is void in that state and nothing changes.
-func NextInstance(s InstanceState, e InstanceEvent) (to InstanceState, ok bool) {
+func NextInstanceState(s InstanceState, e InstanceEvent) (to InstanceState, ok bool) {
 	to, ok = instanceTable[s][e]
 	if !ok {
 		return s, false
@@ -117,17 +117,17 @@ type SaveStatus string
 
 // The save-request states.
 const (
-	SavePending SaveStatus = "pending"
-	SaveIsDone  SaveStatus = "done"
-	SaveError   SaveStatus = "error"
+	SavePending   SaveStatus = "pending"
+	SaveSucceeded SaveStatus = "done"
+	SaveError     SaveStatus = "error"
 )
 
 // SaveStatuses lists every save-request state.
-var SaveStatuses = []SaveStatus{SavePending, SaveIsDone, SaveError}
+var SaveStatuses = []SaveStatus{SavePending, SaveSucceeded, SaveError}
 
-// NextSave gives the state of a save request after an event; ok is false when the
+// NextSaveState gives the state of a save request after an event; ok is false when the
 // event is void there. A request that ended never moves again.
-func NextSave(s SaveStatus, e InstanceEvent) (to SaveStatus, ok bool) {
+func NextSaveState(s SaveStatus, e InstanceEvent) (to SaveStatus, ok bool) {
 	if s != SavePending {
 		return s, false
 	}
@@ -135,7 +135,7 @@ func NextSave(s SaveStatus, e InstanceEvent) (to SaveStatus, ok bool) {
 	case SaveBegun:
 		return SavePending, true
 	case SaveDone:
-		return SaveIsDone, true
+		return SaveSucceeded, true
 	case SaveFailed, Terminate, VMVanished, Expired:
 		return SaveError, true
 	default:

@@ -17,7 +17,7 @@ func reach(from farm.InstanceState, without ...farm.InstanceState) map[farm.Inst
 		s := open[0]
 		open = open[1:]
 		for _, e := range farm.InstanceEvents {
-			to, ok := farm.NextInstance(s, e)
+			to, ok := farm.NextInstanceState(s, e)
 			if ok && !seen[to] && !slices.Contains(without, to) {
 				seen[to] = true
 				open = append(open, to)
@@ -29,7 +29,7 @@ func reach(from farm.InstanceState, without ...farm.InstanceState) map[farm.Inst
 
 func TestTerminatingLeadsOnlyToTerminated(t *testing.T) {
 	for _, e := range farm.InstanceEvents {
-		if to, _ := farm.NextInstance(farm.Terminating, e); to != farm.Terminating && to != farm.Terminated {
+		if to, _ := farm.NextInstanceState(farm.Terminating, e); to != farm.Terminating && to != farm.Terminated {
 			t.Errorf("%s leads from Terminating to %q", e, to)
 		}
 	}
@@ -43,7 +43,7 @@ func TestEveryStateCanBeTerminated(t *testing.T) {
 		if !reach(s)[farm.Terminated] {
 			t.Errorf("Terminated is out of reach from %s", s)
 		}
-		to, _ := farm.NextInstance(s, farm.Terminate)
+		to, _ := farm.NextInstanceState(s, farm.Terminate)
 		if to != farm.Terminating && to != farm.Terminated {
 			t.Errorf("terminate leads from %s to %s", s, to)
 		}
@@ -70,8 +70,8 @@ func TestBeforeStarted(t *testing.T) {
 	}
 	for _, s := range []farm.InstanceState{farm.Scheduling, farm.Pulling} {
 		for _, e := range farm.InstanceEvents {
-			to, _ := farm.NextInstance(s, e)
-			if !slices.Contains([]farm.InstanceState{farm.Scheduling, farm.Pulling, farm.Started, farm.Failed, farm.Terminating}, to) {
+			to, _ := farm.NextInstanceState(s, e)
+			if !slices.Contains([]farm.InstanceState{farm.Scheduling, farm.Pulling, farm.Started, farm.Errored, farm.Terminating}, to) {
 				t.Errorf("%s leads from %s to %s", e, s, to)
 			}
 		}
@@ -81,7 +81,7 @@ func TestBeforeStarted(t *testing.T) {
 func TestGoneIsOnlyTheEndOfTerminated(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		for _, e := range farm.InstanceEvents {
-			if to, _ := farm.NextInstance(s, e); to == farm.Gone && (s != farm.Terminated || e != farm.Expired) {
+			if to, _ := farm.NextInstanceState(s, e); to == farm.Gone && (s != farm.Terminated || e != farm.Expired) {
 				t.Errorf("%s on %s removes the record", s, e)
 			}
 		}
@@ -90,13 +90,13 @@ func TestGoneIsOnlyTheEndOfTerminated(t *testing.T) {
 
 func TestUnknownStatesAndEventsMoveNothing(t *testing.T) {
 	for _, s := range append(slices.Clone(farm.InstanceStates), farm.Gone, "Nonsense") {
-		if to, ok := farm.NextInstance(s, "nonsense"); ok || to != s {
+		if to, ok := farm.NextInstanceState(s, "nonsense"); ok || to != s {
 			t.Errorf("%q on nonsense: %q, %v", s, to, ok)
 		}
 	}
 	for _, e := range farm.InstanceEvents {
 		for _, s := range []farm.InstanceState{farm.Gone, "Nonsense"} {
-			if to, ok := farm.NextInstance(s, e); ok || to != s {
+			if to, ok := farm.NextInstanceState(s, e); ok || to != s {
 				t.Errorf("%q on %s: %q, %v", s, e, to, ok)
 			}
 		}
@@ -110,7 +110,7 @@ func TestAnyHistory(t *testing.T) {
 		events := rapid.SliceOfN(rapid.SampledFrom(farm.InstanceEvents), 1, 60).Draw(t, "events")
 		state, asked, started := farm.Scheduling, false, false
 		for _, e := range events {
-			to, ok := farm.NextInstance(state, e)
+			to, ok := farm.NextInstanceState(state, e)
 			if !ok && to != state {
 				t.Fatalf("a void %s moved %s to %s", e, state, to)
 			}
@@ -134,8 +134,8 @@ func TestAnyHistory(t *testing.T) {
 			state = to
 		}
 		if state != farm.Gone {
-			last, _ := farm.NextInstance(state, farm.Terminate)
-			last, _ = farm.NextInstance(last, farm.TerminatedEvent)
+			last, _ := farm.NextInstanceState(state, farm.Terminate)
+			last, _ = farm.NextInstanceState(last, farm.TerminatedEvent)
 			if last != farm.Terminated {
 				t.Fatalf("terminate and terminated lead from %s to %s", state, last)
 			}
@@ -150,15 +150,15 @@ func TestSaveAndInstanceAgree(t *testing.T) {
 		state, save := farm.Pushing, farm.SavePending
 		for _, e := range rapid.SliceOfN(rapid.SampledFrom(farm.InstanceEvents), 1, 30).Draw(t, "events") {
 			pushing := state == farm.Pushing
-			state, _ = farm.NextInstance(state, e)
-			save, _ = farm.NextSave(save, e)
+			state, _ = farm.NextInstanceState(state, e)
+			save, _ = farm.NextSaveState(save, e)
 			if !pushing {
 				return
 			}
 			if (state == farm.Pushing) != (save == farm.SavePending) {
 				t.Fatalf("after %s the instance is %s and the request %s", e, state, save)
 			}
-			if save == farm.SaveIsDone && state != farm.Terminating {
+			if save == farm.SaveSucceeded && state != farm.Terminating {
 				t.Fatalf("the request is done and the instance is %s", state)
 			}
 		}

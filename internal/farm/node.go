@@ -22,8 +22,8 @@ type CapacityMode string
 
 // The capacity modes.
 const (
-	ByNumber   CapacityMode = "number"   // at most Capacity VMs
-	ByResource CapacityMode = "resource" // virtual CPUs and memory
+	CapacityByVMs       CapacityMode = "number"   // at most Capacity VMs
+	CapacityByResources CapacityMode = "resource" // virtual CPUs and memory
 )
 
 // DefaultCapacity is the number of VMs of a node that says nothing else.
@@ -31,7 +31,7 @@ const DefaultCapacity = 2
 
 // Node is a build node as configured, and the verdict on it. Heartbeats are never
 // written; State changes only when a verdict changes. What takes room on a node is no
-// part of it: the instances say it, see Instance.HoldsSlot. A placement asks that the
+// part of it: the instances say it, see Instance.UsesCapacity. A placement asks that the
 // record is as the scheduler knew it and leaves it as it is. Like every record, a
 // stored Node is never changed in place.
 type Node struct {
@@ -44,7 +44,7 @@ type Node struct {
 	StateReason  string       `json:"state_reason,omitempty"`
 	StateSince   time.Time    `json:"state_since"`
 	Drain        bool         `json:"drain,omitempty"`
-	Draining     *Draining    `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
+	Draining     *DrainInfo   `json:"draining,omitempty"` // nil unless Drain, and in records of older programs
 	Capacity     int          `json:"capacity"`
 	Mode         CapacityMode `json:"mode"`
 	VCPUOverride int          `json:"vcpu_override,omitempty"`
@@ -56,9 +56,9 @@ type Node struct {
 	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was asked for, or it is done
 }
 
-// Draining says since when and why a node is drained. Like a Node it is replaced and
+// DrainInfo says since when and why a node is drained. Like a Node it is replaced and
 // never changed in place.
-type Draining struct {
+type DrainInfo struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason,omitempty"`
 	Until   time.Time `json:"until,omitzero"`   // what still runs there then is terminated; zero: nothing is
@@ -90,7 +90,7 @@ func (n *Node) ShownSince() (since time.Time, reason string) {
 
 // Enter moves the node by an event and says whether that changed its state.
 func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
-	to, drain := NextNode(n.State, n.Drain, e)
+	to, drain := NextNodeState(n.State, n.Drain, e)
 	moved := to != n.State
 	n.State, n.Drain = to, drain
 	if moved {
@@ -105,9 +105,9 @@ func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
 // mostOnApple is how many macOS VMs the licence of macOS allows on one Mac with Apple silicon.
 const mostOnApple = 2
 
-// MostVMs gives how many VMs may run on a host like this at once, whatever is
+// MaxVMs gives how many VMs may run on a host like this at once, whatever is
 // configured; 0: there is no such limit. QEMU runs no macOS.
-func (i *NodeInfo) MostVMs() int {
+func (i *NodeInfo) MaxVMs() int {
 	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
 		return mostOnApple
 	}
@@ -116,7 +116,7 @@ func (i *NodeInfo) MostVMs() int {
 
 // Slots gives how many VMs the node may run at once where they are counted by number.
 func (n *Node) Slots(info *NodeInfo) int {
-	if most := info.MostVMs(); most > 0 {
+	if most := info.MaxVMs(); most > 0 {
 		return min(most, n.Capacity)
 	}
 	return n.Capacity
@@ -200,9 +200,9 @@ type NodeEvent string
 
 // The node events.
 const (
-	NodeContact     NodeEvent = "contact"
-	NodeSilence     NodeEvent = "silence"
-	LicenceExpired  NodeEvent = "licence-expired"
+	NodeContacted   NodeEvent = "contact"
+	NodeTimedOut    NodeEvent = "silence"
+	LicenseExpired  NodeEvent = "licence-expired"
 	UpdateBegun     NodeEvent = "update-begun"
 	UpdateDone      NodeEvent = "update-done"
 	FullNoneRunning NodeEvent = "full-and-none-running"
@@ -213,7 +213,7 @@ const (
 
 // NodeEvents lists every node event.
 var NodeEvents = []NodeEvent{
-	NodeContact, NodeSilence, LicenceExpired, UpdateBegun, UpdateDone,
+	NodeContacted, NodeTimedOut, LicenseExpired, UpdateBegun, UpdateDone,
 	FullNoneRunning, OneRunning, DrainOn, DrainOff,
 }
 
@@ -224,28 +224,28 @@ var NodeStates = []NodeState{NodeOffline, NodeInactive, NodeActive, NodeUpdating
 // nodeTable holds the edges that change a state; every other pair keeps it.
 var nodeTable = map[NodeState]map[NodeEvent]NodeState{
 	NodeOffline: {
-		NodeContact: NodeActive, LicenceExpired: NodeInactive, UpdateDone: NodeActive,
+		NodeContacted: NodeActive, LicenseExpired: NodeInactive, UpdateDone: NodeActive,
 	},
 	NodeActive: {
-		NodeSilence: NodeOffline, LicenceExpired: NodeInactive,
+		NodeTimedOut: NodeOffline, LicenseExpired: NodeInactive,
 		UpdateBegun: NodeUpdating, FullNoneRunning: NodeUnhealthy,
 	},
 	NodeUnhealthy: {
-		NodeSilence: NodeOffline, LicenceExpired: NodeInactive,
+		NodeTimedOut: NodeOffline, LicenseExpired: NodeInactive,
 		UpdateBegun: NodeUpdating, OneRunning: NodeActive,
 	},
 	NodeUpdating: {
-		NodeSilence: NodeOffline, UpdateDone: NodeActive, LicenceExpired: NodeInactive,
+		NodeTimedOut: NodeOffline, UpdateDone: NodeActive, LicenseExpired: NodeInactive,
 	},
 	NodeInactive: {
-		NodeSilence: NodeOffline, NodeContact: NodeActive,
+		NodeTimedOut: NodeOffline, NodeContacted: NodeActive,
 	},
 }
 
-// NextNode gives the state and the drain flag of a node after an event. An event
-// that means nothing in a state changes nothing. NodeContact stands for a contact
-// with a valid licence; a contact without one is LicenceExpired.
-func NextNode(s NodeState, drain bool, e NodeEvent) (NodeState, bool) {
+// NextNodeState gives the state and the drain flag of a node after an event. An event
+// that means nothing in a state changes nothing. NodeContacted stands for a contact
+// with a valid licence; a contact without one is LicenseExpired.
+func NextNodeState(s NodeState, drain bool, e NodeEvent) (NodeState, bool) {
 	switch e {
 	case DrainOn:
 		return s, true

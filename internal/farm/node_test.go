@@ -18,12 +18,12 @@ func TestNodeEnters(t *testing.T) {
 		reason string
 		since  int
 	}{
-		{farm.NodeSilence, false, farm.NodeOffline, "before", 0},
-		{farm.NodeContact, true, farm.NodeActive, "contact", 2},
+		{farm.NodeTimedOut, false, farm.NodeOffline, "before", 0},
+		{farm.NodeContacted, true, farm.NodeActive, "contact", 2},
 		{farm.DrainOn, false, farm.NodeDrain, "contact", 2},
-		{farm.NodeContact, false, farm.NodeDrain, "contact", 2},
-		{farm.NodeSilence, true, farm.NodeOffline, "silence", 5},
-		{farm.NodeContact, true, farm.NodeDrain, "contact", 6},
+		{farm.NodeContacted, false, farm.NodeDrain, "contact", 2},
+		{farm.NodeTimedOut, true, farm.NodeOffline, "silence", 5},
+		{farm.NodeContacted, true, farm.NodeDrain, "contact", 6},
 		{farm.DrainOff, false, farm.NodeActive, "contact", 6},
 	} {
 		at = at.Add(time.Second)
@@ -40,11 +40,11 @@ func TestNodeEnters(t *testing.T) {
 // TestShownSince: the state that a client sees goes with the reason and the time of that state.
 func TestShownSince(t *testing.T) {
 	drained, entered := time.Unix(1, 0), time.Unix(2, 0)
-	draining := &farm.Draining{Since: drained, Reason: "new disk"}
+	draining := &farm.DrainInfo{Since: drained, Reason: "new disk"}
 	for _, c := range []struct {
 		state    farm.NodeState
 		drain    bool
-		draining *farm.Draining
+		draining *farm.DrainInfo
 		reason   string
 		since    time.Time
 	}{
@@ -77,7 +77,7 @@ func TestSlots(t *testing.T) {
 		{farm.NodeInfo{}, 0, 3, 1},
 	} {
 		three, one := farm.Node{Capacity: 3}, farm.Node{Capacity: 1}
-		if most := c.info.MostVMs(); most != c.most {
+		if most := c.info.MaxVMs(); most != c.most {
 			t.Errorf("%+v: at most %d VMs, want %d", c.info, most, c.most)
 		}
 		if three.Slots(&c.info) != c.three || one.Slots(&c.info) != c.less {

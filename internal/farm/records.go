@@ -64,10 +64,10 @@ type Task struct {
 // taskState says in which state an instance has a task of a kind.
 var taskState = map[TaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
 
-// SettleTask takes the task from an instance whose state is not, or no longer, the
+// FinishTask takes the task from an instance whose state is not, or no longer, the
 // one that the task goes with. It belongs behind every change of a state, before the
 // record is stored.
-func (i *Instance) SettleTask() {
+func (i *Instance) FinishTask() {
 	if i.Task != nil && taskState[i.Task.Kind] != i.State {
 		i.Task = nil
 	}

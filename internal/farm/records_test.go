@@ -17,18 +17,18 @@ func TestHoldsSlot(t *testing.T) {
 			for _, node := range []string{"", "n1"} {
 				i := farm.Instance{State: s, NodeID: node, VM: vm}
 				live := node != "" && s != farm.Terminated
-				if i.Live() != live {
-					t.Errorf("%s on %q is live: %v", s, node, i.Live())
+				if i.OnNode() != live {
+					t.Errorf("%s on %q is live: %v", s, node, i.OnNode())
 				}
 				want := live
-				if s == farm.Failed && (vm == nil || vm == deleted) {
+				if s == farm.Errored && (vm == nil || vm == deleted) {
 					want = false
 				}
-				if i.Recall = true; i.HoldsSlot() != live {
-					t.Errorf("%s on %q with %+v that is recalled holds a slot: %v", s, node, vm, i.HoldsSlot())
+				if i.Recall = true; i.UsesCapacity() != live {
+					t.Errorf("%s on %q with %+v that is recalled holds a slot: %v", s, node, vm, i.UsesCapacity())
 				}
-				if i.Recall = false; i.HoldsSlot() != want {
-					t.Errorf("%s on %q with %+v holds a slot: %v", s, node, vm, i.HoldsSlot())
+				if i.Recall = false; i.UsesCapacity() != want {
+					t.Errorf("%s on %q with %+v holds a slot: %v", s, node, vm, i.UsesCapacity())
 				}
 			}
 		}
@@ -40,7 +40,7 @@ func TestTaskGoesWithItsState(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		for kind, home := range map[farm.TaskKind]farm.InstanceState{farm.TaskSave: farm.Pushing, farm.TaskRestart: farm.Started} {
 			i := farm.Instance{State: s, Task: &farm.Task{ID: "t", Kind: kind}}
-			i.SettleTask()
+			i.FinishTask()
 			if (i.Task != nil) != (s == home) {
 				t.Errorf("%s keeps a %s: %v", s, kind, i.Task != nil)
 			}
@@ -97,7 +97,7 @@ func TestKeyExpires(t *testing.T) {
 func TestCloneOfAnInstanceIsItsOwn(t *testing.T) {
 	a := &farm.Instance{ID: "a", State: farm.Started}
 	b := a.Clone()
-	b.State, b.Message = farm.Failed, "changed"
+	b.State, b.Message = farm.Errored, "changed"
 	if a.State != farm.Started || a.Message != "" || b.ID != "a" {
 		t.Errorf("the original is %+v", a)
 	}

@@ -48,9 +48,9 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// Past is what is kept for a while of an instance that is gone. It has neither
+// InstanceHistory is what is kept for a while of an instance that is gone. It has neither
 // secrets nor the output of scripts, and nothing of any length.
-type Past struct {
+type InstanceHistory struct {
 	ID          string       `json:"id"`
 	Name        string       `json:"name,omitempty"`
 	ExternalID  string       `json:"external_id,omitempty"`
@@ -75,10 +75,10 @@ type Past struct {
 
 // Past gives what is kept of an instance that goes; now counts as its end when it has
 // none yet.
-func (i *Instance) Past(now time.Time) *Past {
+func (i *Instance) Past(now time.Time) *InstanceHistory {
 	end := i.Clone()
 	end.Enter(Terminated, now)
-	p := &Past{
+	p := &InstanceHistory{
 		ID: i.ID, Name: i.Name, ExternalID: i.ExternalID,
 		TemplateID: i.Template.ID, Template: i.Template.Name, Tag: i.Template.Tag, Version: i.Template.Version, Arch: i.Template.Arch,
 		GroupID: i.GroupID, Owner: i.Owner, NodeID: i.NodeID, NodeName: i.NodeName,

@@ -20,11 +20,11 @@ func TestEnterNotesEveryChange(t *testing.T) {
 	first.Enter(farm.Started, at)
 	second := first.Clone()
 	second.Message = "broken"
-	second.Enter(farm.Failed, at.Add(time.Second))
+	second.Enter(farm.Errored, at.Add(time.Second))
 	second.Message = "why"
 	second.Enter(farm.Terminating, at.Add(2*time.Second))
 	want := []farm.Transition{
-		{State: farm.Started, At: 1000, Why: "broken"}, {State: farm.Failed, At: 2000, Why: "why"}, {State: farm.Terminating, At: 3000},
+		{State: farm.Started, At: 1000, Why: "broken"}, {State: farm.Errored, At: 2000, Why: "why"}, {State: farm.Terminating, At: 3000},
 	}
 	if !slices.Equal(second.Transitions, want) {
 		t.Errorf("transitions = %v", second.Transitions)

@@ -77,19 +77,19 @@ func actual() map[pair]string {
 	got := map[pair]string{}
 	for _, s := range farm.InstanceStates {
 		for _, e := range farm.InstanceEvents {
-			to, ok := farm.NextInstance(s, e)
+			to, ok := farm.NextInstanceState(s, e)
 			got[pair{"instance", string(s), string(e)}] = outcome(string(s), string(to), ok)
 		}
 	}
 	for _, s := range farm.NodeStates {
 		for _, e := range farm.NodeEvents {
-			to, _ := farm.NextNode(s, false, e)
+			to, _ := farm.NextNodeState(s, false, e)
 			got[pair{"node", string(s), string(e)}] = outcome(string(s), string(to), true)
 		}
 	}
 	for _, s := range farm.SaveStatuses {
 		for _, e := range farm.InstanceEvents {
-			to, ok := farm.NextSave(s, e)
+			to, ok := farm.NextSaveState(s, e)
 			got[pair{"save", string(s), string(e)}] = outcome(string(s), string(to), ok)
 		}
 	}
@@ -141,7 +141,7 @@ func TestDrainFlag(t *testing.T) {
 				if e == farm.DrainOn || e == farm.DrainOff {
 					want = e == farm.DrainOn
 				}
-				if _, got := farm.NextNode(s, drain, e); got != want {
+				if _, got := farm.NextNodeState(s, drain, e); got != want {
 					t.Errorf("%s on %s with drain %v gives drain %v", s, e, drain, got)
 				}
 			}

@@ -68,11 +68,11 @@ func TestUpdateWaitsForItsNode(t *testing.T) {
 	}
 	n := &Node{State: NodeUnhealthy, Update: &Update{Version: "2", Asked: now}}
 	n.BeginUpdate("id", now)
-	n.Enter(NodeSilence, "gone", now)
+	n.Enter(NodeTimedOut, "gone", now)
 	if !n.Updating() || n.ResumeUpdate(now) {
 		t.Errorf("while it is away: %+v", n)
 	}
-	n.Enter(NodeContact, "", now)
+	n.Enter(NodeContacted, "", now)
 	if !n.ResumeUpdate(now) || n.State != NodeUpdating || n.Update.Tries != 1 {
 		t.Errorf("back again: %+v", n)
 	}

@@ -296,7 +296,7 @@ func editedNode(q url.Values, n api.Node) (client.NodeConfig, error) {
 			wrong = invalid("max_vm_count: must be an integer between 1 and 1000")
 		}
 	}
-	if cmp.Or(c.CapacityMode, n.CapacityMode) == string(farm.ByResource) {
+	if cmp.Or(c.CapacityMode, n.CapacityMode) == string(farm.CapacityByResources) {
 		c.VCPUOverride, c.RAMOverride = number("vcpu_override"), number("ram_override")
 	}
 	if changed(q, "central_log") {

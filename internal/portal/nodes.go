@@ -202,7 +202,7 @@ func gaugesOf(n api.Node) []gauge {
 
 // placesOf says how much of a node's capacity is taken, in what it counts in.
 func placesOf(n api.Node) gauge {
-	if n.CapacityMode == string(farm.ByResource) {
+	if n.CapacityMode == string(farm.CapacityByResources) {
 		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), fmt.Sprint(n.VMCount))
 	}
 	return gaugeOf("VMs", n.NodeName, share(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))

@@ -96,11 +96,11 @@ func BenchmarkArrival(b *testing.B) {
 // nothing in common: the node is large enough for 905 of them.
 func BenchmarkManyDemands(b *testing.B) {
 	x := New(Options{})
-	x.SetNode(machine("n", 2, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 1 }))
+	x.SetNode(machine("n", 2, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 1 }))
 	for i := range 10_000 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i })))
 	}
-	other := machine("other", 1, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 5000 })
+	other := machine("other", 1, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 5000 })
 	for b.Loop() {
 		x.SetNode(other)
 	}

@@ -18,10 +18,10 @@ const cpuOvercommit = 2
 type Node struct {
 	ID     string
 	Name   string
-	Arch   string     // amd64 or arm64; "" fits no request that asks for one
-	Loads  farm.Needs // what a saved state may need to load here
-	Groups []string   // ids of its groups
-	Held   string     // "" when it takes starts, else the reason as in "node x is <held>"
+	Arch   string                 // amd64 or arm64; "" fits no request that asks for one
+	Loads  farm.StateRequirements // what a saved state may need to load here
+	Groups []string               // ids of its groups
+	Held   string                 // "" when it takes starts, else the reason as in "node x is <held>"
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode
@@ -67,7 +67,7 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	if info == nil {
 		info = &farm.NodeInfo{}
 	}
-	out.Capacity, out.MostVMs = n.Slots(info), info.MostVMs()
+	out.Capacity, out.MostVMs = n.Slots(info), info.MaxVMs()
 	out.Arch, out.Cached, out.USB, out.Loads = info.Arch, info.Templates, info.USB, loads(info.Hypervisor)
 	out.Bridge, out.VLANs = slices.Contains(info.Abilities, farm.AbilityBridge), info.VLANs
 	out.VCPULimit, out.MemoryLimitMB = Limits(n, info)
@@ -76,8 +76,8 @@ func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 }
 
 // loads gives what a saved state may need to load under a hypervisor.
-func loads(h farm.Hypervisor) farm.Needs {
-	return farm.Needs{
+func loads(h farm.Hypervisor) farm.StateRequirements {
+	return farm.StateRequirements{
 		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel, HostCPU: h.HostCPU,
 	}
 }
@@ -151,14 +151,14 @@ func (n *node) memoryLeft() int {
 	if n.MemoryMB > 0 {
 		whole = n.MemoryMB
 	}
-	if n.Mode != farm.ByResource {
+	if n.Mode != farm.CapacityByResources {
 		return whole
 	}
 	return min(whole, n.MemoryLimitMB-n.used.MemoryMB)
 }
 
 func (n *node) weigh() {
-	if n.Mode == farm.ByResource {
+	if n.Mode == farm.CapacityByResources {
 		n.load = max(millionths(n.used.VCPU, n.VCPULimit), millionths(n.used.MemoryMB, n.MemoryLimitMB))
 		return
 	}
@@ -177,7 +177,7 @@ func (n *node) fits(d demand) bool {
 	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
 		return false
 	}
-	if n.Mode != farm.ByResource {
+	if n.Mode != farm.CapacityByResources {
 		return n.used.VMs < n.Capacity
 	}
 	with := n.used.plus(d.load())
@@ -190,7 +190,7 @@ func (n *node) tooSmall(d demand) bool {
 	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
 		return true
 	}
-	if n.Mode != farm.ByResource {
+	if n.Mode != farm.CapacityByResources {
 		return n.Capacity < 1
 	}
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
@@ -200,4 +200,4 @@ func (n *node) tooSmall(d demand) bool {
 func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
 // loads says whether the saved state that a request goes on from loads on the node.
-func (n *node) loads(d demand) bool { return d.needs == farm.Needs{} || d.needs == n.Loads }
+func (n *node) loads(d demand) bool { return d.needs == farm.StateRequirements{} || d.needs == n.Loads }

@@ -14,7 +14,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // machine is an amd64 node in number mode.
 func machine(id string, capacity int, edit ...func(*Node)) Node {
-	n := Node{ID: id, Name: "name-" + id, Arch: "amd64", Mode: farm.ByNumber, Capacity: capacity}
+	n := Node{ID: id, Name: "name-" + id, Arch: "amd64", Mode: farm.CapacityByVMs, Capacity: capacity}
 	for _, e := range edit {
 		e(&n)
 	}
@@ -93,7 +93,7 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		return func(n *Node) { n.USB = append(n.USB, farm.USBDevice{Name: "phone", Location: "1-2", Busy: busy}) }
 	}
 	byResource := func(vcpu, mb int) func(*Node) {
-		return func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, vcpu, mb }
+		return func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, mb }
 	}
 	groups := []farm.Group{{ID: "g", Name: "gold", Fallback: "f"}, {ID: "f", Name: "iron", Fallback: "g"}}
 	for _, c := range []struct {
@@ -225,7 +225,7 @@ func TestHoldings(t *testing.T) {
 			x.SetInstance(on("b", ask("old1", 0)))
 		}, []string{"r>a"}},
 		{"change their size", func(x *Index) {
-			x.SetNode(machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 4, 8192 }))
+			x.SetNode(machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 8192 }))
 			x.SetInstance(on("a", ask("old1", 0, func(r *Request) { r.VCPU = 4 })))
 			x.SetInstance(on("a", ask("old1", 0)))
 		}, []string{"r>a"}},
@@ -330,7 +330,7 @@ func TestMostVMs(t *testing.T) {
 	record := &farm.Node{ID: "mac", State: farm.NodeActive, Capacity: 9, VCPUOverride: 64, RAMOverride: 64 << 10}
 	info := &farm.NodeInfo{OS: "darwin", Arch: "amd64", CPUs: 8, MemoryMB: 64 << 10}
 	for arch, want := range map[string]int{"arm64": 2, "amd64": 5} {
-		for _, mode := range []farm.CapacityMode{farm.ByNumber, farm.ByResource} {
+		for _, mode := range []farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources} {
 			record.Mode, info.Arch = mode, arch
 			x := New(Options{})
 			x.SetNode(NodeOf(record, info, Load{}))
@@ -352,7 +352,7 @@ func TestMostVMs(t *testing.T) {
 // never placed there, whatever the capacity mode, and the reason names what the machine has.
 func TestMachineBoundsEveryVM(t *testing.T) {
 	whole := func(cpus, mb int) func(*Node) { return func(n *Node) { n.CPUs, n.MemoryMB = cpus, mb } }
-	resources := func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 100, 1<<20 }
+	resources := func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 100, 1<<20 }
 	size := func(vcpu, mb int) func(*Request) { return func(r *Request) { r.VCPU, r.MemoryMB = vcpu, mb } }
 	pinnedTo := func(node string) func(*Request) { return func(r *Request) { r.Pinned = node } }
 	for name, tt := range map[string]struct {

@@ -48,7 +48,7 @@ var (
 	someGroups = []string{"", "g1", "g2", "g3"}
 	someArchs  = []string{"amd64", "amd64", "amd64", "arm64"}
 	someNodes  = []string{"n1", "n2", "n3", "n4", "n5"}
-	someHosts  = []farm.Needs{
+	someHosts  = []farm.StateRequirements{
 		{Driver: "qemu", Version: "7.2.22", Machine: "m", Accelerator: "tcg", CPU: "max", HostCPU: "h1"},
 		{Driver: "qemu", Version: "7.2.22", Machine: "m", Accelerator: "tcg", CPU: "max", HostCPU: "h2"},
 	}
@@ -59,7 +59,7 @@ func drawNode(t *rapid.T, id string) Node {
 		ID: id, Name: "name-" + id, Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Groups:   rapid.SliceOfNDistinct(rapid.SampledFrom(someGroups[1:]), 0, 2, rapid.ID).Draw(t, "groups"),
 		Held:     rapid.SampledFrom([]string{"", "", "", "offline", "in drain mode"}).Draw(t, "held"),
-		Mode:     rapid.SampledFrom([]farm.CapacityMode{farm.ByNumber, farm.ByResource}).Draw(t, "mode"),
+		Mode:     rapid.SampledFrom([]farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources}).Draw(t, "mode"),
 		Capacity: rapid.IntRange(0, 4).Draw(t, "capacity"), VCPULimit: rapid.IntRange(0, 8).Draw(t, "vcpu"),
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
 		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
@@ -347,7 +347,7 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	if r.VLAN != 0 && !slices.Contains(n.VLANs, r.VLAN) || r.VLAN == 0 && r.Bridge && !n.Bridge {
 		t.Fatalf("%+v placed on a node without its network: %+v", r, n)
 	}
-	if (r.Needs != farm.Needs{}) && r.Needs != n.Loads {
+	if (r.Needs != farm.StateRequirements{}) && r.Needs != n.Loads {
 		t.Fatalf("%+v placed where its saved state does not load: %+v", r, n)
 	}
 	reach, g := map[string]bool{}, r.Group
@@ -382,8 +382,8 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 			t.Fatalf("%s and %s have the same device %s", r.ID, p.ID, r.Device)
 		}
 	}
-	if n.Mode == farm.ByNumber && used.VMs > n.Capacity ||
-		n.Mode == farm.ByResource && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
+	if n.Mode == farm.CapacityByVMs && used.VMs > n.Capacity ||
+		n.Mode == farm.CapacityByResources && (used.VCPU > n.VCPULimit || used.MemoryMB > n.MemoryLimitMB) {
 		t.Fatalf("%s puts node %+v over its capacity: %+v", r.ID, n, used)
 	}
 	if n.CPUs > 0 && max(1, r.VCPU) > n.CPUs || n.MemoryMB > 0 && r.MemoryMB > n.MemoryMB {

@@ -9,10 +9,10 @@ import (
 )
 
 func TestWhy(t *testing.T) {
-	saved := farm.Needs{Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta"}
+	saved := farm.StateRequirements{Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta"}
 	full := func(n *Node) { n.Foreign = vms(n.Capacity) }
 	gold := farm.Group{ID: "g", Name: "gold"}
-	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, 1, 100 })
+	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 1, 100 })
 	var fleet []Node
 	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		fleet = append(fleet, machine(id, 1, full))
@@ -40,10 +40,10 @@ func TestWhy(t *testing.T) {
 		{"an unknown group", fleet, func(r *Request) { r.Group = "x" }, FilterGroup, "group x has no nodes"},
 		{"no place for a saved state", fleet, needing(saved), FilterSaved, "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine pc-q35-7.2, on a host with Zeta"},
 		{"no place for a saved state in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) {
-			r.Needs, r.Group = farm.Needs{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"}, "g"
+			r.Needs, r.Group = farm.StateRequirements{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"}, "g"
 		}, FilterSaved, "no node of group gold can load the saved state of this version: it needs sim 1 with sim, CPU sim"},
-		{"a pinned node for a saved state", []Node{machine("a", 1, loading(saved, func(n *farm.Needs) { n.Accelerator = "kvm" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm"},
-		{"another host CPU", []Node{machine("a", 1, loading(saved, func(n *farm.Needs) { n.HostCPU = "" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown"},
+		{"a pinned node for a saved state", []Node{machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.Accelerator = "kvm" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm"},
+		{"another host CPU", []Node{machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.HostCPU = "" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown"},
 		{"a saved state and no room", []Node{machine("a", 1, full, loading(saved)), machine("b", 1)}, needing(saved), FilterRoom, "no node has a free slot (1 node: 1 full)"},
 		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), Turn, "waiting for its turn"},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
@@ -79,7 +79,7 @@ func TestWhy(t *testing.T) {
 }
 
 // needing makes requests that go on from a saved state.
-func needing(needs farm.Needs, more ...func(*Request)) func(*Request) {
+func needing(needs farm.StateRequirements, more ...func(*Request)) func(*Request) {
 	return func(r *Request) {
 		r.Needs = needs
 		for _, edit := range more {
@@ -89,7 +89,7 @@ func needing(needs farm.Needs, more ...func(*Request)) func(*Request) {
 }
 
 // loading makes nodes on which a saved state loads, but for what edits say.
-func loading(needs farm.Needs, edits ...func(*farm.Needs)) func(*Node) {
+func loading(needs farm.StateRequirements, edits ...func(*farm.StateRequirements)) func(*Node) {
 	for _, edit := range edits {
 		edit(&needs)
 	}
@@ -156,7 +156,7 @@ func TestExplain(t *testing.T) {
 
 func TestNodeOf(t *testing.T) {
 	record := &farm.Node{
-		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3, Mode: farm.ByResource,
+		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3, Mode: farm.CapacityByResources,
 	}
 	info := &farm.NodeInfo{
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
@@ -165,9 +165,9 @@ func TestNodeOf(t *testing.T) {
 		Abilities: []string{"bridge", "usb"}, VLANs: []int{7},
 	}
 	want := Node{
-		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.ByResource, Capacity: 3,
+		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.CapacityByResources, Capacity: 3,
 		VCPULimit: 16, MemoryLimitMB: 14336, CPUs: 8, MemoryMB: 16384, Foreign: Load{VMs: 1},
-		Loads:  farm.Needs{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
+		Loads:  farm.StateRequirements{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
 		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
 	}
 	if d := cmp.Diff(want, NodeOf(record, info, Load{VMs: 1})); d != "" {
@@ -194,12 +194,12 @@ func TestNodeOf(t *testing.T) {
 func TestInstanceOf(t *testing.T) {
 	i := &farm.Instance{
 		ID: "i", State: farm.Scheduling, Created: noon, GroupID: "g", Owner: "ci",
-		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Size: 9, Needs: farm.Needs{Driver: "qemu"}},
+		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Size: 9, Needs: farm.StateRequirements{Driver: "qemu"}},
 		Options:  farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
 	}
 	want := Instance{Request: Request{
 		ID: "i", Created: noon, Priority: 7, Owner: "ci", Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",
-		VCPU: 4, MemoryMB: 2048, Needs: farm.Needs{Driver: "qemu"}, Template: "t", ContentID: "t1", Size: 9,
+		VCPU: 4, MemoryMB: 2048, Needs: farm.StateRequirements{Driver: "qemu"}, Template: "t", ContentID: "t1", Size: 9,
 	}}
 	check := func() {
 		t.Helper()

@@ -26,10 +26,10 @@ type Request struct {
 	VLAN      int    // and that one is a VLAN; 0 is none
 	VCPU      int
 	MemoryMB  int
-	Needs     farm.Needs // of the saved state it goes on from; zero asks nothing
-	Template  string     // template id
-	ContentID string     // the version's immutable id
-	Size      int64      // of the version, in bytes; 0 is unknown
+	Needs     farm.StateRequirements // of the saved state it goes on from; zero asks nothing
+	Template  string                 // template id
+	ContentID string                 // the version's immutable id
+	Size      int64                  // of the version, in bytes; 0 is unknown
 }
 
 // Instance is an instance as far as the scheduler cares: it waits for a node, or
@@ -53,7 +53,7 @@ func InstanceOf(i *farm.Instance) Instance {
 			VCPU: i.VCPU(), MemoryMB: i.VRAM(), Needs: i.Template.Needs,
 			Template: i.Template.ID, ContentID: i.Template.ContentID, Size: i.Template.Size,
 		},
-		Node: i.NodeID, Holds: i.HoldsSlot(), Ended: i.NodeID == "" && !i.Waiting(),
+		Node: i.NodeID, Holds: i.UsesCapacity(), Ended: i.NodeID == "" && !i.Waiting(),
 		Pulling: i.State == farm.Pulling, Progress: i.Progress,
 	}
 	out.Bridge = i.NetworkMode() == farm.NetworkBridge
@@ -75,7 +75,7 @@ func nextDevice(i *farm.Instance) string {
 type demand struct {
 	group, pinned, arch, usb string
 	vcpu, memoryMB           int
-	needs                    farm.Needs
+	needs                    farm.StateRequirements
 	bridge                   bool
 	vlan                     int
 }

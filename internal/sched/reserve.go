@@ -121,7 +121,7 @@ func (x *Index) promise(p *pool) bool {
 
 // hopes says whether a node lacks nothing but room that instances will give back.
 func (p *pool) hopes(n *node) bool {
-	if n.gone || n.Mode != farm.ByResource {
+	if n.gone || n.Mode != farm.CapacityByResources {
 		return false
 	}
 	if f := p.refusal(n); f != nil && f.name != FilterRoom {

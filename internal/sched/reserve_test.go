@@ -13,7 +13,7 @@ import (
 // host is an amd64 node that is counted by resources.
 func host(id string, vcpu int, edit ...func(*Node)) Node {
 	return machine(id, 0, append([]func(*Node){func(n *Node) {
-		n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.ByResource, vcpu, 1<<20
+		n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, vcpu, 1<<20
 	}}, edit...)...)
 }
 

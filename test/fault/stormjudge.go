@@ -166,7 +166,7 @@ func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
 			at := next[0]
 			next = next[1:]
 			for _, e := range farm.InstanceEvents {
-				if to, ok := farm.NextInstance(at, e); ok && !found[to] {
+				if to, ok := farm.NextInstanceState(at, e); ok && !found[to] {
 					found[to] = true
 					next = append(next, to)
 				}

@@ -94,7 +94,7 @@ func topicOf(e *store.Event) portal.Topics {
 		record = e.Old
 	}
 	switch record.(type) {
-	case *farm.Instance, *farm.Past:
+	case *farm.Instance, *farm.InstanceHistory:
 		return portal.Instances
 	case *farm.Node, *farm.NodeInfo:
 		return portal.Nodes
@@ -102,7 +102,7 @@ func topicOf(e *store.Event) portal.Topics {
 		return portal.Groups | portal.Nodes
 	case *controller.EventBatch:
 		return portal.Events
-	case *farm.Errand, *farm.Outcome:
+	case *farm.CacheJob, *farm.CacheJobResult:
 		return portal.Errands
 	}
 	return 0

@@ -45,7 +45,7 @@ func fillStore(t testing.TB, dataDir string, instances int) {
 		if i%50 == 0 {
 			node = &farm.Node{
 				ID: uuid.NewString(), Name: fmt.Sprintf("node-%05d", i/50), Host: "10.0.0.1", State: farm.NodeActive,
-				StateSince: now, Capacity: 60, Mode: farm.ByNumber, Joined: now,
+				StateSince: now, Capacity: 60, Mode: farm.CapacityByVMs, Joined: now,
 			}
 			batch = append(batch, store.Put(tables.Nodes, node.ID, node, store.Any))
 		}

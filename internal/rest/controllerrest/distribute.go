@@ -60,7 +60,7 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 }
 
 // listErrands answers one errand of a kind, or a list of them.
-func listErrands[T any](s *server, r *rest.Request, kind farm.ErrandKind, shape func(controller.CacheJobView) T) (any, error) {
+func listErrands[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	seen := s.sightOf(r)

@@ -89,27 +89,27 @@ func macOf(v controller.InstanceView) string {
 func megabytes(n int) float64 { return float64(n) * (1 << 20) }
 
 // pastFields are the fields of instances that are gone.
-var pastFields = filter.Table[*farm.Past]{
-	{Name: "id", Called: true, Text: func(p *farm.Past) string { return p.ID }},
-	{Name: "name", Called: true, Text: func(p *farm.Past) string { return p.Name }},
-	{Name: "external_id", Text: func(p *farm.Past) string { return p.ExternalID }},
-	{Name: "message", Text: func(p *farm.Past) string { return p.Message }},
-	{Name: "state", Texts: func(p *farm.Past) []string {
+var pastFields = filter.Table[*farm.InstanceHistory]{
+	{Name: "id", Called: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
+	{Name: "name", Called: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
+	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
+	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
+	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
 		states := make([]string, len(p.Transitions)) // that it has been in
 		for i, t := range p.Transitions {
 			states[i] = string(t.State)
 		}
 		return states
 	}},
-	{Name: "template", Texts: func(p *farm.Past) []string { return []string{p.Template, p.TemplateID} }},
-	{Name: "tag", Text: func(p *farm.Past) string { return p.Tag }},
-	{Name: "version", Number: func(p *farm.Past) float64 { return float64(p.Version) }},
-	{Name: "arch", Text: func(p *farm.Past) string { return p.Arch }},
-	{Name: "node", Texts: func(p *farm.Past) []string { return []string{p.NodeName, p.NodeID} }},
-	{Name: "group", Text: func(p *farm.Past) string { return p.GroupID }},
-	{Name: "owner", Text: func(p *farm.Past) string { return p.Owner }},
-	{Name: "age", Since: func(p *farm.Past) time.Time { return p.Created }},
-	{Name: "ended", Since: func(p *farm.Past) time.Time { return p.Finished }},
+	{Name: "template", Texts: func(p *farm.InstanceHistory) []string { return []string{p.Template, p.TemplateID} }},
+	{Name: "tag", Text: func(p *farm.InstanceHistory) string { return p.Tag }},
+	{Name: "version", Number: func(p *farm.InstanceHistory) float64 { return float64(p.Version) }},
+	{Name: "arch", Text: func(p *farm.InstanceHistory) string { return p.Arch }},
+	{Name: "node", Texts: func(p *farm.InstanceHistory) []string { return []string{p.NodeName, p.NodeID} }},
+	{Name: "group", Text: func(p *farm.InstanceHistory) string { return p.GroupID }},
+	{Name: "owner", Text: func(p *farm.InstanceHistory) string { return p.Owner }},
+	{Name: "age", Since: func(p *farm.InstanceHistory) time.Time { return p.Created }},
+	{Name: "ended", Since: func(p *farm.InstanceHistory) time.Time { return p.Finished }},
 }
 
 // nodeFields are the fields of nodes.
@@ -164,20 +164,20 @@ var imageFields = filter.Table[*farm.SaveRequest]{
 }
 
 // errandFields are the fields of distributions, and of removals from nodes.
-var errandFields = filter.Table[*farm.Errand]{
-	{Name: "id", Called: true, Text: func(e *farm.Errand) string { return e.ID }},
-	{Name: "name", Called: true, Text: func(e *farm.Errand) string { return e.Template.Name }},
-	{Name: "template", Texts: func(e *farm.Errand) []string { return []string{e.Template.Name, e.Template.ID} }},
-	{Name: "tag", Text: func(e *farm.Errand) string { return e.Template.Tag }},
-	{Name: "state", Text: func(e *farm.Errand) string {
+var errandFields = filter.Table[*farm.CacheJob]{
+	{Name: "id", Called: true, Text: func(e *farm.CacheJob) string { return e.ID }},
+	{Name: "name", Called: true, Text: func(e *farm.CacheJob) string { return e.Template.Name }},
+	{Name: "template", Texts: func(e *farm.CacheJob) []string { return []string{e.Template.Name, e.Template.ID} }},
+	{Name: "tag", Text: func(e *farm.CacheJob) string { return e.Template.Tag }},
+	{Name: "state", Text: func(e *farm.CacheJob) string {
 		if e.Open() {
 			return "open"
 		}
 		return string(e.End)
 	}},
-	{Name: "node", Texts: func(e *farm.Errand) []string { return e.Nodes }},
-	{Name: "nodes", Number: func(e *farm.Errand) float64 { return float64(len(e.Nodes)) }},
-	{Name: "age", Since: func(e *farm.Errand) time.Time { return e.Asked }},
+	{Name: "node", Texts: func(e *farm.CacheJob) []string { return e.Nodes }},
+	{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(e.Nodes)) }},
+	{Name: "age", Since: func(e *farm.CacheJob) time.Time { return e.Asked }},
 }
 
 // eventFields are the fields of events, which are JSON objects.

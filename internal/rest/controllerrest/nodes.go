@@ -134,7 +134,7 @@ func drain(v controller.NodeView) *api.Drain {
 	}
 	d := v.Node.Draining
 	if d == nil { // the record of an older program
-		d = &farm.Draining{Since: v.Node.StateSince}
+		d = &farm.DrainInfo{Since: v.Node.StateSince}
 	}
 	return &api.Drain{Since: d.Since, Reason: d.Reason, Deadline: d.Until, Remaining: v.Remaining}
 }

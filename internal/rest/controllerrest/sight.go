@@ -82,7 +82,7 @@ func (v sight) errand(e controller.CacheJobView) controller.CacheJobView {
 	if !v.narrow {
 		return e
 	}
-	on := make(map[string]farm.Outcome, len(e.On))
+	on := make(map[string]farm.CacheJobResult, len(e.On))
 	for id, o := range e.On {
 		if v.node(id) {
 			on[id] = o
@@ -101,23 +101,23 @@ func (v sight) vmFields(all filter.Table[controller.InstanceView]) filter.Table[
 }
 
 // pastFields are the fields of instances that are gone for this caller.
-func (v sight) pastFields() filter.Table[*farm.Past] {
+func (v sight) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.narrow {
 		return pastFields
 	}
-	return with(pastFields, filter.Field[*farm.Past]{Name: nodeField, Texts: func(p *farm.Past) []string { return v.named(p.NodeID, p.NodeName) }})
+	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
 }
 
 // errandFields are the fields of errands for this caller.
-func (v sight) errandFields() filter.Table[*farm.Errand] {
+func (v sight) errandFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
 		return errandFields
 	}
-	seen := func(e *farm.Errand) []string {
+	seen := func(e *farm.CacheJob) []string {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(id string) bool { return !v.node(id) })
 	}
-	t := with(errandFields, filter.Field[*farm.Errand]{Name: nodeField, Texts: seen})
-	return with(t, filter.Field[*farm.Errand]{Name: "nodes", Number: func(e *farm.Errand) float64 { return float64(len(seen(e))) }})
+	t := with(errandFields, filter.Field[*farm.CacheJob]{Name: nodeField, Texts: seen})
+	return with(t, filter.Field[*farm.CacheJob]{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) }})
 }
 
 // nodeField is the name of the field that says on which nodes something is.

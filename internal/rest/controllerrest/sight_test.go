@@ -41,7 +41,7 @@ func TestBothShown(t *testing.T) {
 // TestPastShown: the history and its filter name no node that may not be listed.
 func TestPastShown(t *testing.T) {
 	for node, want := range map[string]string{"seen": "mac-1", "other": ""} {
-		p := &farm.Past{NodeID: node, NodeName: "mac-1"}
+		p := &farm.InstanceHistory{NodeID: node, NodeName: "mac-1"}
 		if got := pastInstance(p, narrow()); got.NodeName != want || got.NodeID != node {
 			t.Errorf("on %s: %q, %q", node, got.NodeName, got.NodeID)
 		}
@@ -67,8 +67,8 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 
 // TestErrandsShown without nodes that may not be listed; the record stays as it is.
 func TestErrandsShown(t *testing.T) {
-	e := &farm.Errand{Nodes: []string{"other", "seen"}}
-	view := controller.CacheJobView{Errand: e, On: map[string]farm.Outcome{"other": {}, "seen": {Done: true}}}
+	e := &farm.CacheJob{Nodes: []string{"other", "seen"}}
+	view := controller.CacheJobView{CacheJob: e, On: map[string]farm.CacheJobResult{"other": {}, "seen": {Done: true}}}
 	if got := fmt.Sprint(distribution(narrow().errand(view)).Status); got != "map[seen:{true  0}]" {
 		t.Error(got)
 	}
