@@ -105,7 +105,7 @@ type holder struct {
 }
 
 var holders = []holder{
-	{[]string{"os/exec"}, []string{"internal/hv/...", "internal/host/...", "internal/tools/xfstest", "internal/tools/mutants"}, "other programs are started in few places that can be looked over"},
+	{[]string{"os/exec"}, []string{"internal/hv/...", "internal/selfexec/...", "internal/tools/xfstest", "internal/tools/mutants"}, "other programs are started in few places that can be looked over"},
 	{[]string{"go.etcd.io/..."}, []string{"internal/store/etcd/...", "internal/scan/..."}, "etcd is one backend of the store (the host scanner's catalogue is bbolt)"},
 	{[]string{"github.com/google/osv-scalibr/..."}, []string{"internal/scan/..."}, "only the scanners know how package managers write"},
 	{[]string{"github.com/spf13/cobra/..."}, []string{"internal/cli/...", "cmd/..."}, "a command's logic does not know the library that parses its flags"},

@@ -12,19 +12,19 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/agent/update"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/host"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/selfexec"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // runNode runs the agent of a node, and becomes the versions of it that updates bring.
 func runNode(ctx context.Context, o NodeOptions) error {
-	self, err := host.Self()
+	self, err := selfexec.Path()
 	if err != nil {
 		return fmt.Errorf("the file of this program: %w", err)
 	}
-	err = update.Boot(update.BootOptions{Home: o.Home, Version: obs.FullVersion(), Path: self, Become: host.Become, Logger: o.Logger})
+	err = update.Boot(update.BootOptions{Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger})
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 	}
 	return update.New(update.Options{
 		Home: o.Home, Identity: identity, Transport: nodeapi.Transport(config, 1), Version: obs.FullVersion(), Path: self,
-		Keys: o.UpdateKeys, Logger: o.Logger, Ask: host.Version, Become: host.Become, AllowDowngrade: o.AllowDowngrade,
+		Keys: o.UpdateKeys, Logger: o.Logger, Ask: selfexec.Version, Become: selfexec.Exec, AllowDowngrade: o.AllowDowngrade,
 	}), nil
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/host"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
 // demoAdvisory is all that the demo's vulnerability database knows: enough for the one package
@@ -40,7 +40,7 @@ func (d *demo) scan(ctx context.Context) error {
 		return err
 	}
 	run := func(args ...string) (string, error) {
-		out, err := host.Run(ctx, dir, program, append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
+		out, err := selfexec.Run(ctx, dir, program, append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
 		if err != nil {
 			return "", fmt.Errorf("%s %s: %w", d.Scanner, args[0], err)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/host"
 	"github.com/buildyard/buildyard/internal/obs"
+	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
 // Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
@@ -100,11 +100,11 @@ func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Comm
 func run(ctx context.Context, s service) error {
 	err := openAndRun(ctx, s)
 	if errors.Is(err, errRestart) {
-		path, err := host.Self()
+		path, err := selfexec.Path()
 		if err != nil {
 			return err
 		}
-		return host.Become(path)
+		return selfexec.Exec(path)
 	}
 	return err
 }

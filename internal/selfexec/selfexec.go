@@ -1,4 +1,4 @@
-// Package host changes the machine that a program runs on, as far as the program itself is
+// Package selfexec changes the machine that a program runs on, as far as the program itself is
 // concerned: it asks other versions of it who they are, becomes one of them, and runs its
 // sisters.
 //
@@ -6,7 +6,7 @@
 // packages. It installs no service.
 //
 // Invariant: Become either does not return or has changed nothing.
-package host
+package selfexec
 
 import (
 	"context"
@@ -63,9 +63,9 @@ func Run(ctx context.Context, dir, path string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// Become replaces this process by a program, with the same arguments, environment, number
+// Exec replaces this process by a program, with the same arguments, environment, number
 // and streams. What is open is closed, and what this process has started goes on.
-func Become(path string) error {
+func Exec(path string) error {
 	args := append([]string{path}, os.Args[1:]...)
 	if err := syscall.Exec(path, args, os.Environ()); err != nil { //nolint:gosec // the caller has verified it
 		return fmt.Errorf("begin %s: %w", path, err)
@@ -73,8 +73,8 @@ func Become(path string) error {
 	return nil
 }
 
-// Self gives the file of this program. One that was replaced meanwhile is named as before.
-func Self() (string, error) {
+// Path gives the file of this program. One that was replaced meanwhile is named as before.
+func Path() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
