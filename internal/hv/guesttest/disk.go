@@ -60,7 +60,7 @@ var disk = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	building, err := turns{dir: cache}.open("test-lock") // what others use is not built again under their hands
+	building, err := testSlots{dir: cache}.open("test-lock") // what others use is not built again under their hands
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ const childDir = "BUILDYARD_TURN_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if _, err := (turns{dir, 2}).take(1); err != nil {
+		if _, err := (testSlots{dir, 2}).take(1); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // At no time are more turns out than there are, and everybody gets theirs, those
 // too that need several or more than there are.
 func TestTurnsAreBounded(t *testing.T) {
-	q := turns{t.TempDir(), 3}
+	q := testSlots{t.TempDir(), 3}
 	var out, most atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 24 {
@@ -62,7 +62,7 @@ func TestTurnsAreBounded(t *testing.T) {
 
 // What another process holds is not given out, and comes back when it is killed.
 func TestTurnsOfAnotherProcess(t *testing.T) {
-	q := turns{t.TempDir(), 2}
+	q := testSlots{t.TempDir(), 2}
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childDir+"="+q.dir)
 	in, err := child.StdinPipe()

@@ -29,7 +29,7 @@ func Turn(t testing.TB, processors int) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	held, err := turns{dir, runtime.NumCPU()}.take(processors)
+	held, err := testSlots{dir, runtime.NumCPU()}.take(processors)
 	if err != nil {
 		t.Fatalf("wait for a turn: %v", err)
 	}
@@ -70,8 +70,8 @@ func (n *names) leave(name string) {
 	delete(n.in, name)
 }
 
-// turns are locked files: a process that ends in any way gives its turns back.
-type turns struct {
+// testSlots are locked files: a process that ends in any way gives its turns back.
+type testSlots struct {
 	dir string
 	all int
 }
@@ -79,7 +79,7 @@ type turns struct {
 // take locks so many of the files, at most all of them. Whoever takes some holds
 // the door meanwhile: two that each have a part of what they need would wait for
 // each other, and one that needs many would never see as many free.
-func (q turns) take(n int) (held []*os.File, err error) {
+func (q testSlots) take(n int) (held []*os.File, err error) {
 	door, err := q.open("door")
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (q turns) take(n int) (held []*os.File, err error) {
 }
 
 // try locks a file, or answers nil when another has it.
-func (q turns) try(name string) (*os.File, error) {
+func (q testSlots) try(name string) (*os.File, error) {
 	f, err := q.open(name)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (q turns) try(name string) (*os.File, error) {
 	return f, nil
 }
 
-func (q turns) open(name string) (*os.File, error) {
+func (q testSlots) open(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(q.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 }
 
