@@ -17,9 +17,9 @@ const rootPorts = 4
 // guest that writes there for ever fills no disk.
 const serialBytes = 64 << 10
 
-// launch is everything a QEMU command line depends on. Numbers are those of
+// launchSpec is everything a QEMU command line depends on. Numbers are those of
 // open files that QEMU inherits.
-type launch struct {
+type launchSpec struct {
 	spec    hv.Spec
 	ports   []hv.PortRule
 	host    hv.Host
@@ -68,7 +68,7 @@ const firstDiskSlot = 0x8
 // commandLine is the whole of what QEMU is told, without the program's name.
 // Everything is named, nothing is left to defaults: a saved state needs the
 // same machine again.
-func commandLine(l launch) []string {
+func commandLine(l launchSpec) []string {
 	s, ports := l.spec, l.ports
 	if l.incoming {
 		ports = nil

@@ -15,7 +15,7 @@ import (
 // The command line is part of what a saved state depends on: a change here is
 // a decision.
 func TestCommandLine(t *testing.T) {
-	got := commandLine(launch{
+	got := commandLine(launchSpec{
 		spec: hv.Spec{
 			UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512, MAC: "52:54:00:01:02:03",
 			Video: hv.VideoVGA, HardwareUUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12", Serial: "C02,uuid=x",

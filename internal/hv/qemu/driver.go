@@ -74,7 +74,7 @@ type Options struct {
 	nft        string        // program of nftables; "" = looked for
 	guardEvery time.Duration // how often the firewall's rules are put back; 0 = 30 s
 
-	tag tagger // nil = tagged
+	tag vlanTagger // nil = tagged
 
 	weakCgroups bool // make groups also where they cannot have limits
 }
@@ -155,7 +155,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if d.host, err = d.probe(ctx); err != nil {
 		return err
 	}
-	d.confine(ctx)
+	d.detectIsolation(ctx)
 	d.host.VLANs = d.findVLANs(ctx)
 	return d.adoptAll(ctx)
 }
@@ -263,7 +263,7 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	}
 	m.doom()
 	if r := m.current(); r != nil {
-		if err := m.kill(ctx, r, ending{Asked: true}); err != nil {
+		if err := m.kill(ctx, r, runEnd{Asked: true}); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ type machine struct {
 	id  string
 	dir string
 
-	saving turn // held while a save goes on or is settled, and while QEMU is started
+	saving cancelableLock // held while a save goes on or is settled, and while QEMU is started
 
 	starting []hv.USBDevice // of a start that goes on; the driver's mu guards it
 
@@ -38,7 +38,7 @@ type machine struct {
 	mu   sync.Mutex // guards the fields below
 	cfg  config
 	proc process // the last one; zero before the first start
-	end  ending  // of the last run
+	end  runEnd  // of the last run
 	run  *run    // nil when no QEMU runs
 }
 
@@ -145,7 +145,7 @@ func (m *machine) settle() error {
 	if !m.end.At.IsZero() {
 		return nil
 	}
-	e := ending{Asked: m.end.Asked, At: time.Now()}
+	e := runEnd{Asked: m.end.Asked, At: time.Now()}
 	switch {
 	case e.Asked:
 	case m.proc.PID == 0:
@@ -160,7 +160,7 @@ func (m *machine) settle() error {
 // finish notes the end of a run. An ending that was asked for keeps no failure.
 func (m *machine) finish(r *run, failure string) {
 	m.mu.Lock()
-	e := ending{Asked: m.end.Asked, At: time.Now(), Failure: failure}
+	e := runEnd{Asked: m.end.Asked, At: time.Now(), Failure: failure}
 	if e.Asked {
 		e.Failure = m.end.Failure
 	}
@@ -176,10 +176,10 @@ func (m *machine) finish(r *run, failure string) {
 	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
 }
 
-// intend notes durably that a run is about to be ended on purpose, and why. The
+// recordStopIntent notes durably that a run is about to be ended on purpose, and why. The
 // end does not wait for room on the disk, which may be full of this very VM: it
 // is then taken for a crash by an agent that is started before it is noted.
-func (m *machine) intend(e ending) {
+func (m *machine) recordStopIntent(e runEnd) {
 	if err := m.noteIntent(e); err != nil {
 		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
 	}
@@ -187,7 +187,7 @@ func (m *machine) intend(e ending) {
 
 // noteIntent is intend for who can do without the end: an error means that the note
 // is not durable.
-func (m *machine) noteIntent(e ending) error {
+func (m *machine) noteIntent(e runEnd) error {
 	e.Asked, e.At = true, time.Time{}
 	m.mu.Lock()
 	m.end = e
@@ -195,20 +195,20 @@ func (m *machine) noteIntent(e ending) error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// unintend takes the note back: the run goes on, unless it has just ended.
-func (m *machine) unintend(r *run) error {
+// clearStopIntent takes the note back: the run goes on, unless it has just ended.
+func (m *machine) clearStopIntent(r *run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.run != r {
 		return nil
 	}
-	m.end = ending{}
+	m.end = runEnd{}
 	return removeFile(filepath.Join(m.dir, endFile))
 }
 
 // kill ends a run at once and waits until it is gone. e says why, for List.
-func (m *machine) kill(ctx context.Context, r *run, e ending) error {
-	m.intend(e)
+func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
+	m.recordStopIntent(e)
 	if err := r.proc.kill(); err != nil {
 		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
 	}

@@ -63,9 +63,9 @@ type process struct {
 	StartedAt  time.Time `json:"started_at"`
 }
 
-// ending is how a run ended. Asked is written before a stop is begun, with no
+// runEnd is how a run ended. Asked is written before a stop is begun, with no
 // time yet, so that an agent killed in between does not take it for a crash.
-type ending struct {
+type runEnd struct {
 	Asked   bool
 	At      time.Time
 	Failure string

@@ -66,7 +66,7 @@ func (m *machine) resumes(s hv.Spec) bool {
 // wait for the state, be paused, or share its random numbers with another.
 func (m *machine) abandoned(ctx context.Context, s hv.Spec) error {
 	if r := m.current(); r != nil && m.resumes(s) {
-		return m.kill(ctx, r, ending{Failure: "the resume was interrupted"})
+		return m.kill(ctx, r, runEnd{Failure: "the resume was interrupted"})
 	}
 	return nil
 }

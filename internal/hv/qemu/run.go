@@ -95,7 +95,7 @@ func (r *run) monitor(quit context.Context) error {
 	r.qmp = q
 	close(r.linked)
 	r.mu.Unlock()
-	r.equip(quit, q)
+	r.configureMonitor(quit, q)
 	r.catchUp(quit, q)
 	r.m.d.watch.Go(func() { r.settleLeft(quit) })
 	err = <-served

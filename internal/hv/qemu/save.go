@@ -73,12 +73,12 @@ var errDoomed = errors.New("the VM is being removed")
 
 // saveStopped shuts the guest down and exports its disks.
 func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv.Saved, error) {
-	if err := m.noteIntent(ending{}); err != nil { // the guest's last writes would have no room either
-		return hv.Saved{}, errors.Join(err, m.unintend(r))
+	if err := m.noteIntent(runEnd{}); err != nil { // the guest's last writes would have no room either
+		return hv.Saved{}, errors.Join(err, m.clearStopIntent(r))
 	}
 	if !m.shutDown(ctx, r) {
 		err := cmp.Or(ctx.Err(), errors.New("the guest did not shut down in time"))
-		return hv.Saved{}, errors.Join(err, m.unintend(r))
+		return hv.Saved{}, errors.Join(err, m.clearStopIntent(r))
 	}
 	// A guest may end in another way while it shuts down: the node's disk is
 	// full, QEMU was killed. Its disks are not whole then.
@@ -143,7 +143,7 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	paused, err := m.freeze(ctx, r, spec, state)
 	undo := context.WithoutCancel(ctx)
 	if err == nil {
-		if lost := r.letGoOn(undo); lost != nil { // it is tried again below, and decides there
+		if lost := r.resumeGuest(undo); lost != nil { // it is tried again below, and decides there
 			m.d.log.Info("a saved VM could not be let go on at once", "vm", m.id, "error", lost)
 		}
 		s.Pause = time.Since(paused)
@@ -157,15 +157,15 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	return m.exported(ctx, spec, s, frozen)
 }
 
-// letGoOn ends the pause of a guest whose state is whole.
-func (r *run) letGoOn(ctx context.Context) error {
+// resumeGuest ends the pause of a guest whose state is whole.
+func (r *run) resumeGuest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
 	}
-	return goOn(ctx, q)
+	return continueVM(ctx, q)
 }
 
 // freeze takes the save up to the whole state in its file. The VM is paused then,

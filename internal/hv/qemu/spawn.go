@@ -15,15 +15,15 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// inherited collects the files that QEMU gets. Their numbers in QEMU begin at 3.
-type inherited []*os.File
+// inheritedFiles collects the files that QEMU gets. Their numbers in QEMU begin at 3.
+type inheritedFiles []*os.File
 
-func (f *inherited) add(file *os.File) int {
+func (f *inheritedFiles) add(file *os.File) int {
 	*f = append(*f, file)
 	return 2 + len(*f)
 }
 
-func (f inherited) close() {
+func (f inheritedFiles) close() {
 	for _, file := range f {
 		_ = file.Close()
 	}
@@ -39,7 +39,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 		return nil, err
 	}
 	defer m.saving.give()
-	var files inherited
+	var files inheritedFiles
 	defer func() { files.close() }()
 	lock, err := lockWithin(ctx, m.dir, lockGrace)
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	if err := m.settleDead(); err != nil {
 		return nil, err
 	}
-	l := launch{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
+	l := launchSpec{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
 	if l.incoming { // an earlier try may have written
 		if err := m.removeOverlays(0); err != nil {
 			return nil, err
@@ -73,7 +73,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 }
 
 // launch starts QEMU with everything that it inherits at hand.
-func (m *machine) launch(l launch, files inherited) (*run, error) {
+func (m *machine) launch(l launchSpec, files inheritedFiles) (*run, error) {
 	if err := m.begin(l); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (m *machine) launch(l launch, files inherited) (*run, error) {
 
 // openFiles opens the disks and sockets. QEMU itself could open none of them:
 // it runs as another user, and the directory is ours alone.
-func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) error {
+func (m *machine) openFiles(ctx context.Context, files *inheritedFiles, l *launchSpec) error {
 	for i := range l.spec.Disks {
 		d, err := m.openDisk(ctx, i, *l, files)
 		if err != nil {
@@ -113,7 +113,7 @@ func (m *machine) openFiles(ctx context.Context, files *inherited, l *launch) er
 }
 
 // openDisk opens the layers of disk i and the overlays of this VM on them.
-func (m *machine) openDisk(ctx context.Context, i int, l launch, files *inherited) (d diskFiles, err error) {
+func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inheritedFiles) (d diskFiles, err error) {
 	var size int64
 	disk := l.spec.Disks[i]
 	images := []hv.Disk{{Path: disk.Path, Format: disk.Format}}
@@ -163,7 +163,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launch, files *inherite
 }
 
 // begin notes what is about to be started and forgets the last run.
-func (m *machine) begin(l launch) error {
+func (m *machine) begin(l launchSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	cfg := m.cfg
@@ -180,14 +180,14 @@ func (m *machine) begin(l launch) error {
 			return err
 		}
 	}
-	m.proc, m.end = process{}, ending{}
+	m.proc, m.end = process{}, runEnd{}
 	m.d.step("start: begun")
 	return nil
 }
 
 // exec runs QEMU in a session of its own: nothing that happens to this process
 // reaches it.
-func (m *machine) exec(l launch, files inherited, log *os.File) (*run, error) {
+func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, error) {
 	cmd := exec.Command(m.d.opt.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
 	cmd.ExtraFiles = files
 	cmd.Stdout, cmd.Stderr = log, log

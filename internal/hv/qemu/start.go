@@ -43,7 +43,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		err = m.refresh(boot, r)
 	}
 	if err == nil {
-		err = m.furnish(boot, r)
+		err = m.configureGuest(boot, r)
 	}
 	if err != nil {
 		if cause := context.Cause(boot); cause != nil {
@@ -80,10 +80,10 @@ func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 	return s, errors.Join(acceptSize(s), d.acceptNetwork(s), d.acceptUSB(s))
 }
 
-// furnish gives a guest that is ready what cannot be there before: the room that
+// configureGuest gives a guest that is ready what cannot be there before: the room that
 // its disk has grown by since its state was saved, and its USB devices. Done
 // twice it changes nothing.
-func (m *machine) furnish(ctx context.Context, r *run) error {
+func (m *machine) configureGuest(ctx context.Context, r *run) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
 	defer cancel()
 	if r == nil {
-		e := ending{At: time.Now(), Failure: "the start failed: " + err.Error()}
+		e := runEnd{At: time.Now(), Failure: "the start failed: " + err.Error()}
 		m.mu.Lock()
 		m.end = e
 		m.mu.Unlock()
@@ -280,5 +280,5 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	if gone {
 		return err
 	}
-	return errors.Join(err, m.kill(ctx, r, ending{Failure: "the start failed: " + err.Error()}))
+	return errors.Join(err, m.kill(ctx, r, runEnd{Failure: "the start failed: " + err.Error()}))
 }

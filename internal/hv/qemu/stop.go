@@ -20,7 +20,7 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	if r == nil {
 		return nil
 	}
-	m.intend(ending{})
+	m.recordStopIntent(runEnd{})
 	if how == hv.StopOrderly && m.shutDown(ctx, r) {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 			return nil
 		}
 	}
-	return m.kill(ctx, r, ending{})
+	return m.kill(ctx, r, runEnd{})
 }
 
 // shutDown asks the guest's agent, then its power button, and says whether the

@@ -15,7 +15,7 @@ func openTap(string, string) (*os.File, error) { return nil, errNoBridges }
 
 func tagged(int) linkKind { return linkKind{} }
 
-func canTag(string, tagger) error { return errNoBridges }
+func canTag(string, vlanTagger) error { return errNoBridges }
 
 func makeVLAN(string, int, linkKind) error { return errNoBridges }
 

@@ -21,8 +21,8 @@ const (
 func vlanBridge(id int) string { return vlanBridgePrefix + strconv.Itoa(id) }
 func vlanUplink(id int) string { return vlanUplinkPrefix + strconv.Itoa(id) }
 
-// tagger says what device of the uplink makes the frames of a bridge those of a VLAN.
-type tagger func(id int) linkKind
+// vlanTagger says what device of the uplink makes the frames of a bridge those of a VLAN.
+type vlanTagger func(id int) linkKind
 
 // linkKind is a kind of network device with its settings, see rtnetlink(7).
 type linkKind struct {

@@ -102,7 +102,7 @@ func kindOf(b []byte) string {
 // canTag says why VLANs cannot be made over an uplink; nil when they can. A device of the
 // kind without an uplink is asked for: a kernel that knows the kind misses that, another
 // one the kind.
-func canTag(uplink string, tag tagger) error {
+func canTag(uplink string, tag vlanTagger) error {
 	list, err := links()
 	if err != nil {
 		return err

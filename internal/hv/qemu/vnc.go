@@ -145,17 +145,17 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	return r.addViewer(ctx, f, askPassword)
 }
 
-// access is whether a viewer of the screen has to give the password.
-type access bool
+// vncAccess is whether a viewer of the screen has to give the password.
+type vncAccess bool
 
 const (
-	askPassword access = false
-	letIn       access = true
+	askPassword vncAccess = false
+	letIn       vncAccess = true
 )
 
 // addViewer gives QEMU the socket of a viewer. One at a time: the name by which QEMU is told
 // of it stands for whatever was passed last.
-func (r *run) addViewer(ctx context.Context, socket *os.File, a access) error {
+func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
 		return err
@@ -216,10 +216,10 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// equip tells QEMU what no command line should or can: the screen's password,
+// configureMonitor tells QEMU what no command line should or can: the screen's password,
 // without which it lets nobody in, and that the cable is out. It is done on
 // every connection to the monitor.
-func (r *run) equip(ctx context.Context, q *qmpConn) {
+func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 	s := r.m.spec()
 	var err error
 	if s.VNC != nil {

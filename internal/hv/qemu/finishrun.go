@@ -60,7 +60,7 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 		return err
 	}
 	m.d.step("settle: ended")
-	if err := goOn(ctx, q); err != nil {
+	if err := continueVM(ctx, q); err != nil {
 		return err
 	}
 	if err := m.plugUSB(ctx, q); err != nil && ctx.Err() == nil {
@@ -128,9 +128,9 @@ func endMigration(ctx context.Context, q *qmpConn) error {
 // standing are the states, by QEMU's name, in which a save leaves a guest.
 var standing = []string{"paused", "postmigrate", "finish-migrate"}
 
-// goOn lets a paused guest run. Only a save pauses one, and only when a save is
+// continueVM lets a paused guest run. Only a save pauses one, and only when a save is
 // noted is this called. A guest in another state has ended, or its disk is full.
-func goOn(ctx context.Context, q *qmpConn) error {
+func continueVM(ctx context.Context, q *qmpConn) error {
 	state, err := runState(ctx, q)
 	if err != nil || !slices.Contains(standing, state) {
 		return err

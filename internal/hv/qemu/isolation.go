@@ -8,9 +8,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// confine finds out how far this host can hold guests off and down. What it
+// detectIsolation finds out how far this host can hold guests off and down. What it
 // cannot do is missing from the driver's abilities, and the log says why.
-func (d *Driver) confine(ctx context.Context) {
+func (d *Driver) detectIsolation(ctx context.Context) {
 	d.isolate(ctx)
 	d.limit(ctx)
 }

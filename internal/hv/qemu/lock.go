@@ -1,0 +1,27 @@
+package qemu
+
+import "context"
+
+// cancelableLock is a lock that can be given up waiting for. It holds one token: the right
+// to go on.
+type cancelableLock chan struct{}
+
+func newTurn() cancelableLock {
+	t := make(cancelableLock, 1)
+	t.give()
+	return t
+}
+
+func (t cancelableLock) take(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t:
+		return nil
+	}
+}
+
+func (t cancelableLock) give() { t <- struct{}{} }
