@@ -22,9 +22,9 @@ const LabelBoot = "sim.boot"
 // forever is past every boot time-out.
 const forever = 1000 * time.Hour
 
-// record is one VM with the fate that was drawn at its start. With a Dir it is
+// simVM is one VM with the fate that was drawn at its start. With a Dir it is
 // also the content of its file.
-type record struct {
+type simVM struct {
 	VM        hv.VM
 	ReadyAt   time.Time
 	CrashAt   time.Time // zero = never
@@ -39,15 +39,15 @@ type record struct {
 	gone chan struct{} // closed when this run ends; nil after a load
 }
 
-// plan is what was drawn for one run of a VM.
-type plan struct {
+// runPlan is what was drawn for one run of a VM.
+type runPlan struct {
 	boot      time.Duration
 	fails     bool          // ends at crash instead of getting ready
 	crash     time.Duration // after the start; 0 = never
 	crashText string
 }
 
-func (h *Host) planFor(spec hv.Spec) (plan, error) {
+func (h *Host) planFor(spec hv.Spec) (runPlan, error) {
 	h.mu.Lock()
 	runs := 0
 	if r, ok := h.vms[spec.ID]; ok {
@@ -55,7 +55,7 @@ func (h *Host) planFor(spec hv.Spec) (plan, error) {
 	}
 	h.mu.Unlock()
 	c := h.draw(spec.ID, fmt.Sprint("start", runs))
-	p := plan{boot: c.in(h.opt.Boot)}
+	p := runPlan{boot: c.in(h.opt.Boot)}
 	var crashes bool
 	p.fails, crashes = c.Float64() < h.opt.BootFailure, c.Float64() < h.opt.Crash
 	switch how := spec.Labels[LabelBoot]; how {
@@ -80,7 +80,7 @@ func (h *Host) planFor(spec hv.Spec) (plan, error) {
 	return p, nil
 }
 
-func (r *record) plan(now time.Time, p plan) {
+func (r *simVM) plan(now time.Time, p runPlan) {
 	r.ReadyAt, r.CrashAt, r.CrashText = now.Add(p.boot), time.Time{}, p.crashText
 	if p.fails {
 		r.ReadyAt = now.Add(forever)
@@ -92,7 +92,7 @@ func (r *record) plan(now time.Time, p plan) {
 	r.gone = make(chan struct{})
 }
 
-func (r *record) ended() {
+func (r *simVM) ended() {
 	if r.gone != nil {
 		close(r.gone)
 		r.gone = nil
@@ -100,7 +100,7 @@ func (r *record) ended() {
 }
 
 // view is a copy that shares nothing with the record.
-func (r *record) view() hv.VM {
+func (r *simVM) view() hv.VM {
 	vm := r.VM
 	vm.Ports, vm.Labels = slices.Clone(vm.Ports), maps.Clone(vm.Labels)
 	return vm
@@ -125,7 +125,7 @@ func (h *Host) load() error {
 		if err != nil {
 			return err
 		}
-		r := new(record)
+		r := new(simVM)
 		if err := json.Unmarshal(b, r); err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
@@ -142,7 +142,7 @@ func (h *Host) load() error {
 
 // saveLocked writes beside and renames: a killed process leaves the old file
 // or the new one.
-func (h *Host) saveLocked(r *record) error {
+func (h *Host) saveLocked(r *simVM) error {
 	if h.opt.Dir == "" {
 		return nil
 	}

@@ -108,7 +108,7 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 
 // begin answers the VM to be saved, as it is now, and shuts it down when it runs
 // and its memory is not wanted.
-func (h *Host) begin(ctx context.Context, id string, suspend bool) (record, error) {
+func (h *Host) begin(ctx context.Context, id string, suspend bool) (simVM, error) {
 	run, err := h.copyOf(id)
 	runs := run.VM.Status == hv.Running
 	switch {
@@ -127,7 +127,7 @@ func (h *Host) begin(ctx context.Context, id string, suspend bool) (record, erro
 
 // suspend writes the memory of a running VM and answers all its files as they
 // were then. The VM has to live until that is done.
-func (h *Host) suspend(ctx context.Context, run record, spec hv.SaveSpec) (path string, files guestFiles, err error) {
+func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path string, files guestFiles, err error) {
 	path = filepath.Join(spec.Dir, stateFile)
 	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
 		if step == hv.SavedState {
@@ -159,15 +159,15 @@ func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
 }
 
 // copyOf is a copy of a VM's record as it is now.
-func (h *Host) copyOf(id string) (record, error) {
+func (h *Host) copyOf(id string) (simVM, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
 	if !ok {
-		return record{}, fmt.Errorf("%w: %s", hv.ErrNotFound, id)
+		return simVM{}, fmt.Errorf("%w: %s", hv.ErrNotFound, id)
 	}
 	h.ageLocked(r, h.clock.Now())
-	return record{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Base: r.Base, Files: maps.Clone(r.Files)}, nil
+	return simVM{VM: r.VM, ReadyAt: r.ReadyAt, Spec: r.Spec, Base: r.Base, Files: maps.Clone(r.Files)}, nil
 }
 
 // Restart ends a VM by force and starts it again.

@@ -63,17 +63,17 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 }
 
 // enter answers a channel that is closed when the VM's present run ends.
-func (h *Host) enter(id string) (<-chan struct{}, chance, error) {
+func (h *Host) enter(id string) (<-chan struct{}, seededRand, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
 	if !ok {
-		return nil, chance{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
+		return nil, seededRand{}, fmt.Errorf("sim: %w: %s", hv.ErrNotFound, id)
 	}
 	now := h.clock.Now()
 	h.ageLocked(r, now)
 	if r.VM.Status != hv.Running || now.Before(r.ReadyAt) {
-		return nil, chance{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
+		return nil, seededRand{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
 	}
 	r.Commands++
 	return r.gone, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil

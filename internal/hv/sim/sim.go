@@ -63,15 +63,15 @@ type Host struct {
 	opt   Options
 	clock Clock
 
-	mu  sync.Mutex         // guards the fields below
-	vms map[string]*record // VM id -> its record
+	mu  sync.Mutex        // guards the fields below
+	vms map[string]*simVM // VM id -> its record
 }
 
 var _ hv.Driver = (*Host)(nil)
 
 // New makes a Host and, with a Dir, loads the VMs that are there.
 func New(opt Options) (*Host, error) {
-	h := &Host{opt: opt, clock: opt.Clock, vms: map[string]*record{}}
+	h := &Host{opt: opt, clock: opt.Clock, vms: map[string]*simVM{}}
 	if h.clock == nil {
 		h.clock = realClock{}
 	}
@@ -146,7 +146,7 @@ func accept(s hv.Spec) (hv.Spec, error) {
 }
 
 // power puts the VM into the table as running, or finds it there.
-func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started time.Time, err error) {
+func (h *Host) power(spec hv.Spec, plan runPlan, disk, memory guestFiles) (started time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
@@ -157,7 +157,7 @@ func (h *Host) power(spec hv.Spec, plan plan, disk, memory guestFiles) (started 
 			return r.VM.StartedAt, nil
 		}
 	} else {
-		r = &record{VM: hv.VM{ID: spec.ID, CreatedAt: now}}
+		r = &simVM{VM: hv.VM{ID: spec.ID, CreatedAt: now}}
 	}
 	if !r.Used {
 		r.Base, r.Files = disk, guestFiles{}
@@ -308,7 +308,7 @@ func (h *Host) end(id, failure string) error {
 }
 
 // endLocked stops a running VM; commands in its guest end with it.
-func (h *Host) endLocked(r *record, at time.Time, failure string) error {
+func (h *Host) endLocked(r *simVM, at time.Time, failure string) error {
 	if r.VM.Status != hv.Running {
 		return nil
 	}
@@ -319,7 +319,7 @@ func (h *Host) endLocked(r *record, at time.Time, failure string) error {
 }
 
 // ageLocked lets a planned end happen when its time has come.
-func (h *Host) ageLocked(r *record, now time.Time) {
+func (h *Host) ageLocked(r *simVM, now time.Time) {
 	if r.VM.Status == hv.Running && !r.CrashAt.IsZero() && !now.Before(r.CrashAt) {
 		// The file is written again by whatever changes the VM next; a loaded
 		// record comes to the same end by itself.
@@ -386,17 +386,17 @@ func portOf(v *hv.VNC) int {
 	return v.Port
 }
 
-// chance is a random source that depends on the seed, the VM and what is
+// seededRand is a random source that depends on the seed, the VM and what is
 // drawn, not on the order in which goroutines ask.
-type chance struct{ *rand.Rand }
+type seededRand struct{ *rand.Rand }
 
-func (h *Host) draw(id, what string) chance {
+func (h *Host) draw(id, what string) seededRand {
 	f := fnv.New64a()
 	fmt.Fprintf(f, "%s\x00%s", id, what)
-	return chance{rand.New(rand.NewPCG(h.opt.Seed, f.Sum64()))} //nolint:gosec // simulated luck, not a secret
+	return seededRand{rand.New(rand.NewPCG(h.opt.Seed, f.Sum64()))} //nolint:gosec // simulated luck, not a secret
 }
 
-func (c chance) in(r Range) time.Duration {
+func (c seededRand) in(r Range) time.Duration {
 	if r.Max <= r.Min {
 		return r.Min
 	}
