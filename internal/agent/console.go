@@ -79,7 +79,7 @@ func (a *Agent) screen(ctx context.Context, call api.ConsoleRequest) (net.Conn, 
 	if in == nil || in.snapshot().Claim != call.Claim {
 		return nil, farm.Refused("The node does not have the instance any more")
 	}
-	driver, ok := a.opts.Driver.(hv.Screener)
+	driver, ok := a.opts.Driver.(hv.ConsoleDriver)
 	if !ok {
 		return nil, farm.Refused("The hypervisor of the node shows no screens")
 	}

@@ -58,7 +58,7 @@ func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "Instance %s on node %s, %s\n", in.id, a.opts.Identity.NodeID, now.Format(time.RFC3339))
 	fmt.Fprintf(&text, "Template %s (%s), tag %s, version %d\n%s\n", o.TemplateName, o.TemplateID, o.Tag, o.Version, what)
-	keeper, keeps := a.opts.Driver.(hv.FailureKeeper)
+	keeper, keeps := a.opts.Driver.(hv.FailureLogger)
 	for _, id := range []string{in.id, in.id + checkSuffix} {
 		if !keeps {
 			break

@@ -91,7 +91,7 @@ func (d gatedDriver) FailureLog(id string) ([]byte, error) {
 	return fmt.Appendf(nil, "console of %s, password in http://root:hunter2@host/\n", id), nil
 }
 
-var _ hv.FailureKeeper = gatedDriver{}
+var _ hv.FailureLogger = gatedDriver{}
 
 func TestLogOfAFailedStart(t *testing.T) {
 	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {

@@ -139,11 +139,11 @@ func DefaultMAC(uuid string) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
 }
 
-// Settled answers the spec with everything filled in that it left open: from
+// WithDefaults answers the spec with everything filled in that it left open: from
 // its State, whose guest goes on seeing the machine that it was saved on, else
 // with the defaults. It answers an ErrRefused when spec and State contradict
 // each other. Drivers work with a settled spec only.
-func (s Spec) Settled() (Spec, error) {
+func (s Spec) WithDefaults() (Spec, error) {
 	s.MAC, s.HardwareUUID = strings.ToLower(s.MAC), strings.ToLower(s.HardwareUUID)
 	if s.State != nil {
 		if err := s.settleSaved(s.State.Pin); err != nil {
@@ -197,9 +197,9 @@ func (s *Spec) settleSaved(pin Compat) error {
 // modeOf answers the plainest network mode of a kind.
 var modeOf = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge, "none": NetworkDisconnected}
 
-// Pin answers what a state of such a VM depends on, as far as the settled spec
+// Requirements answers what a state of such a VM depends on, as far as the settled spec
 // says it; the rest is the driver's.
-func (s Spec) Pin() Compat {
+func (s Spec) Requirements() Compat {
 	c := Compat{
 		Network: s.Network.NetworkKind(), VLAN: s.VLAN, CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
 		Video: s.Video, MAC: s.MAC, HardwareUUID: s.HardwareUUID, Serial: s.Serial,

@@ -74,25 +74,25 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 func TestSettled(t *testing.T) {
 	s := good()
 	s.HardwareUUID = "ABCDEF00-0000-4000-8000-000000000001"
-	got, err := s.Settled()
+	got, err := s.WithDefaults()
 	if err != nil || !strings.HasPrefix(got.MAC, "52:54:00:") || got.Video != hv.VideoVGA || got.Network != hv.NetworkShared {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if upper := hv.DefaultMAC(strings.ToUpper(s.UUID)); upper != got.MAC {
 		t.Errorf("the same machine has %s and %s", upper, got.MAC)
 	}
-	pin := got.Pin()
+	pin := got.Requirements()
 	if pin.HardwareUUID != strings.ToLower(s.HardwareUUID) || pin.MAC != got.MAC || pin.Network != "user" || pin.Disks != 1 {
 		t.Errorf("pins %+v", pin)
 	}
 	clone := good()
 	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Pin: pin}
-	saved, err := clone.Settled()
-	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA || saved.Pin() != pin {
+	saved, err := clone.WithDefaults()
+	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA || saved.Requirements() != pin {
 		t.Errorf("a clone is %+v, %v", saved, err)
 	}
 	clone.MAC, clone.Network = strings.ToUpper(got.MAC), hv.NetworkHost // the same machine in other words
-	if _, err := clone.Settled(); err != nil {
+	if _, err := clone.WithDefaults(); err != nil {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*hv.Spec){
@@ -104,14 +104,14 @@ func TestSettled(t *testing.T) {
 	} {
 		c := clone.Clone()
 		change(&c)
-		_, err := c.Settled()
+		_, err := c.WithDefaults()
 		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "leave it out, or start a version that was saved stopped") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	clone.State.Pin.Network = "tap" // its port rules do not go with that
 	clone.Network = ""
-	if _, err := clone.Settled(); !errors.Is(err, hv.ErrRefused) {
+	if _, err := clone.WithDefaults(); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("port rules on a saved bridge: %v", err)
 	}
 }

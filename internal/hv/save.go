@@ -34,8 +34,8 @@ type Restarter interface {
 	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
-// FailureKeeper is a driver that keeps a log of every VM that failed.
-type FailureKeeper interface {
+// FailureLogger is a driver that keeps a log of every VM that failed.
+type FailureLogger interface {
 	// FailureLog gives what is known of a VM that has ended by a failure; else the newest
 	// log of a start of it that failed, also of one that was removed since; nil when there
 	// is none.
@@ -157,8 +157,8 @@ func (s SaveSpec) Validate() error {
 	return nil
 }
 
-// Did reports a step to whoever asked for it.
-func (s SaveSpec) Did(step SaveStep) error {
+// ReportStep reports a step to whoever asked for it.
+func (s SaveSpec) ReportStep(step SaveStep) error {
 	if s.Step == nil {
 		return nil
 	}

@@ -136,7 +136,7 @@ func (s *suite) console(t *testing.T, id string, v *hv.VNC) {
 	if v != nil {
 		password = v.Password
 	}
-	d := s.Driver.(hv.Screener)
+	d := s.Driver.(hv.ConsoleDriver)
 	for range 2 {
 		c, err := d.Screen(t.Context(), id)
 		if err != nil {
@@ -166,7 +166,7 @@ func (s *suite) console(t *testing.T, id string, v *hv.VNC) {
 // unwatched looks at the screen of a VM without a password, whose end is that of the viewer.
 func (s *suite) unwatched(t *testing.T, id string) {
 	s.console(t, id, nil)
-	d := s.Driver.(hv.Screener)
+	d := s.Driver.(hv.ConsoleDriver)
 	c, err := d.Screen(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (m *machine) failure(reason string, at time.Time) string {
 		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
 }
 
-var _ hv.FailureKeeper = (*Driver)(nil)
+var _ hv.FailureLogger = (*Driver)(nil)
 
 // FailureLog gives what is known of a VM that has ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {

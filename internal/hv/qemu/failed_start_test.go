@@ -40,7 +40,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	if err := os.WriteFile(state, []byte("no state"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if broken, err = broken.Settled(); err != nil {
+	if broken, err = broken.WithDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	broken.State = &hv.State{Path: state, Pin: qemu.CompatOf(d, broken)}

@@ -17,7 +17,7 @@ const clockSlack = 5 * time.Second
 
 // compatOf is what a state of such a VM would depend on here. The spec is settled.
 func (d *Driver) compatOf(s hv.Spec) hv.Compat {
-	h, c := d.host, s.Pin()
+	h, c := d.host, s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator, h.CPU, h.HostCPU
 	c.Layout = videos[s.Video].layout
 	return c

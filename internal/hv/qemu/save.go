@@ -106,12 +106,12 @@ func (m *machine) saveOff(ctx context.Context, spec hv.SaveSpec) (hv.Saved, erro
 
 // exported writes the deltas of these generations and reports the last steps.
 func (m *machine) exported(ctx context.Context, spec hv.SaveSpec, s hv.Saved, generations []int) (hv.Saved, error) {
-	err := spec.Did(hv.SavedGuest)
+	err := spec.ReportStep(hv.SavedGuest)
 	if err == nil {
 		s.Disks, err = m.export(ctx, spec.Dir, generations)
 	}
 	if err == nil {
-		err = spec.Did(hv.SavedDisks)
+		err = spec.ReportStep(hv.SavedDisks)
 	}
 	if err == nil {
 		return s, nil
@@ -194,7 +194,7 @@ func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *o
 		if err := step.do(); err != nil {
 			return paused, err
 		}
-		if err := spec.Did(step.name); err != nil {
+		if err := spec.ReportStep(step.name); err != nil {
 			return paused, err
 		}
 	}

@@ -58,7 +58,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
-		s, err = s.Settled()
+		s, err = s.WithDefaults()
 	}
 	if err != nil {
 		return s, err

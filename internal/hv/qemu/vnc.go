@@ -168,7 +168,7 @@ func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error
 	return q.call(ctx, "add_client", map[string]any{"protocol": "vnc", "fdname": screenFd, "skipauth": bool(a)}, nil)
 }
 
-var _ hv.Screener = (*Driver)(nil)
+var _ hv.ConsoleDriver = (*Driver)(nil)
 
 // Screen gives a viewer's end of a pair of sockets, of which QEMU has the other one.
 func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {

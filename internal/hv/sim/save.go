@@ -41,7 +41,7 @@ func (f guestFiles) split() (memory, disk guestFiles) {
 }
 
 func compat(s hv.Spec) hv.Compat {
-	c := s.Pin()
+	c := s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.Layout = "sim", Version, "sim-1", "sim", "sim", "sim-1"
 	return c
 }
@@ -152,7 +152,7 @@ func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path s
 
 // did reports a step, unless the caller has given up.
 func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
-	if err := spec.Did(step); err != nil {
+	if err := spec.ReportStep(step); err != nil {
 		return err
 	}
 	return ctx.Err()

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-var _ hv.Screener = (*Host)(nil)
+var _ hv.ConsoleDriver = (*Host)(nil)
 
 // Screen gives a viewer of a screen on which the name of the VM, the time and what is typed can
 // be read. It asks for the password of Spec.VNC, as a real one does.

@@ -129,7 +129,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 func accept(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
-		s, err = s.Settled()
+		s, err = s.WithDefaults()
 	}
 	if err != nil {
 		return s, err
