@@ -35,7 +35,7 @@ const (
 
 // Dir is the storage of one registry.
 type Dir struct {
-	*Folder
+	*SafeDir
 	base string
 }
 
@@ -48,7 +48,7 @@ func Open(base string) (*Dir, error) {
 	if _, err := f.root.Stat(VMDir); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is not a registry storage: %w", base, err), f.Close())
 	}
-	return &Dir{Folder: f, base: base}, nil
+	return &Dir{SafeDir: f, base: base}, nil
 }
 
 // Create opens a storage for writing and makes the directories that are missing.
@@ -68,11 +68,11 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	return &Dir{Folder: f, base: base}, nil
+	return &Dir{SafeDir: f, base: base}, nil
 }
 
 // syncParent makes the name of the storage itself durable. A parent that cannot be read was not made here.
-func (f *Folder) syncParent(base string) error {
+func (f *SafeDir) syncParent(base string) error {
 	parent, err := os.Open(filepath.Dir(base))
 	if errors.Is(err, fs.ErrPermission) {
 		return nil

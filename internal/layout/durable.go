@@ -20,9 +20,9 @@ type Hooks struct {
 	MaxTemplate int64
 }
 
-// Folder is a directory that no name can leave, with writes that survive a crash. Names are relative and
+// SafeDir is a directory that no name can leave, with writes that survive a crash. Names are relative and
 // slash-separated. It may be used from many goroutines; two writers of one name are the caller's matter.
-type Folder struct {
+type SafeDir struct {
 	root  *os.Root
 	hooks Hooks
 
@@ -31,32 +31,32 @@ type Folder struct {
 }
 
 // OpenFolder opens an existing directory.
-func OpenFolder(dir string, hooks Hooks) (*Folder, error) {
+func OpenFolder(dir string, hooks Hooks) (*SafeDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w", err)
 	}
-	return &Folder{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
+	return &SafeDir{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
 }
 
 // Root gives the directory for reads and for files that need no durability of their own.
-func (f *Folder) Root() *os.Root { return f.root }
+func (f *SafeDir) Root() *os.Root { return f.root }
 
 // Close closes the directory.
-func (f *Folder) Close() error { return f.root.Close() }
+func (f *SafeDir) Close() error { return f.root.Close() }
 
 // Step announces a step that the caller is about to take itself.
-func (f *Folder) Step(step string) {
+func (f *SafeDir) Step(step string) {
 	if f.hooks.Step != nil {
 		f.hooks.Step(step)
 	}
 }
 
 // Sync makes the content of an open file, or the names in an open directory, durable. The caller announces the step.
-func (f *Folder) Sync(file *os.File) error { return f.SyncBy(file, (*os.File).Sync) }
+func (f *SafeDir) Sync(file *os.File) error { return f.SyncBy(file, (*os.File).Sync) }
 
 // SyncBy is Sync with another system call.
-func (f *Folder) SyncBy(file *os.File, do func(*os.File) error) error {
+func (f *SafeDir) SyncBy(file *os.File, do func(*os.File) error) error {
 	if f.hooks.Sync != nil {
 		return f.hooks.Sync(file)
 	}
@@ -64,7 +64,7 @@ func (f *Folder) SyncBy(file *os.File, do func(*os.File) error) error {
 }
 
 // MkdirAll makes a directory and its parents durable.
-func (f *Folder) MkdirAll(name string) error {
+func (f *SafeDir) MkdirAll(name string) error {
 	if _, err := f.root.Stat(name); err == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (f *Folder) MkdirAll(name string) error {
 }
 
 // Create writes a new file and syncs it, but not its directory.
-func (f *Folder) Create(label, name string, data []byte) error {
+func (f *SafeDir) Create(label, name string, data []byte) error {
 	f.Step(label + ".create")
 	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *Folder) Create(label, name string, data []byte) error {
 }
 
 // WriteFile replaces a file as a whole: after a crash it has its old or its new content.
-func (f *Folder) WriteFile(label, name string, data []byte) error {
+func (f *SafeDir) WriteFile(label, name string, data []byte) error {
 	temp := name + tempSuffix
 	if err := f.Create(label, temp, data); err != nil {
 		_ = f.root.Remove(temp) // best effort: the next start removes leftovers too
@@ -114,7 +114,7 @@ func (f *Folder) WriteFile(label, name string, data []byte) error {
 const tempSuffix = ".tmp"
 
 // Replace moves a file or directory within its directory and syncs that.
-func (f *Folder) Replace(label, from, to string) error {
+func (f *SafeDir) Replace(label, from, to string) error {
 	f.Step(label + ".rename")
 	if err := f.root.Rename(from, to); err != nil {
 		return fmt.Errorf("rename %s: %w", from, err)
@@ -124,7 +124,7 @@ func (f *Folder) Replace(label, from, to string) error {
 }
 
 // Rename moves a file or directory to another directory and syncs both directories.
-func (f *Folder) Rename(label, from, to string) error {
+func (f *SafeDir) Rename(label, from, to string) error {
 	if err := f.Replace(label, from, to); err != nil {
 		f.owe(path.Dir(from)) // it may have moved
 		return err
@@ -135,7 +135,7 @@ func (f *Folder) Rename(label, from, to string) error {
 
 // RemoveAll removes a file or directory with all below it; one that is not there is no error. A crash may
 // leave part of it.
-func (f *Folder) RemoveAll(label, name string) error {
+func (f *SafeDir) RemoveAll(label, name string) error {
 	f.Step(label + ".remove")
 	if err := f.root.RemoveAll(name); err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
@@ -145,7 +145,7 @@ func (f *Folder) RemoveAll(label, name string) error {
 
 // SyncDir makes the names in a directory durable, and those for which that failed before: a file that is found in its
 // place may be one of them.
-func (f *Folder) SyncDir(name string) error {
+func (f *SafeDir) SyncDir(name string) error {
 	err := f.syncDir(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -158,7 +158,7 @@ func (f *Folder) SyncDir(name string) error {
 }
 
 // owe remembers a directory whose names may not be durable.
-func (f *Folder) owe(name string) {
+func (f *SafeDir) owe(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsynced[name] = true
@@ -166,7 +166,7 @@ func (f *Folder) owe(name string) {
 
 // Settle makes the names durable for which that failed before. Whoever finds nothing left to do calls it before saying
 // so.
-func (f *Folder) Settle() error {
+func (f *SafeDir) Settle() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name := range f.unsynced {
@@ -178,7 +178,7 @@ func (f *Folder) Settle() error {
 	return nil
 }
 
-func (f *Folder) syncDir(name string) error {
+func (f *SafeDir) syncDir(name string) error {
 	dir, err := f.root.Open(name)
 	if err != nil {
 		return fmt.Errorf("open directory %s: %w", name, err)
@@ -191,7 +191,7 @@ func (f *Folder) syncDir(name string) error {
 }
 
 // Names lists a directory, sorted.
-func (f *Folder) Names(name string) ([]fs.DirEntry, error) {
+func (f *SafeDir) Names(name string) ([]fs.DirEntry, error) {
 	dir, err := f.root.Open(name)
 	if err != nil {
 		return nil, err

@@ -149,7 +149,7 @@ func TestReadersDuringASwap(t *testing.T) {
 	}
 	check(&old.Versions[0], `{"ram":"1G"}`)
 	check(v, `{"ram":"2G"}`)
-	if err := d.SettleVersion(testID, v); err != nil {
+	if err := d.CommitVersion(testID, v); err != nil {
 		t.Fatal(err)
 	}
 	check(v, `{"ram":"2G"}`)
@@ -210,7 +210,7 @@ func TestPulls(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if err := d.FoldPulls(testID, got); err != nil {
+	if err := d.CompactPulls(testID, got); err != nil {
 		t.Fatal(err)
 	}
 	if got, err = d.Pulls(testID); err != nil || !reflect.DeepEqual(got, want) {

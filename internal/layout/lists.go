@@ -59,9 +59,9 @@ func (d *Dir) settled(id string, v *Version) bool {
 	return err == nil && strings.TrimSpace(string(held)) == v.ContentID
 }
 
-// Unsettled tells whether a version's directory waits for its move to the final place, which the next start
+// UncommittedVersions tells whether a version's directory waits for its move to the final place, which the next start
 // of a registry, or a repair, makes.
-func (d *Dir) Unsettled(id string, v *Version) bool {
+func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 	_, err := d.root.Stat(stagePath(id, v))
 	return err == nil
 }
@@ -70,9 +70,9 @@ func (d *Dir) Unsettled(id string, v *Version) bool {
 // operator.
 const Aside = "aside_dir"
 
-// SetAside moves a template's directory out of the way: one rename. stamp is the time in epoch nanoseconds.
+// Quarantine moves a template's directory out of the way: one rename. stamp is the time in epoch nanoseconds.
 // It gives the new place below the storage.
-func (d *Dir) SetAside(id string, stamp int64) (string, error) {
+func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	if !localName(id) {
 		return "", fmt.Errorf("%q is not the name of a directory", id)
 	}
@@ -91,8 +91,8 @@ func localName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
-// AsideNames lists what was set aside.
-func (d *Dir) AsideNames() ([]string, error) {
+// QuarantinedNames lists what was set aside.
+func (d *Dir) QuarantinedNames() ([]string, error) {
 	entries, err := d.Names(Aside)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -59,8 +59,8 @@ func (d *Dir) AppendPull(id, content string, when int64) error {
 	return nil
 }
 
-// FoldPulls rewrites the log with one line a content id.
-func (d *Dir) FoldPulls(id string, last map[string]int64) error {
+// CompactPulls rewrites the log with one line a content id.
+func (d *Dir) CompactPulls(id string, last map[string]int64) error {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
 	for _, content := range slices.Sorted(maps.Keys(last)) {

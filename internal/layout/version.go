@@ -20,7 +20,7 @@ const (
 )
 
 // A version's directory is written beside its final place, because the place may belong to a version that
-// the same swap reverts: StageVersion, then Save, then SettleVersion. Readers look at both places and believe
+// the same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and believe
 // the one whose content_id is the version's, so no moment between the steps shows them anything else.
 
 // StageVersion writes the directory of a version that a following Save will name. config is JSON.
@@ -58,9 +58,9 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 	return d.SyncDir(stage)
 }
 
-// SettleVersion moves a staged directory to its final place, over what a reverted version left there. It
+// CommitVersion moves a staged directory to its final place, over what a reverted version left there. It
 // does nothing when the version is settled.
-func (d *Dir) SettleVersion(id string, v *Version) error {
+func (d *Dir) CommitVersion(id string, v *Version) error {
 	final, stage := versionPath(id, v.Number), stagePath(id, v)
 	if _, err := d.root.Stat(stage); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,7 +117,7 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Tidy settles what a crash left between Save and SettleVersion, writes text files again that a swap of layers
+// Tidy settles what a crash left between Save and CommitVersion, writes text files again that a swap of layers
 // made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) Tidy(t *Template) error {
 	entries, err := d.Names(path.Join(VMDir, t.ID))
@@ -128,7 +128,7 @@ func (d *Dir) Tidy(t *Template) error {
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		if staged { // otherwise no version needs a look of its own
-			if err := d.SettleVersion(t.ID, v); err != nil {
+			if err := d.CommitVersion(t.ID, v); err != nil {
 				return err
 			}
 		}

@@ -382,7 +382,7 @@ func (c *inspector) directory(s *sight, t *layout.Template, v *layout.Version) {
 	if contentID(config, v.Files, nvram) != v.ContentID {
 		s.add(v.Number, false, "", "the configuration or the nvram is not what was pushed: it was changed in place")
 	}
-	if c.dir.Unsettled(t.ID, v) {
+	if c.dir.UncommittedVersions(t.ID, v) {
 		s.add(v.Number, false, "", "the directory was not moved to its place")
 		return
 	}

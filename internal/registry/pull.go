@@ -103,7 +103,7 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 		err = r.dir.AppendPull(e.t.ID, v.ContentID, now)
 	} else {
 		p.forget(e.t, v.ContentID)
-		err = r.dir.FoldPulls(e.t.ID, p.last)
+		err = r.dir.CompactPulls(e.t.ID, p.last)
 		p.lines = len(p.last)
 	}
 	if err != nil {

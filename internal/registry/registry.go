@@ -185,7 +185,7 @@ func (r *Registry) load(ctx context.Context) error {
 	for _, d := range snap.damaged {
 		r.keepNamed(layout.TemplatePath(d.ID))
 	}
-	aside, err := r.dir.AsideNames()
+	aside, err := r.dir.QuarantinedNames()
 	if err != nil {
 		return err
 	}

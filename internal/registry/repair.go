@@ -116,7 +116,7 @@ func (m *mender) template(d layout.Damage) error {
 			return err
 		}
 	default:
-		target, err := r.dir.SetAside(d.ID, r.o.Now().UnixNano())
+		target, err := r.dir.Quarantine(d.ID, r.o.Now().UnixNano())
 		if err != nil {
 			return err
 		}
