@@ -25,7 +25,7 @@ func TestLicenceThatIsSaid(t *testing.T) {
 	}
 	day := time.Date(2030, 5, 1, 0, 0, 0, 0, time.UTC)
 	own := func(expires time.Time) *license.File {
-		text, err := license.Issue(key, license.Licence{Product: license.Node, Tier: farm.TierBasic, Expires: expires})
+		text, err := license.Issue(key, license.License{Product: license.Node, Tier: farm.TierBasic, Expires: expires})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ type File struct {
 	o Options
 
 	mu      sync.Mutex // guards what follows
-	licence Licence
+	licence License
 	trouble string // what is wrong with the file as it is now; ""
 	stamp   stamp
 	said    string // the alarm that was logged last
@@ -72,18 +72,18 @@ func Open(o Options) (*File, error) {
 
 // Read reads and verifies a licence file: a key on a line of its own. Lines that begin
 // with # are for people.
-func Read(path, authority string, product Product) (Licence, error) {
+func Read(path, authority string, product Product) (License, error) {
 	key, err := ReadKey(path)
 	if err != nil {
-		return Licence{}, err
+		return License{}, err
 	}
 	trust, err := LoadTrust(authority)
 	if err != nil {
-		return Licence{}, err
+		return License{}, err
 	}
 	l, err := trust.VerifyFor(product, key)
 	if err != nil {
-		return Licence{}, fmt.Errorf("licence file %s: %w", path, err)
+		return License{}, fmt.Errorf("licence file %s: %w", path, err)
 	}
 	return l, nil
 }
@@ -134,9 +134,9 @@ func (f *File) Tier() farm.Tier {
 func (f *File) Expires() time.Time { return f.Licence().Expires }
 
 // Licence gives what the licence in force says; zero when none is installed.
-func (f *File) Licence() Licence {
+func (f *File) Licence() License {
 	if f == nil {
-		return Licence{}
+		return License{}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,7 +186,7 @@ func (f *File) Run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		f.say(ctx)
+		f.logAlarm(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -196,15 +196,15 @@ func (f *File) Run(ctx context.Context) {
 	}
 }
 
-func expiry(l Licence) string {
+func expiry(l License) string {
 	if l.Expires.IsZero() {
 		return "never"
 	}
 	return l.Expires.UTC().Format(time.RFC3339)
 }
 
-// say logs an alarm that is new.
-func (f *File) say(ctx context.Context) {
+// logAlarm logs an alarm that is new.
+func (f *File) logAlarm(ctx context.Context) {
 	alarm := f.Alarm()
 	f.mu.Lock()
 	fresh := alarm != f.said

@@ -52,7 +52,7 @@ func (p *place) write(text string) {
 
 // install puts a licence in force for a time; 0 is for ever.
 func (p *place) install(tier farm.Tier, length time.Duration) {
-	l := Licence{Product: Controller, Tier: tier, Subject: "us"}
+	l := License{Product: Controller, Tier: tier, Subject: "us"}
 	if length != 0 {
 		l.Expires = time.Now().Add(length)
 	}
@@ -232,7 +232,7 @@ func TestWithoutLicenceAllIsOpen(t *testing.T) {
 		t.Errorf("%v, %q, %v", f.Tier(), f.Alarm(), err)
 	}
 	var none *File
-	if none.Tier() != farm.TierEnterprisePlus || none.Alarm() != "" || none.Licence() != (Licence{}) {
+	if none.Tier() != farm.TierEnterprisePlus || none.Alarm() != "" || none.Licence() != (License{}) {
 		t.Error("a program without a licence file")
 	}
 }
@@ -242,7 +242,7 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 	other := newPlace(t)
 	other.install(farm.TierBasic, 0)
 	foreign, _ := os.ReadFile(other.file())
-	wrong := mustIssue(t, p.secret, Licence{Product: Node, Tier: farm.TierBasic})
+	wrong := mustIssue(t, p.secret, License{Product: Node, Tier: farm.TierBasic})
 	for name, text := range map[string]string{
 		"it is empty": "\n# nothing\n", "it is not a licence key": "hello", "no trusted authority": string(foreign),
 		"it is for another product: node, not controller": wrong, "more than one line": wrong + "\n" + wrong,
@@ -299,7 +299,7 @@ func TestAlarmSaysWhatIsLost(t *testing.T) {
 		Controller: "what needs more than the tier basic is refused", Node: "this node gets no new VMs",
 	} {
 		p := newPlace(t)
-		p.write(mustIssue(t, p.secret, Licence{Product: product, Tier: farm.TierEnterprise, Expires: time.Now().Add(-time.Hour)}))
+		p.write(mustIssue(t, p.secret, License{Product: product, Tier: farm.TierEnterprise, Expires: time.Now().Add(-time.Hour)}))
 		o := p.options()
 		o.Product = product
 		f, err := Open(o)

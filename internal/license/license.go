@@ -49,8 +49,8 @@ const prefix = "BY1"
 // version is the newest version of the payload that is understood.
 const version = 1
 
-// Licence is what a key says.
-type Licence struct {
+// License is what a key says.
+type License struct {
 	Product Product   `json:"product"`
 	Tier    farm.Tier `json:"tier"`
 	Subject string    `json:"subject"` // whom it was issued to; any text
@@ -59,7 +59,7 @@ type Licence struct {
 }
 
 // Expired says whether the licence is over.
-func (l Licence) Expired(now time.Time) bool { return !l.Expires.IsZero() && !now.Before(l.Expires) }
+func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !now.Before(l.Expires) }
 
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
 var (
@@ -74,7 +74,7 @@ var (
 )
 
 // check says whether the fields hold what they may.
-func (l Licence) check() error {
+func (l License) check() error {
 	switch {
 	case l.Version > version:
 		return fmt.Errorf("%w: its version is %d, this one knows up to %d", ErrNewer, l.Version, version)
@@ -94,7 +94,7 @@ func (l Licence) check() error {
 var coding = base64.RawURLEncoding.Strict()
 
 // Issue signs a licence and gives its key. Version may be left 0.
-func Issue(key ed25519.PrivateKey, l Licence) (string, error) {
+func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	if l.Version == 0 {
 		l.Version = version
 	}
@@ -112,7 +112,7 @@ func Issue(key ed25519.PrivateKey, l Licence) (string, error) {
 
 // parsed is a key taken apart and not believed yet.
 type parsed struct {
-	licence   Licence
+	licence   License
 	signed    []byte
 	signature []byte
 }
@@ -144,10 +144,10 @@ func parse(text string) (parsed, error) {
 
 // Verify judges a key for any product. The licence may have expired: see Licence.Expired. That
 // of a key which only its signature speaks against is given too, to be shown.
-func (t Trust) Verify(text string) (Licence, error) {
+func (t Trust) Verify(text string) (License, error) {
 	p, err := parse(text)
 	if err != nil {
-		return Licence{}, err
+		return License{}, err
 	}
 	for _, key := range t {
 		if ed25519.Verify(key, p.signed, p.signature) {
@@ -161,10 +161,10 @@ func (t Trust) Verify(text string) (Licence, error) {
 }
 
 // VerifyFor judges a key for one product.
-func (t Trust) VerifyFor(product Product, text string) (Licence, error) {
+func (t Trust) VerifyFor(product Product, text string) (License, error) {
 	l, err := t.Verify(text)
 	if err == nil && l.Product != product {
-		return Licence{}, fmt.Errorf("%w: %s, not %s", ErrProduct, l.Product, product)
+		return License{}, fmt.Errorf("%w: %s, not %s", ErrProduct, l.Product, product)
 	}
 	return l, err
 }

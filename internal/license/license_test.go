@@ -22,7 +22,7 @@ func authority(t testing.TB) (Trust, ed25519.PrivateKey) {
 	return Trust{public}, secret
 }
 
-func mustIssue(t testing.TB, secret ed25519.PrivateKey, l Licence) string {
+func mustIssue(t testing.TB, secret ed25519.PrivateKey, l License) string {
 	t.Helper()
 	key, err := Issue(secret, l)
 	if err != nil {
@@ -31,7 +31,7 @@ func mustIssue(t testing.TB, secret ed25519.PrivateKey, l Licence) string {
 	return key
 }
 
-var sample = Licence{
+var sample = License{
 	Product: Controller, Tier: farm.TierEnterprise, Subject: "Example Ltd. ü",
 	Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Version: 1,
 }
@@ -168,14 +168,14 @@ func TestKeysHaveABoundedLength(t *testing.T) {
 
 func TestIssueRefusesWhatVerifyWould(t *testing.T) {
 	_, secret := authority(t)
-	for _, change := range []func(*Licence){
-		func(l *Licence) { l.Product = "car" },
-		func(l *Licence) { l.Tier = "" },
-		func(l *Licence) { l.Subject = "a\x00" },
-		func(l *Licence) { l.Subject = "a\xff" },
-		func(l *Licence) { l.Subject = strings.Repeat("x", 256) },
-		func(l *Licence) { l.Version = 2 },
-		func(l *Licence) { l.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+	for _, change := range []func(*License){
+		func(l *License) { l.Product = "car" },
+		func(l *License) { l.Tier = "" },
+		func(l *License) { l.Subject = "a\x00" },
+		func(l *License) { l.Subject = "a\xff" },
+		func(l *License) { l.Subject = strings.Repeat("x", 256) },
+		func(l *License) { l.Version = 2 },
+		func(l *License) { l.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 	} {
 		l := sample
 		change(&l)
@@ -187,7 +187,7 @@ func TestIssueRefusesWhatVerifyWould(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	at := sample.Expires
-	if sample.Expired(at.Add(-time.Nanosecond)) || !sample.Expired(at) || (Licence{}).Expired(at) {
+	if sample.Expired(at.Add(-time.Nanosecond)) || !sample.Expired(at) || (License{}).Expired(at) {
 		t.Error("a licence is over from the moment on that it names, and never without one")
 	}
 }

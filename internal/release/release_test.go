@@ -66,7 +66,7 @@ func TestStatements(t *testing.T) {
 // TestLicenceIsNoPackage: the same secret signs both, and neither passes for the other.
 func TestLicenceIsNoPackage(t *testing.T) {
 	trust, secret := keys(t)
-	licence, err := license.Issue(secret, license.Licence{Product: license.Node, Tier: farm.TierBasic})
+	licence, err := license.Issue(secret, license.License{Product: license.Node, Tier: farm.TierBasic})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ var tiers = []tierCase{
 }
 
 // licences are those that the phases name.
-var licences = map[string]license.Licence{
+var licences = map[string]license.License{
 	"basic": {Tier: farm.TierBasic}, "enterprise": {Tier: farm.TierEnterprise}, "plus": {Tier: farm.TierEnterprisePlus},
 	"ended": {Tier: farm.TierEnterprisePlus, Expires: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)},
 }

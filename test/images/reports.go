@@ -105,7 +105,7 @@ func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer, license.Licence{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(time.Hour)})
+	key, err := license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return nil, err
 	}

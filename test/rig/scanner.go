@@ -26,7 +26,7 @@ func LicenseScanner(ctx context.Context, scanner, dir string, lasts time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer, license.Licence{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(lasts)})
+	key, err := license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(lasts)})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestLicenceOfANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := license.Issue(key, license.Licence{Product: product, Tier: farm.TierEnterprise, Expires: expires})
+		text, err := license.Issue(key, license.License{Product: product, Tier: farm.TierEnterprise, Expires: expires})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func demoLicence(dir, public string) (key string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return license.Issue(signer, license.Licence{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
+	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
 // tellScan says what a report of the scanner has.

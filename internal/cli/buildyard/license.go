@@ -110,7 +110,7 @@ func issueCommand(streams Streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := license.Issue(key, license.Licence{
+			text, err := license.Issue(key, license.License{
 				Product: license.Product(product), Tier: farm.Tier(tier), Subject: subject, Expires: until,
 			})
 			if err != nil {

@@ -34,7 +34,7 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := license.Issue(key, license.Licence{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
+	text, err := license.Issue(key, license.License{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
 	if err == nil {
 		err = os.WriteFile(file, []byte(text+"\n"), 0o600)
 	}

@@ -56,10 +56,10 @@ file --license-file. A key that is not valid leaves a file that is there as it i
 }
 
 // activate verifies a key and keeps it.
-func (g *globals) activate(path, key string) (license.Licence, error) {
+func (g *globals) activate(path, key string) (license.License, error) {
 	trust, err := license.LoadTrust(g.authority)
 	if err != nil {
-		return license.Licence{}, err
+		return license.License{}, err
 	}
 	l, err := trust.VerifyFor(license.ImageScanner, key)
 	if err != nil {
@@ -88,7 +88,7 @@ func showCommand(g *globals) *cobra.Command {
 	}
 }
 
-func expiration(l license.Licence) string {
+func expiration(l license.License) string {
 	if l.Expires.IsZero() {
 		return "never"
 	}
@@ -103,10 +103,10 @@ func (g *globals) licensePath() (string, error) {
 
 // license reads and verifies the licence. Its error has the text that users of the
 // scanner know.
-func (g *globals) license() (license.Licence, error) {
+func (g *globals) license() (license.License, error) {
 	path, err := g.licensePath()
 	if err != nil {
-		return license.Licence{}, err
+		return license.License{}, err
 	}
 	l, err := license.Read(path, g.authority, license.ImageScanner)
 	if err == nil && l.Expired(time.Now()) {
