@@ -79,7 +79,7 @@ type only struct {
 var onlys = []only{
 	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
-	{[]string{"internal/load"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
+	{[]string{"internal/loadgen"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},
 	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},

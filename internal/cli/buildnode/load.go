@@ -15,14 +15,14 @@ import (
 	"github.com/buildyard/buildyard/client"
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli"
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // LoadOptions are the options of load.
 type LoadOptions struct {
 	*globals
-	load.Options
+	loadgen.Options
 	Controller string // URL
 	Profile    string
 	Output     cli.Format
@@ -54,7 +54,7 @@ begins a job when its last one has ended.`,
 	fs.StringVar(&o.Template, "template", "", "id of the template to start")
 	fs.StringVar(&o.Tag, "tag", "", "tag of its version (default: the newest)")
 	fs.StringVar(&o.Group, "group-id", "", "id of the node group to start on")
-	fs.StringVar(&o.Profile, "profile", load.Profiles[0].Name, "habits of the clients: "+strings.Join(load.ProfileNames(), ", "))
+	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name, "habits of the clients: "+strings.Join(loadgen.ProfileNames(), ", "))
 	fs.Float64Var(&o.Rate, "rate", 0, "jobs that begin a second; 0: as many as the callers can")
 	fs.IntVar(&o.Callers, "callers", 64, "most calls at the same time")
 	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "how long an instance works, give or take a half")
@@ -66,14 +66,14 @@ begins a job when its last one has ended.`,
 	for _, name := range []string{"controller", "template"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(load.ProfileNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(loadgen.ProfileNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // profiles lists the profiles for the help.
 func profiles() string {
 	var b strings.Builder
-	for _, p := range load.Profiles {
+	for _, p := range loadgen.Profiles {
 		fmt.Fprintf(&b, "  %-9s %s\n", p.Name, p.About)
 	}
 	return b.String()
@@ -84,13 +84,13 @@ func (o *LoadOptions) run(ctx context.Context) error {
 	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
 		return cli.Usage(fmt.Errorf("--controller %q: give a URL such as http://127.0.0.1:8090", o.Controller))
 	}
-	profile, err := load.FindProfile(o.Profile)
+	profile, err := loadgen.FindProfile(o.Profile)
 	if err != nil {
 		return cli.Usage(err)
 	}
 	options := o.Options
 	options.Profile, options.Run = profile, rand.Text()
-	options.Progress = func(r load.Report) {
+	options.Progress = func(r loadgen.Report) {
 		fmt.Fprintf(o.Err, "%4.0fs %d jobs begun, %d instances created (%.0f a second), %d ended, %d errors\n",
 			r.Seconds, r.Offered, r.Created, r.PerSecond, r.Terminated, sum(r.Errors))
 	}
@@ -98,10 +98,10 @@ func (o *LoadOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	calls := load.NewClientAs(base, o.Callers, access)
+	calls := loadgen.NewClientAs(base, o.Callers, access)
 	defer calls.Close()
-	report, failed := load.Run(ctx, calls, options)
-	if errors.Is(failed, load.ErrOptions) {
+	report, failed := loadgen.Run(ctx, calls, options)
+	if errors.Is(failed, loadgen.ErrOptions) {
 		return cli.Usage(failed)
 	}
 	if err := o.Output.Write(o.Out, report, func(g *cli.Grid) { loadTable(g, report) }); err != nil {
@@ -114,8 +114,8 @@ func (o *LoadOptions) run(ctx context.Context) error {
 }
 
 // access is how the calls show who makes them.
-func (o *LoadOptions) access(controller string) (load.Access, error) {
-	var access load.Access
+func (o *LoadOptions) access(controller string) (loadgen.Access, error) {
+	var access loadgen.Access
 	var err error
 	if access.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.TLS)); err != nil {
 		return access, err
@@ -133,9 +133,9 @@ func (o *LoadOptions) access(controller string) (load.Access, error) {
 }
 
 // loadTable fills the table of a report.
-func loadTable(g *cli.Grid, r load.Report) {
+func loadTable(g *cli.Grid, r loadgen.Report) {
 	g.Row("CALL", "COUNT", "P50 MS", "P90 MS", "P99 MS", "MAX MS")
-	for _, op := range load.Ops {
+	for _, op := range loadgen.Ops {
 		if t, ok := r.Times[op]; ok {
 			g.Row(op, t.Count, t.P50, t.P90, t.P99, t.Most)
 		}

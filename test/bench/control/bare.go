@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
@@ -30,10 +30,10 @@ type bare struct {
 
 // record is what the bare handler keeps, with a text that makes it recordSize bytes.
 type record struct {
-	ID      string     `json:"id"`
-	Created time.Time  `json:"created"`
-	Order   load.Order `json:"order"`
-	Text    string     `json:"text"`
+	ID      string                `json:"id"`
+	Created time.Time             `json:"created"`
+	Order   loadgen.CreateRequest `json:"order"`
+	Text    string                `json:"text"`
 }
 
 const recordSize = 1536
@@ -54,8 +54,8 @@ func serveBare(ctx context.Context, address, dir string) (err error) {
 	defer func() { err = errors.Join(err, h.store.Close()) }()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST "+load.PathVM, answering(h.create))
-	mux.HandleFunc("DELETE "+load.PathVM, answering(h.clear))
+	mux.HandleFunc("POST "+loadgen.PathVM, answering(h.create))
+	mux.HandleFunc("DELETE "+loadgen.PathVM, answering(h.clear))
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

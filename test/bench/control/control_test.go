@@ -18,7 +18,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -133,7 +133,7 @@ func TestObserve(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	o, err := observe(t.Context(), load.NewClient(server.URL, 1))
+	o, err := observe(t.Context(), loadgen.NewClient(server.URL, 1))
 	if err != nil || !slices.Equal(o.ids(), []string{"a"}) {
 		t.Fatalf("%v, %v", o.ids(), err)
 	}
@@ -215,9 +215,9 @@ func TestBare(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	client := load.NewClient("http://"+address, 4)
+	client := loadgen.NewClient("http://"+address, 4)
 	defer client.Close()
-	body, err := json.Marshal(load.Order{Template: "t", Tag: "v1", Count: 1})
+	body, err := json.Marshal(loadgen.CreateRequest{Template: "t", Tag: "v1", Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestBare(t *testing.T) {
 	if err != nil || len(ids) != 1 || len(ids[0]) != 36 {
 		t.Fatalf("%v, %v", ids, err)
 	}
-	if _, err := client.Call(t.Context(), http.MethodDelete, load.PathVM, nil); err != nil {
+	if _, err := client.Call(t.Context(), http.MethodDelete, loadgen.PathVM, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -58,7 +58,7 @@ func (b *bench) creates(ctx context.Context, s *stage) (err error) {
 }
 
 // startBare starts the bare handler as a process of its own.
-func (b *bench) startBare(ctx context.Context, dir string) (*rig.Process, *load.Client, error) {
+func (b *bench) startBare(ctx context.Context, dir string) (*rig.Process, *loadgen.Client, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the bare handler: %w", err)
@@ -71,13 +71,13 @@ func (b *bench) startBare(ctx context.Context, dir string) (*rig.Process, *load.
 	if err := p.Start(); err != nil {
 		return nil, nil, err
 	}
-	return p, load.NewClient("http://"+address, callers), rig.Ready(ctx, p, "http://"+address)
+	return p, loadgen.NewClient("http://"+address, callers), rig.Ready(ctx, p, "http://"+address)
 }
 
 // comparison is the two sides whose creates are compared.
 type comparison struct {
 	*stage
-	bare *load.Client
+	bare *loadgen.Client
 }
 
 // round measures both sides, one after the other, and removes what they made.
@@ -87,7 +87,7 @@ func (c comparison) round(ctx context.Context, callers int, over time.Duration) 
 	if err != nil {
 		return 0, 0, fmt.Errorf("bare handler: %w", err)
 	}
-	if _, err := c.bare.Call(ctx, http.MethodDelete, load.PathVM, nil); err != nil {
+	if _, err := c.bare.Call(ctx, http.MethodDelete, loadgen.PathVM, nil); err != nil {
 		return 0, 0, err
 	}
 	ours, ids, err := rate(ctx, callers, over, func(ctx context.Context) ([]string, error) { return createWith(ctx, c.client, body) })

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -220,7 +220,7 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 	size := 0
 	for i := range lists {
 		began := time.Now()
-		raw, code, err := s.client.Raw(ctx, http.MethodGet, load.PathVM, nil)
+		raw, code, err := s.client.Raw(ctx, http.MethodGet, loadgen.PathVM, nil)
 		if err != nil || code != http.StatusOK {
 			return errors.Join(err, fmt.Errorf("list: HTTP %d", code))
 		}

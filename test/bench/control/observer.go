@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 )
 
 // counts are how many instances there are, and how many of them are how far.
@@ -39,12 +39,12 @@ type waiter struct {
 }
 
 // observe follows the watch until close, and waits until it has seen the present.
-func observe(ctx context.Context, c *load.Client) (*observer, error) {
+func observe(ctx context.Context, c *loadgen.Client) (*observer, error) {
 	watching, stop := context.WithCancel(ctx)
 	o := &observer{stop: stop, done: make(chan struct{}), seen: map[string]stateOf{}}
 	go func() {
 		defer close(o.done)
-		err := c.WatchLines(watching, load.WithPresent, o.line)
+		err := c.WatchLines(watching, loadgen.WithPresent, o.line)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.err = err

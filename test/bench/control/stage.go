@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/load"
+	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -21,7 +21,7 @@ type stage struct {
 	dir      string
 	cloud    *rig.Cloud
 	fleet    *rig.Process // nil when no nodes are needed
-	client   *load.Client
+	client   *loadgen.Client
 	template string
 }
 
@@ -44,7 +44,7 @@ func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{dir: dir, cloud: cloud, client: load.NewClient(cloud.Controller, callers+2)}
+	s := &stage{dir: dir, cloud: cloud, client: loadgen.NewClient(cloud.Controller, callers+2)}
 	// One caller makes all instances here, more waiting ones than the defaults allow one.
 	cloud.Process.Set(map[string]string{"SVC_MAX_WAITING": strconv.Itoa(4 * records), "SVC_MAX_WAITING_SIZE": "1GB"})
 	if err := cloud.Boot(ctx); err != nil {
@@ -185,7 +185,7 @@ func (c costs) String() string {
 
 // order gives the body of a create.
 func (s *stage) order(count int) []byte {
-	raw, err := json.Marshal(load.Order{Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42"})
+	raw, err := json.Marshal(loadgen.CreateRequest{Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42"})
 	if err != nil {
 		panic(err) // it is made of texts and numbers
 	}
@@ -197,8 +197,8 @@ func (s *stage) create(ctx context.Context, count int) (ids []string, err error)
 	return createWith(ctx, s.client, s.order(count))
 }
 
-func createWith(ctx context.Context, c *load.Client, body []byte) (ids []string, err error) {
-	raw, err := c.Call(ctx, http.MethodPost, load.PathVM, body)
+func createWith(ctx context.Context, c *loadgen.Client, body []byte) (ids []string, err error) {
+	raw, err := c.Call(ctx, http.MethodPost, loadgen.PathVM, body)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"context"
@@ -130,7 +130,7 @@ func (j *job) look(ctx context.Context) (state string, err error) {
 			return item.VM.InstanceState, nil
 		}
 	}
-	return "", &Refusal{200, notFound}
+	return "", &APIError{200, notFound}
 }
 
 // work lets the instance work for a time.

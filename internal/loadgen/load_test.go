@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"context"
@@ -85,7 +85,7 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cloud) create(r *http.Request, raw []byte) string {
-	var in Order
+	var in CreateRequest
 	if err := json.Unmarshal(raw, &in); err != nil {
 		c.t.Errorf("a create has the body %q", raw)
 	}
@@ -254,7 +254,7 @@ func TestHistogram(t *testing.T) {
 func TestKindsAreBounded(t *testing.T) {
 	tally := newTally("x")
 	for i := range 1000 {
-		tally.took(OpGet, 0, &Refusal{200, fmt.Sprint(i, strings.Repeat("x", 1000))})
+		tally.took(OpGet, 0, &APIError{200, fmt.Sprint(i, strings.Repeat("x", 1000))})
 	}
 	r := tally.snapshot(time.Second)
 	if len(r.Errors) != maxKinds+1 || r.Errors["other"] != 1000-maxKinds {

@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"bytes"
@@ -64,26 +64,26 @@ func (c *Client) as(contentType string) *Client {
 	return &other
 }
 
-// Refusal is an answer with status FAIL: the controller heard the call and said no.
-type Refusal struct {
+// APIError is an answer with status FAIL: the controller heard the call and said no.
+type APIError struct {
 	Code    int // of HTTP
 	Message string
 }
 
-func (r *Refusal) Error() string { return r.Message }
+func (r *APIError) Error() string { return r.Message }
 
 // notFound is what the controller says of an instance that is not there.
 const notFound = "Not found"
 
 // IsNotFound says whether the controller knows no such instance.
 func IsNotFound(err error) bool {
-	r, ok := errors.AsType[*Refusal](err)
+	r, ok := errors.AsType[*APIError](err)
 	return ok && r.Message == notFound
 }
 
 // IsDenied says whether the controller does not take who calls, or does not let them.
 func IsDenied(err error) bool {
-	r, ok := errors.AsType[*Refusal](err)
+	r, ok := errors.AsType[*APIError](err)
 	return ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
 }
 
@@ -146,13 +146,13 @@ func (c *Client) Call(ctx context.Context, method, path string, body []byte) (js
 		return nil, fmt.Errorf("%s %s: HTTP %d without an envelope: %w", method, path, code, err)
 	}
 	if answer.Status != api.StatusOK {
-		return nil, &Refusal{code, answer.Message}
+		return nil, &APIError{code, answer.Message}
 	}
 	return answer.Body, nil
 }
 
-// Order is what a create asks for.
-type Order struct {
+// CreateRequest is what a create asks for.
+type CreateRequest struct {
 	Template   string            `json:"vmid"`
 	Tag        string            `json:"tag,omitempty"`
 	Count      int               `json:"count,omitempty"`
@@ -166,7 +166,7 @@ type Order struct {
 }
 
 // Create asks for instances and gives their ids.
-func (c *Client) Create(ctx context.Context, o Order) ([]string, error) {
+func (c *Client) Create(ctx context.Context, o CreateRequest) ([]string, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return nil, err

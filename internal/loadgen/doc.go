@@ -1,4 +1,4 @@
-// Package load asks a controller for instances as the plugins of CI systems do: it
+// Package loadgen asks a controller for instances as the plugins of CI systems do: it
 // creates, polls or watches, lists and terminates over the public API, at a set rate,
 // and says how long the calls took and what went wrong.
 //
@@ -7,4 +7,4 @@
 //
 // Invariant: a run ends every instance that it was given, also when it is broken off;
 // what it could not end is counted.
-package load
+package loadgen

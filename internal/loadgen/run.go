@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func (o *Options) check() error {
 type runner struct {
 	Options
 	client *Client
-	tally  *tally
+	tally  *results
 	calls  chan struct{} // has a value for every call under way
 	jobs   sync.WaitGroup
 
@@ -184,7 +184,7 @@ const script = "sleep 0.1\necho ready\n"
 
 // order gives the body of the n-th create.
 func (r *runner) order(n int) ([]byte, string, error) {
-	o := Order{Template: r.Template, Tag: r.Tag, Group: r.Group, ExternalID: fmt.Sprintf("%s%d", r.prefix(), n)}
+	o := CreateRequest{Template: r.Template, Tag: r.Tag, Group: r.Group, ExternalID: fmt.Sprintf("%s%d", r.prefix(), n)}
 	if r.Profile.Labels {
 		o.Name, o.Metadata = fmt.Sprintf("%s-%d", r.Profile.Name, n), map[string]string{"job": o.ExternalID, "branch": "main"}
 	}

@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"bufio"
@@ -36,7 +36,7 @@ func (c *Client) WatchLines(ctx context.Context, present Present, each func(line
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what was said is a help, no more
-		return &Refusal{resp.StatusCode, fmt.Sprintf("HTTP %d: %s", resp.StatusCode, raw)}
+		return &APIError{resp.StatusCode, fmt.Sprintf("HTTP %d: %s", resp.StatusCode, raw)}
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 64<<10), maxLine)

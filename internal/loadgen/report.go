@@ -1,4 +1,4 @@
-package load
+package loadgen
 
 import (
 	"context"
@@ -93,15 +93,15 @@ func (h *histogram) times() Times {
 // maxKinds bounds how many kinds of errors are told apart.
 const maxKinds = 50
 
-// tally collects what a run does, from many goroutines.
-type tally struct {
+// results collects what a run does, from many goroutines.
+type results struct {
 	mu     sync.Mutex // guards the fields below
 	report Report
 	times  map[Op]*histogram
 }
 
-func newTally(profile string) *tally {
-	t := &tally{report: Report{Profile: profile, Errors: map[string]int64{}}, times: map[Op]*histogram{}}
+func newTally(profile string) *results {
+	t := &results{report: Report{Profile: profile, Errors: map[string]int64{}}, times: map[Op]*histogram{}}
 	for _, op := range Ops {
 		t.times[op] = &histogram{}
 	}
@@ -109,14 +109,14 @@ func newTally(profile string) *tally {
 }
 
 // count changes the report.
-func (t *tally) count(edit func(*Report)) {
+func (t *results) count(edit func(*Report)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	edit(&t.report)
 }
 
 // took notes how long something took that went well, or how a call failed.
-func (t *tally) took(op Op, d time.Duration, err error) {
+func (t *results) took(op Op, d time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
@@ -131,7 +131,7 @@ func (t *tally) took(op Op, d time.Duration, err error) {
 }
 
 // snapshot gives what is known now; jobs have begun for so long.
-func (t *tally) snapshot(offered time.Duration) Report {
+func (t *results) snapshot(offered time.Duration) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.report
@@ -149,7 +149,7 @@ func (t *tally) snapshot(offered time.Duration) Report {
 // kindOf names a kind of error, without what differs from call to call.
 func kindOf(err error) string {
 	const most = 80 // bytes of a controller's sentence
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*APIError](err); ok {
 		return fmt.Sprintf("HTTP %d %.*s", r.Code, most, r.Message)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
