@@ -12,8 +12,8 @@ const (
 	floorPart = 32               // on a small disk, one part in so many of it
 )
 
-// room is what is known of the disk.
-type room struct {
+// diskSpace is what is known of the disk.
+type diskSpace struct {
 	ok      bool
 	at      time.Time // when it was looked at
 	written int64     // since then
@@ -30,7 +30,7 @@ func (l *Logs) roomy(now time.Time, add int) bool {
 	r := &l.room
 	if since := now.Sub(r.at); r.at.IsZero() || since < 0 || since >= lookEvery || r.written >= lookBytes {
 		free, total, err := l.o.Free()
-		*r = room{ok: err != nil || free >= min(floor, total/floorPart), at: now}
+		*r = diskSpace{ok: err != nil || free >= min(floor, total/floorPart), at: now}
 	}
 	if r.ok {
 		r.written += int64(add)
@@ -85,16 +85,16 @@ func (l *Logs) bound(but *file) {
 // machine. So a program that floods the logs loses its own rows and not those of others. weigh says what a file takes,
 // and whose it is within its service.
 func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string)) *file {
-	var largest holding
+	var largest holder
 	for _, s := range l.services {
-		h := holding{of: map[string]*holding{}}
+		h := holder{of: map[string]*holder{}}
 		for _, f := range s.files {
 			if f == but || f.stuck {
 				continue
 			}
 			amount, whose := weigh(f)
 			if h.of[whose] == nil {
-				h.of[whose] = &holding{}
+				h.of[whose] = &holder{}
 			}
 			h.add(f, amount)
 			h.of[whose].add(f, amount)
@@ -113,14 +113,14 @@ func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string
 	return oldest
 }
 
-// holding is what somebody holds.
-type holding struct {
+// holder is what somebody holds.
+type holder struct {
 	amount int64
 	oldest *file
-	of     map[string]*holding // of a service: by machine
+	of     map[string]*holder // of a service: by machine
 }
 
-func (h *holding) add(f *file, amount int64) {
+func (h *holder) add(f *file, amount int64) {
 	h.amount += amount
 	if h.oldest == nil || byAge(f, h.oldest) < 0 {
 		h.oldest = f

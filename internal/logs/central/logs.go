@@ -52,7 +52,7 @@ type Logs struct {
 	services map[string]*service
 	open     []*file // that have a handle, the one used last at the end
 	line     []byte  // of the rows that are being written
-	room     room
+	room     diskSpace
 	stats    Stats
 	failing  bool
 	tidied   time.Time
