@@ -82,7 +82,7 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 			return nil
 		case f := <-a.faults:
 			err := a.sendFault(ctx, f)
-			a.meters.faults.Note(err)
+			a.meters.faults.Observe(err)
 			if err != nil && ctx.Err() == nil {
 				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
 			}

@@ -83,7 +83,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			Seq: seq, Statuses: statuses, Errands: errands,
 		})
 		if ctx.Err() == nil {
-			a.meters.reports.Note(err)
+			a.meters.reports.Observe(err)
 		}
 		switch {
 		case err == nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -46,7 +46,7 @@ func (l ConsoleClosedError) Error() string { return "the other side has left: " 
 
 // consoles are the screens that somebody looks at through this replica. Nothing of them is stored.
 type consoles struct {
-	shown meter.Counter
+	shown metric.Counter
 
 	mu  sync.Mutex            // guards the fields below
 	all map[string][]*Console // instance id -> its consoles

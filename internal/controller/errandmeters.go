@@ -2,7 +2,7 @@ package controller
 
 import (
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -10,12 +10,12 @@ import (
 var shownErrands = []farm.CacheJobKind{farm.ErrandDistribute, farm.ErrandRemove}
 
 // cacheJobMetrics count the nodes that are done with errands, by kind.
-type cacheJobMetrics map[farm.CacheJobKind]*meter.Results
+type cacheJobMetrics map[farm.CacheJobKind]*metric.Results
 
 func newErrandMeters() cacheJobMetrics {
 	m := cacheJobMetrics{}
 	for _, kind := range shownErrands {
-		m[kind] = new(meter.Results)
+		m[kind] = new(metric.Results)
 	}
 	return m
 }
@@ -41,34 +41,34 @@ func (c *Controller) recordResults(changes []store.Change) {
 }
 
 // errandFamilies give the metrics of distributions and removals.
-func (c *Controller) errandFamilies() []meter.Family {
-	return []meter.Family{
+func (c *Controller) errandFamilies() []metric.Family {
+	return []metric.Family{
 		{
-			Name: "buildyard_errands_open", Kind: meter.KindGauge, Labels: []string{"kind"}, Help: "Distributions and removals that are open",
-			Read: func(s *meter.Series) {
+			Name: "buildyard_errands_open", Kind: metric.KindGauge, Labels: []string{"kind"}, Help: "Distributions and removals that are open",
+			Read: func(s *metric.Series) {
 				open, _ := c.openErrands()
 				each(s, open)
 			},
 		},
 		{
-			Name: "buildyard_errand_nodes_open", Kind: meter.KindGauge, Labels: []string{"kind"},
+			Name: "buildyard_errand_nodes_open", Kind: metric.KindGauge, Labels: []string{"kind"},
 			Help: "Nodes that open distributions and removals wait for, each as often as it is asked",
-			Read: func(s *meter.Series) {
+			Read: func(s *metric.Series) {
 				_, nodes := c.openErrands()
 				each(s, nodes)
 			},
 		},
 		{
-			Name: "buildyard_errand_nodes_total", Kind: meter.KindCounter, Labels: []string{"kind", "result"},
+			Name: "buildyard_errand_nodes_total", Kind: metric.KindCounter, Labels: []string{"kind", "result"},
 			Help: "Nodes that are done with a distribution or a removal, by result",
-			Read: func(s *meter.Series) {
+			Read: func(s *metric.Series) {
 				for kind, results := range c.meters.errands {
-					s.Value(results.OK.Value(), string(kind), meter.OK)
-					s.Value(results.Failed.Value(), string(kind), meter.Failed)
+					s.Value(results.OK.Value(), string(kind), metric.OK)
+					s.Value(results.Failed.Value(), string(kind), metric.Failed)
 				}
 			},
 		},
-		meter.Single("buildyard_distributing_nodes", "Nodes that have their turn to pull for distributions, of those that poll this replica",
+		metric.GaugeFamily("buildyard_distributing_nodes", "Nodes that have their turn to pull for distributions, of those that poll this replica",
 			func() float64 { return float64(c.link.waves.turns()) }),
 	}
 }

@@ -5,76 +5,76 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // meters are what a controller counts of its own work.
 type meters struct {
-	rounds *meter.Histogram // of the scheduler
-	parked *atomic.Int64    // polls that hang
+	rounds *metric.Histogram // of the scheduler
+	parked *atomic.Int64     // polls that hang
 
 	errands cacheJobMetrics
 }
 
 func newMeters() meters {
-	return meters{rounds: meter.NewHistogram(meter.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
+	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
 }
 
 // Families gives the metrics of the controller. Each replica counts for itself what it
 // sees of the records, so that a sum over replicas counts everything as often as there
 // are replicas.
-func (c *Controller) Families() []meter.Family {
+func (c *Controller) Families() []metric.Family {
 	t := c.tally
 	at := func(read func(statsSnapshot) float64) func() float64 {
 		return func() float64 { return read(t.count(c.now())) }
 	}
 	return append(slices.Concat(c.stateFamilies(), c.errandFamilies()),
-		meter.Single("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n statsSnapshot) float64 { return float64(n.slots) })),
-		meter.Single("buildyard_queue_depth", "Requests that wait for a node", at(func(n statsSnapshot) float64 { return float64(n.queue) })),
-		meter.Single("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n statsSnapshot) float64 { return seconds(n.oldest) })),
-		meter.Timed("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
-		meter.Timed("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
-		meter.Counted("buildyard_instances_placed_total", "Instances that got a node", &t.placed),
-		meter.Counted("buildyard_instances_started_total", "Instances whose VM came up", &t.started),
-		meter.Counted("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
-		meter.Counted("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
-		meter.Timed("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
-		meter.Single("buildyard_polls_parked", "Polls of nodes that hang until there is work", func() float64 { return float64(c.meters.parked.Load()) }),
-		meter.Single("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.consoles.count()) }),
-		meter.Counted("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
-		meter.Single("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
-		meter.Single("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
-		meter.Single("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
-		meter.Single("buildyard_leader", "1 when this replica places and keeps house, else 0", func() float64 { return truth(c.keeping.Load()) }),
+		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n statsSnapshot) float64 { return float64(n.slots) })),
+		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node", at(func(n statsSnapshot) float64 { return float64(n.queue) })),
+		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n statsSnapshot) float64 { return seconds(n.oldest) })),
+		metric.HistogramFamily("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
+		metric.HistogramFamily("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
+		metric.CounterFamily("buildyard_instances_placed_total", "Instances that got a node", &t.placed),
+		metric.CounterFamily("buildyard_instances_started_total", "Instances whose VM came up", &t.started),
+		metric.CounterFamily("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
+		metric.CounterFamily("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
+		metric.HistogramFamily("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
+		metric.GaugeFamily("buildyard_polls_parked", "Polls of nodes that hang until there is work", func() float64 { return float64(c.meters.parked.Load()) }),
+		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.consoles.count()) }),
+		metric.CounterFamily("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
+		metric.GaugeFamily("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
+		metric.GaugeFamily("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
+		metric.GaugeFamily("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
+		metric.GaugeFamily("buildyard_leader", "1 when this replica places and keeps house, else 0", func() float64 { return truth(c.keeping.Load()) }),
 	)
 }
 
 // stateFamilies are those that count things by their state.
-func (c *Controller) stateFamilies() []meter.Family {
-	return []meter.Family{
+func (c *Controller) stateFamilies() []metric.Family {
+	return []metric.Family{
 		{
-			Name: "buildyard_instances", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "Instances by state",
-			Read: func(s *meter.Series) { each(s, c.tally.count(c.now()).states) },
+			Name: "buildyard_instances", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "Instances by state",
+			Read: func(s *metric.Series) { each(s, c.tally.count(c.now()).states) },
 		},
 		{
-			Name: "buildyard_nodes", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "Nodes by state",
-			Read: func(s *meter.Series) {
+			Name: "buildyard_nodes", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "Nodes by state",
+			Read: func(s *metric.Series) {
 				states, _ := c.nodeCount()
 				each(s, states)
 			},
 		},
-		meter.Single("buildyard_capacity_vms", "VMs that the nodes which take starts may run", func() float64 {
+		metric.GaugeFamily("buildyard_capacity_vms", "VMs that the nodes which take starts may run", func() float64 {
 			_, capacity := c.nodeCount()
 			return float64(capacity)
 		}),
 		{
-			Name: "buildyard_license_info", Kind: meter.KindGauge, Labels: []string{"tier"},
+			Name: "buildyard_license_info", Kind: metric.KindGauge, Labels: []string{"tier"},
 			Help: "Always 1; its label says what the licence in force opens",
-			Read: func(s *meter.Series) { s.Value(1, string(c.Tier())) },
+			Read: func(s *metric.Series) { s.Value(1, string(c.Tier())) },
 		},
 		{
-			Name: "buildyard_license_expires_timestamp_seconds", Kind: meter.KindGauge, Help: "When the licence is over, in seconds since 1970; absent without an end",
-			Read: func(s *meter.Series) {
+			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge, Help: "When the licence is over, in seconds since 1970; absent without an end",
+			Read: func(s *metric.Series) {
 				if at := c.opts.Licence.Expires(); !at.IsZero() {
 					s.Value(float64(at.Unix()))
 				}
@@ -84,7 +84,7 @@ func (c *Controller) stateFamilies() []meter.Family {
 }
 
 // each shows counts under their one label.
-func each(s *meter.Series, counts map[string]int) {
+func each(s *metric.Series, counts map[string]int) {
 	for label, n := range counts {
 		s.Value(float64(n), label)
 	}

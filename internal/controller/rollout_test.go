@@ -9,7 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
@@ -59,7 +59,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 				t.Fatal("another one is told while they pull")
 			}
 		}
-		figures := meter.Read(c.Families())
+		figures := metric.ReadValues(c.Families())
 		if figures["buildyard_distributing_nodes"] != 2 || figures["buildyard_errands_open{distribute}"] != 1 || figures["buildyard_errand_nodes_open{distribute}"] != 6 {
 			t.Errorf("%v", figures)
 		}
@@ -70,7 +70,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if len(second) != 2 {
 			t.Fatalf("%d nodes are told when two are over", len(second))
 		}
-		figures = meter.Read(c.Families())
+		figures = metric.ReadValues(c.Families())
 		if figures["buildyard_errand_nodes_open{distribute}"] != 4 || figures["buildyard_errand_nodes_total{distribute,ok}"] != 1 ||
 			figures["buildyard_errand_nodes_total{distribute,failed}"] != 1 || figures["buildyard_errands_open{remove}"] != 0 {
 			t.Errorf("%v", figures)

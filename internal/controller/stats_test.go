@@ -9,7 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 func TestStatsOfAnEmptyCloud(t *testing.T) {
@@ -181,7 +181,7 @@ func TestControllerFamilies(t *testing.T) {
 			_, _ = c.Poll(ctx, a.cred, req, 10*time.Second)
 		}()
 		synctest.Wait()
-		got := meter.Read(c.Families())
+		got := metric.ReadValues(c.Families())
 		for name, want := range map[string]float64{
 			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1, "buildyard_capacity_used_vms": 1,
 			"buildyard_instances_started_total": 1, "buildyard_instances_placed_total": 1, "buildyard_start_seconds": 1,

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -15,13 +15,13 @@ import (
 type instanceStats struct {
 	c *Controller
 
-	queued, booted *meter.Histogram // from the request to a node, to the running VM
-	placements     *meter.Window    // and how long each had waited
-	starts         *meter.Window
-	failures       *meter.Window
-	ends           *meter.Window
+	queued, booted *metric.Histogram // from the request to a node, to the running VM
+	placements     *metric.Window    // and how long each had waited
+	starts         *metric.Window
+	failures       *metric.Window
+	ends           *metric.Window
 
-	placed, started, failed, ended meter.Counter
+	placed, started, failed, ended metric.Counter
 
 	mu      sync.Mutex // guards what follows
 	loaded  bool
@@ -41,8 +41,8 @@ type countedInstance struct {
 func newTally(c *Controller) *instanceStats {
 	now := c.now()
 	return &instanceStats{
-		c: c, queued: meter.NewHistogram(meter.Long), booted: meter.NewHistogram(meter.Long),
-		placements: meter.NewWindow(now), starts: meter.NewWindow(now), failures: meter.NewWindow(now), ends: meter.NewWindow(now),
+		c: c, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
+		placements: metric.NewWindow(now), starts: metric.NewWindow(now), failures: metric.NewWindow(now), ends: metric.NewWindow(now),
 		seen: map[string]countedInstance{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
 	}
 }

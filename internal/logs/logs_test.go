@@ -15,7 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // target is a registry that notes what it gets.
@@ -191,7 +191,7 @@ func TestOutage(t *testing.T) {
 
 // metrics gives the figures of a shipper.
 func metrics(s *Shipper) string {
-	m := meter.Read(Families(map[string]*Shipper{"central": s}))
+	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
 	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"], m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
 }
 

@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // meters count what became of the lines of a shipper.
 type meters struct {
-	sent meter.Counter
-	lost meter.Counter
+	sent metric.Counter
+	lost metric.Counter
 }
 
 // note counts lines of which those that were sent say what became of them: beside them there may be a row of our own.
@@ -22,18 +22,18 @@ func (m *meters) note(lines int, taken api.LogAppendResult) {
 }
 
 // Families gives the metrics of the shippers of a program, by where they send lines to.
-func Families(shippers map[string]*Shipper) []meter.Family {
-	family := func(name string, kind meter.Kind, help string, pick func(*Shipper) float64) meter.Family {
-		return meter.Family{Name: name, Kind: kind, Help: help, Labels: []string{"to"}, Read: func(out *meter.Series) {
+func Families(shippers map[string]*Shipper) []metric.Family {
+	family := func(name string, kind metric.Kind, help string, pick func(*Shipper) float64) metric.Family {
+		return metric.Family{Name: name, Kind: kind, Help: help, Labels: []string{"to"}, Read: func(out *metric.Series) {
 			for _, to := range slices.Sorted(maps.Keys(shippers)) {
 				out.Value(pick(shippers[to]), to)
 			}
 		}}
 	}
-	return []meter.Family{
-		family("buildyard_log_lines_sent_total", meter.KindCounter, "Lines of this program's log that were taken where they are collected", func(s *Shipper) float64 { return s.meters.sent.Value() }),
-		family("buildyard_log_lines_lost_total", meter.KindCounter, "Lines of this program's log that are lost: too many waited, or they were not taken", func(s *Shipper) float64 { return s.meters.lost.Value() }),
-		family("buildyard_log_lines_waiting", meter.KindGauge, "Lines of this program's log that wait to be sent", func(s *Shipper) float64 { return float64(s.waiting()) }),
+	return []metric.Family{
+		family("buildyard_log_lines_sent_total", metric.KindCounter, "Lines of this program's log that were taken where they are collected", func(s *Shipper) float64 { return s.meters.sent.Value() }),
+		family("buildyard_log_lines_lost_total", metric.KindCounter, "Lines of this program's log that are lost: too many waited, or they were not taken", func(s *Shipper) float64 { return s.meters.lost.Value() }),
+		family("buildyard_log_lines_waiting", metric.KindGauge, "Lines of this program's log that wait to be sent", func(s *Shipper) float64 { return float64(s.waiting()) }),
 	}
 }
 

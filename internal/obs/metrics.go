@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // Limits of the answers to those who collect metrics.
@@ -21,7 +21,7 @@ const (
 
 // Metrics serves families of metrics, those of the Go runtime and of the process, as
 // Prometheus collects them. Two families of one name are an error.
-func Metrics(families []meter.Family) (http.Handler, error) {
+func Metrics(families []metric.Family) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -41,20 +41,20 @@ func Metrics(families []meter.Family) (http.Handler, error) {
 }
 
 // ProgramFamilies are the metrics that every program has: which build it is, and since when it runs.
-func ProgramFamilies(service string, began time.Time) []meter.Family {
-	return []meter.Family{
+func ProgramFamilies(service string, began time.Time) []metric.Family {
+	return []metric.Family{
 		{
-			Name: "buildyard_build_info", Kind: meter.KindGauge, Labels: []string{"service", "version", "go_version"},
+			Name: "buildyard_build_info", Kind: metric.KindGauge, Labels: []string{"service", "version", "go_version"},
 			Help: "Always 1; its labels say which build of which service runs",
-			Read: func(s *meter.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
+			Read: func(s *metric.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
 		},
-		meter.Single("buildyard_uptime_seconds", "Time since this process serves", func() float64 { return time.Since(began).Seconds() }),
+		metric.GaugeFamily("buildyard_uptime_seconds", "Time since this process serves", func() float64 { return time.Since(began).Seconds() }),
 	}
 }
 
 // collector shows one family.
 type collector struct {
-	family meter.Family
+	family metric.Family
 	desc   *prometheus.Desc
 }
 
@@ -66,7 +66,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 // Collect implements prometheus.Collector.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	kind := prometheus.GaugeValue
-	if c.family.Kind == meter.KindCounter {
+	if c.family.Kind == metric.KindCounter {
 		kind = prometheus.CounterValue
 	}
 	send := func(m prometheus.Metric, err error) {
@@ -75,9 +75,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- m
 	}
-	c.family.Read(&meter.Series{
+	c.family.Read(&metric.Series{
 		Value: func(value float64, labels ...string) { send(prometheus.NewConstMetric(c.desc, kind, value, labels...)) },
-		Distribution: func(d meter.Distribution, labels ...string) {
+		Distribution: func(d metric.Distribution, labels ...string) {
 			send(prometheus.NewConstHistogram(c.desc, d.Count, d.Sum, d.Buckets, labels...))
 		},
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 func scrape(t *testing.T, h http.Handler) (map[string]*dto.MetricFamily, string) {
@@ -31,17 +31,17 @@ func scrape(t *testing.T, h http.Handler) (map[string]*dto.MetricFamily, string)
 }
 
 func TestFamiliesAreServed(t *testing.T) {
-	h, done := meter.NewHistogram([]float64{1, 10}), &meter.Results{}
+	h, done := metric.NewHistogram([]float64{1, 10}), &metric.Results{}
 	h.Observe(2 * time.Second)
-	done.Note(nil)
-	done.Note(http.ErrAbortHandler)
-	done.Note(nil)
+	done.Observe(nil)
+	done.Observe(http.ErrAbortHandler)
+	done.Observe(nil)
 	families := append(ProgramFamilies("test", time.Now().Add(-time.Hour)),
-		meter.Timed("buildyard_x_seconds", "How long x takes", h),
+		metric.HistogramFamily("buildyard_x_seconds", "How long x takes", h),
 		done.Family("buildyard_x_total", "How often x was done"),
-		meter.Family{
-			Name: "buildyard_nodes", Kind: meter.KindGauge, Help: "Nodes by state", Labels: []string{"state"},
-			Read: func(s *meter.Series) { s.Value(3, `Inactive "x"`) },
+		metric.Family{
+			Name: "buildyard_nodes", Kind: metric.KindGauge, Help: "Nodes by state", Labels: []string{"state"},
+			Read: func(s *metric.Series) { s.Value(3, `Inactive "x"`) },
 		})
 	handler, err := Metrics(families)
 	if err != nil {
@@ -67,17 +67,17 @@ func TestFamiliesAreServed(t *testing.T) {
 }
 
 func TestOneNameTwiceIsRefused(t *testing.T) {
-	f := meter.Single("buildyard_x", "X", func() float64 { return 0 })
-	if _, err := Metrics([]meter.Family{f, f}); err == nil || !strings.Contains(err.Error(), "buildyard_x") {
+	f := metric.GaugeFamily("buildyard_x", "X", func() float64 { return 0 })
+	if _, err := Metrics([]metric.Family{f, f}); err == nil || !strings.Contains(err.Error(), "buildyard_x") {
 		t.Errorf("error is %v", err)
 	}
 }
 
 // TestWrongLabelsAreAnError: what is wrong is said, and nobody gets half an answer.
 func TestWrongLabelsAreAnError(t *testing.T) {
-	handler, err := Metrics([]meter.Family{{
-		Name: "buildyard_x", Kind: meter.KindGauge, Help: "X", Labels: []string{"a"},
-		Read: func(s *meter.Series) { s.Value(1) },
+	handler, err := Metrics([]metric.Family{{
+		Name: "buildyard_x", Kind: metric.KindGauge, Help: "X", Labels: []string{"a"},
+		Read: func(s *metric.Series) { s.Value(1) },
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // MetricsOptions say where metrics are served, and which.
 type MetricsOptions struct {
 	Addr     string // host:port; port 0 lets the system choose
 	Path     string // "": /metrics
-	Families []meter.Family
+	Families []metric.Family
 	// Front looks at requests of a listener before they are answered; nil: nothing does.
 	Front  func(l net.Listener, next http.Handler) http.Handler
 	Logger *slog.Logger

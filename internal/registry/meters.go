@@ -4,64 +4,64 @@ import (
 	"context"
 
 	"github.com/buildyard/buildyard/internal/logs/central"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // meters are what a registry counts of its own work since it was opened.
 type meters struct {
-	pushes    meter.Counter // versions that were published
-	pulls     meter.Counter // manifests that were asked for
-	received  meter.Counter // bytes
-	sent      meter.Counter // bytes
-	collected meter.Counter // layers
-	freed     meter.Counter // bytes of them
-	found     meter.Counter // layers found damaged
+	pushes    metric.Counter // versions that were published
+	pulls     metric.Counter // manifests that were asked for
+	received  metric.Counter // bytes
+	sent      metric.Counter // bytes
+	collected metric.Counter // layers
+	freed     metric.Counter // bytes of them
+	found     metric.Counter // layers found damaged
 }
 
 // Families gives the metrics of the registry.
-func (r *Registry) Families() []meter.Family {
+func (r *Registry) Families() []metric.Family {
 	m := &r.meters
-	return []meter.Family{
-		meter.Single("buildyard_registry_templates", "Templates", func() float64 { return float64(len(r.snap.Load().order)) }),
-		meter.Single("buildyard_registry_versions", "Versions of all templates", func() float64 { return float64(r.versions()) }),
-		meter.Single("buildyard_registry_stored_bytes", "Bytes of all layer files", func() float64 {
+	return []metric.Family{
+		metric.GaugeFamily("buildyard_registry_templates", "Templates", func() float64 { return float64(len(r.snap.Load().order)) }),
+		metric.GaugeFamily("buildyard_registry_versions", "Versions of all templates", func() float64 { return float64(r.versions()) }),
+		metric.GaugeFamily("buildyard_registry_stored_bytes", "Bytes of all layer files", func() float64 {
 			_, size := r.layers()
 			return float64(size)
 		}),
-		meter.Single("buildyard_registry_layers", "Layer files", func() float64 {
+		metric.GaugeFamily("buildyard_registry_layers", "Layer files", func() float64 {
 			n, _ := r.layers()
 			return float64(n)
 		}),
-		meter.Single("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last", func() float64 { return float64(r.trashSize.Load()) }),
+		metric.GaugeFamily("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last", func() float64 { return float64(r.trashSize.Load()) }),
 		r.diskFamily("buildyard_registry_disk_free_bytes", "Bytes that are free on the disk of the storage", func(free, _ int64) int64 { return free }),
 		r.diskFamily("buildyard_registry_disk_size_bytes", "Bytes of the disk of the storage", func(_, total int64) int64 { return total }),
-		meter.Counted("buildyard_registry_pushes_total", "Versions that were published", &m.pushes),
-		meter.Counted("buildyard_registry_pulls_total", "Versions that were asked for to be pulled", &m.pulls),
-		meter.Counted("buildyard_registry_received_bytes_total", "Bytes of layers that were received", &m.received),
-		meter.Counted("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
-		meter.Single("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
-		meter.Counted("buildyard_registry_collected_layers_total", "Layers that nothing needed and that went to the trash", &m.collected),
-		meter.Counted("buildyard_registry_collected_bytes_total", "Bytes of layers that nothing needed and that went to the trash", &m.freed),
-		meter.Single("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
-		meter.Single("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
-		meter.Counted("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
+		metric.CounterFamily("buildyard_registry_pushes_total", "Versions that were published", &m.pushes),
+		metric.CounterFamily("buildyard_registry_pulls_total", "Versions that were asked for to be pulled", &m.pulls),
+		metric.CounterFamily("buildyard_registry_received_bytes_total", "Bytes of layers that were received", &m.received),
+		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
+		metric.GaugeFamily("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
+		metric.CounterFamily("buildyard_registry_collected_layers_total", "Layers that nothing needed and that went to the trash", &m.collected),
+		metric.CounterFamily("buildyard_registry_collected_bytes_total", "Bytes of layers that nothing needed and that went to the trash", &m.freed),
+		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
+		metric.GaugeFamily("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
+		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
 
-		r.logFamily("buildyard_registry_log_rows_total", meter.KindCounter, "Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
-		r.logFamily("buildyard_registry_log_rows_dropped_total", meter.KindCounter, "Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
-		r.logFamily("buildyard_registry_log_rows_skipped_total", meter.KindCounter, "Rows that streams left out, since their readers were too slow", func(s central.Stats) int64 { return s.Skipped }),
-		r.logFamily("buildyard_registry_log_bytes", meter.KindGauge, "Bytes of the central logs", func(s central.Stats) int64 { return s.Bytes }),
-		r.logFamily("buildyard_registry_log_streams", meter.KindGauge, "Streams of logs that are read", func(s central.Stats) int64 { return int64(s.Streams) }),
+		r.logFamily("buildyard_registry_log_rows_total", metric.KindCounter, "Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
+		r.logFamily("buildyard_registry_log_rows_dropped_total", metric.KindCounter, "Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
+		r.logFamily("buildyard_registry_log_rows_skipped_total", metric.KindCounter, "Rows that streams left out, since their readers were too slow", func(s central.Stats) int64 { return s.Skipped }),
+		r.logFamily("buildyard_registry_log_bytes", metric.KindGauge, "Bytes of the central logs", func(s central.Stats) int64 { return s.Bytes }),
+		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Streams of logs that are read", func(s central.Stats) int64 { return int64(s.Streams) }),
 	}
 }
 
 // logFamily shows something of the central logs.
-func (r *Registry) logFamily(name string, kind meter.Kind, help string, pick func(central.Stats) int64) meter.Family {
-	return meter.Family{Name: name, Kind: kind, Help: help, Read: func(s *meter.Series) { s.Value(float64(pick(r.Logs().Stats()))) }}
+func (r *Registry) logFamily(name string, kind metric.Kind, help string, pick func(central.Stats) int64) metric.Family {
+	return metric.Family{Name: name, Kind: kind, Help: help, Read: func(s *metric.Series) { s.Value(float64(pick(r.Logs().Stats()))) }}
 }
 
 // diskFamily shows something of the disk; nothing when that cannot be read.
-func (r *Registry) diskFamily(name, help string, pick func(free, total int64) int64) meter.Family {
-	return meter.Family{Name: name, Kind: meter.KindGauge, Help: help, Read: func(s *meter.Series) {
+func (r *Registry) diskFamily(name, help string, pick func(free, total int64) int64) metric.Family {
+	return metric.Family{Name: name, Kind: metric.KindGauge, Help: help, Read: func(s *metric.Series) {
 		if free, total, err := r.store.Space(context.Background()); err == nil {
 			s.Value(float64(pick(free, total)))
 		}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // Meter counts the requests of one service by route and status.
@@ -17,7 +17,7 @@ type Meter struct {
 	service string
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
 	none    *routeMeter                            // of what is no route
-	took    *meter.Histogram                       // of the routes that answer as soon as they can
+	took    *metric.Histogram                      // of the routes that answer as soon as they can
 	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who is refused
 	mu      sync.Mutex                             // of those who replace routes
 }
@@ -25,7 +25,7 @@ type Meter struct {
 // routeMeter counts the requests of one route.
 type routeMeter struct {
 	timed bool
-	codes [len(codes) + 1]meter.Counter // as codes; the last one is of all others
+	codes [len(codes) + 1]metric.Counter // as codes; the last one is of all others
 }
 
 // codes are the statuses that are told apart.
@@ -42,7 +42,7 @@ const noRoute = "none"
 // NewMeter makes the meter of a service. Channel refusal, where it is not nil, gets a value for an answer of status 401, 403
 // or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
-	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: meter.NewHistogram(meter.Short)}
+	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short)}
 	m.routes.Store(&map[string]*routeMeter{})
 	return m
 }
@@ -100,21 +100,21 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 }
 
 // Families gives the metrics of some meters, each of a service of its own.
-func Families(meters ...*Meter) []meter.Family {
-	return []meter.Family{
+func Families(meters ...*Meter) []metric.Family {
+	return []metric.Family{
 		{
-			Name: "buildyard_http_requests_total", Kind: meter.KindCounter, Labels: []string{"service", "route", "code"},
+			Name: "buildyard_http_requests_total", Kind: metric.KindCounter, Labels: []string{"service", "route", "code"},
 			Help: "Requests by route and status",
-			Read: func(s *meter.Series) {
+			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					m.read(s)
 				}
 			},
 		},
 		{
-			Name: "buildyard_http_request_seconds", Kind: meter.KindHistogram, Labels: []string{"service"},
+			Name: "buildyard_http_request_seconds", Kind: metric.KindHistogram, Labels: []string{"service"},
 			Help: "Time of requests, polls and bulk bytes aside",
-			Read: func(s *meter.Series) {
+			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					s.Distribution(m.took.Snapshot(), m.service)
 				}
@@ -124,14 +124,14 @@ func Families(meters ...*Meter) []meter.Family {
 }
 
 // read shows the routes and statuses that have occurred.
-func (m *Meter) read(s *meter.Series) {
+func (m *Meter) read(s *metric.Series) {
 	m.none.read(s, m.service, noRoute)
 	for pattern, route := range *m.routes.Load() {
 		route.read(s, m.service, pattern)
 	}
 }
 
-func (r *routeMeter) read(s *meter.Series, service, route string) {
+func (r *routeMeter) read(s *metric.Series, service, route string) {
 	for i := range r.codes {
 		n := r.codes[i].Value()
 		if n == 0 {

@@ -10,16 +10,16 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // figures reads the counts of a meter as route and code.
 func figures(m *Meter) (requests map[string]float64, timed uint64) {
 	requests = map[string]float64{}
 	for _, f := range Families(m) {
-		f.Read(&meter.Series{
+		f.Read(&metric.Series{
 			Value:        func(v float64, labels ...string) { requests[strings.Join(labels[1:], " ")] = v },
-			Distribution: func(d meter.Distribution, _ ...string) { timed = d.Count },
+			Distribution: func(d metric.Distribution, _ ...string) { timed = d.Count },
 		})
 	}
 	return requests, timed

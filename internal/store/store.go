@@ -21,7 +21,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // closeTimeout bounds the wait of Close for a backend that does not answer.
@@ -58,7 +58,7 @@ type Store struct {
 	commits *committer
 	barrier barrier
 	health  health
-	took    *meter.Histogram // commits, from the call to the answer
+	took    *metric.Histogram // commits, from the call to the answer
 
 	ctx     context.Context // ends when the store has closed; for what no caller's ctx covers
 	stop    context.CancelFunc
@@ -105,7 +105,7 @@ func (s *Store) open(ctx context.Context) error {
 func newStore(backend Backend, opts Options) (*Store, error) {
 	s := &Store{
 		backend: backend, limits: backend.Limits(), log: opts.Logger,
-		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"), took: meter.NewHistogram(meter.Short),
+		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"), took: metric.NewHistogram(metric.Short),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -208,10 +208,10 @@ func (s *Store) Queued() int {
 }
 
 // Families gives the metrics of the store.
-func (s *Store) Families() []meter.Family {
-	return []meter.Family{
-		meter.Timed("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer", s.took),
-		meter.Single("buildyard_store_queued_commits", "Commits that wait for a transaction", func() float64 { return float64(s.Queued()) }),
+func (s *Store) Families() []metric.Family {
+	return []metric.Family{
+		metric.HistogramFamily("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer", s.took),
+		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for a transaction", func() float64 { return float64(s.Queued()) }),
 	}
 }
 

@@ -1,19 +1,19 @@
 package cache
 
-import "github.com/buildyard/buildyard/internal/meter"
+import "github.com/buildyard/buildyard/internal/metric"
 
 // meters are what a cache counts since it is open.
 type meters struct {
-	pulls   meter.Results // that were not given up because nobody waited any more
-	evicted meter.Counter
+	pulls   metric.Results // that were not given up because nobody waited any more
+	evicted metric.Counter
 }
 
 // Families gives the metrics of the cache.
-func (c *Cache) Families() []meter.Family {
-	return []meter.Family{
+func (c *Cache) Families() []metric.Family {
+	return []metric.Family{
 		c.meters.pulls.Family("buildyard_node_pulls_total", "Pulls of versions by result"),
-		meter.Counted("buildyard_node_evictions_total", "Versions that were removed from the cache", &c.meters.evicted),
-		meter.Single("buildyard_node_pulls_running", "Pulls that go on", func() float64 {
+		metric.CounterFamily("buildyard_node_evictions_total", "Versions that were removed from the cache", &c.meters.evicted),
+		metric.GaugeFamily("buildyard_node_pulls_running", "Pulls that go on", func() float64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return float64(len(c.flights))
@@ -25,8 +25,8 @@ func (c *Cache) Families() []meter.Family {
 func (r *Registry) Pulled() int64 { return int64(r.pulled.Value()) }
 
 // Families gives the metrics of the source.
-func (r *Registry) Families() []meter.Family {
-	return []meter.Family{
-		meter.Counted("buildyard_node_pull_bytes_total", "Bytes of layers that were pulled", &r.pulled),
+func (r *Registry) Families() []metric.Family {
+	return []metric.Family{
+		metric.CounterFamily("buildyard_node_pull_bytes_total", "Bytes of layers that were pulled", &r.pulled),
 	}
 }

@@ -106,7 +106,7 @@ func (c *Cache) runPull(ctx context.Context, f *pullFlight) {
 func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	defer func() {
 		if !c.wasLeft(f) {
-			c.meters.pulls.Note(err)
+			c.meters.pulls.Observe(err)
 		}
 		if err != nil {
 			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)

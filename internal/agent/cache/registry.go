@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/registrytoken"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -20,7 +20,7 @@ import (
 type Registry struct {
 	options transfer.Options
 	creds   Credentials
-	pulled  meter.Counter // bytes
+	pulled  metric.Counter // bytes
 
 	mu      sync.Mutex
 	clients map[string]*transfer.Client // address -> client

@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/logs"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/release"
@@ -156,7 +156,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	s.refusals = make(chan struct{}, often)
 	s.meter = rest.NewMeter("controller", s.refusals)
 	meters := []*rest.Meter{s.meter}
-	families := [][]meter.Family{
+	families := [][]metric.Family{
 		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers), s.diskFamilies(),
 	}
 	if s.registry != nil {

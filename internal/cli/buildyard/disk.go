@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
@@ -54,13 +54,13 @@ func (s *ControllerService) withRemedy(err error) error {
 	return fmt.Errorf("%w; restore the newest backup: buildyard restore %s --data-dir %s --force", err, file, s.settings.String(config.DataDir))
 }
 
-func (s *ControllerService) diskFamilies() []meter.Family {
-	return []meter.Family{
-		meter.Single("buildyard_data_disk_free_bytes", "Bytes that are free on the disk of the data directory", func() float64 {
+func (s *ControllerService) diskFamilies() []metric.Family {
+	return []metric.Family{
+		metric.GaugeFamily("buildyard_data_disk_free_bytes", "Bytes that are free on the disk of the data directory", func() float64 {
 			free, _ := s.dataDisk()
 			return float64(free)
 		}),
-		meter.Single("buildyard_data_disk_size_bytes", "Bytes of the disk of the data directory", func() float64 {
+		metric.GaugeFamily("buildyard_data_disk_size_bytes", "Bytes of the disk of the data directory", func() float64 {
 			_, total := s.dataDisk()
 			return float64(total)
 		}),

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -24,12 +24,12 @@ func wantsMetrics(settings *config.Values) bool { return settings.Bool(config.En
 
 // open binds the port of the metrics, on the host on which the service has its API: what
 // only this machine may reach stays so.
-func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]meter.Family) error {
+func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]metric.Family) error {
 	host, _, err := net.SplitHostPort(settings.String(config.ListenAddr))
 	if err != nil {
 		return fmt.Errorf("%s: %w", config.ListenAddr, err)
 	}
-	var all []meter.Family
+	var all []metric.Family
 	for _, f := range families {
 		all = append(all, f...)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -49,17 +49,17 @@ func (s *snapshots) status() host.Status {
 }
 
 // families are the metrics of the scanner.
-func (s *Server) families() []meter.Family {
+func (s *Server) families() []metric.Family {
 	shot := &snapshots{of: s.o.Host.Status}
-	gauge := func(name, help string, read func(host.Status) float64) meter.Family {
-		return meter.Single(prefix+name, help, func() float64 { return read(shot.status()) })
+	gauge := func(name, help string, read func(host.Status) float64) metric.Family {
+		return metric.GaugeFamily(prefix+name, help, func() float64 { return read(shot.status()) })
 	}
-	counter := func(name, help string, read func(host.Work) uint64) meter.Family {
-		return meter.Family{Name: prefix + name + "_total", Kind: meter.KindCounter, Help: help, Read: func(to *meter.Series) {
+	counter := func(name, help string, read func(host.Work) uint64) metric.Family {
+		return metric.Family{Name: prefix + name + "_total", Kind: metric.KindCounter, Help: help, Read: func(to *metric.Series) {
 			to.Value(float64(read(shot.status().Work)))
 		}}
 	}
-	return []meter.Family{
+	return []metric.Family{
 		states(shot), mounts(shot),
 		gauge("packages", "Packages in the catalogue", func(s host.Status) float64 { return float64(s.Counts.Packages) }),
 		gauge("vulnerabilities", "Vulnerabilities of these packages, also those that the configuration hides", func(s host.Status) float64 { return float64(s.Counts.Findings) }),
@@ -78,14 +78,14 @@ func (s *Server) families() []meter.Family {
 		counter("packages_compared", "Packages that were compared with a database", func(w host.Work) uint64 { return w.Judged }),
 		counter("database_updates", "Updates that brought a newer database", func(w host.Work) uint64 { return w.Updates }),
 		counter("database_update_failures", "Updates of the database that failed", func(w host.Work) uint64 { return w.Failures }),
-		meter.Counted(prefix+"requests_refused_total", "Requests that were not let in", &s.refused),
+		metric.CounterFamily(prefix+"requests_refused_total", "Requests that were not let in", &s.refused),
 	}
 }
 
-func states(shot *snapshots) meter.Family {
-	return meter.Family{
-		Name: prefix + "state", Kind: meter.KindGauge, Labels: []string{"state"}, Help: "1 for the state of the scanner, 0 for the others",
-		Read: func(to *meter.Series) {
+func states(shot *snapshots) metric.Family {
+	return metric.Family{
+		Name: prefix + "state", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "1 for the state of the scanner, 0 for the others",
+		Read: func(to *metric.Series) {
 			now := shot.status().State
 			for _, state := range []host.State{host.Idle, host.RealTime, host.RunningFull} {
 				to.Value(map[bool]float64{true: 1}[state == now], string(state))
@@ -94,11 +94,11 @@ func states(shot *snapshots) meter.Family {
 	}
 }
 
-func mounts(shot *snapshots) meter.Family {
+func mounts(shot *snapshots) metric.Family {
 	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
-	return meter.Family{
-		Name: prefix + "mounts", Kind: meter.KindGauge, Labels: []string{"method"}, Help: "File systems by how they are watched",
-		Read: func(to *meter.Series) {
+	return metric.Family{
+		Name: prefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"}, Help: "File systems by how they are watched",
+		Read: func(to *metric.Series) {
 			count := map[string]int{}
 			for _, m := range shot.status().Mounts {
 				if !slices.Contains(methods, m.Method) {

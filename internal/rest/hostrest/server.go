@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -39,8 +39,8 @@ type Options struct {
 	Version string
 	Access  Access
 	// Metrics are shown beside those of the scanner; Expose makes the handler that shows them.
-	Metrics []meter.Family
-	Expose  func([]meter.Family) (http.Handler, error)
+	Metrics []metric.Family
+	Expose  func([]metric.Family) (http.Handler, error)
 	Push    func() *api.HostPush // says how findings are sent to a controller; nil: they are not
 	Log     *slog.Logger
 }
@@ -54,7 +54,7 @@ type Server struct {
 	places  chan struct{}               // of requests
 	queue   chan struct{}               // of those of them that wait for one of
 	reports chan struct{}
-	refused meter.Counter
+	refused metric.Counter
 	metrics func() (http.Handler, error) // once, when somebody asks
 }
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/scan/host"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	w.url = "http://" + l.Addr().String()
 	o := Options{
 		Host: w.host, Version: "1.2.3", Access: Access{Listen: l.Addr().String()}, Log: slog.New(slog.DiscardHandler), Expose: obs.Metrics,
-		Metrics: []meter.Family{meter.Single("buildyard_test", "Nothing", func() float64 { return 4 })},
+		Metrics: []metric.Family{metric.GaugeFamily("buildyard_test", "Nothing", func() float64 { return 4 })},
 	}
 	if change != nil {
 		change(&o)

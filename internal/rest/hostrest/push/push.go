@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -61,7 +61,7 @@ type Options struct {
 type Sender struct {
 	o    Options
 	host *host.Host
-	sent meter.Results
+	sent metric.Results
 	wake chan struct{} // holds one when there is something to send
 
 	mu     sync.Mutex // guards what follows
@@ -142,7 +142,7 @@ func (s *Sender) try(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	s.sent.Note(err)
+	s.sent.Observe(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.status.Error
@@ -232,10 +232,10 @@ func (s *Sender) Status() *api.HostPush {
 }
 
 // Families are the metrics of the sender.
-func (s *Sender) Families() []meter.Family {
-	return []meter.Family{
+func (s *Sender) Families() []metric.Family {
+	return []metric.Family{
 		s.sent.Family("buildyard_hostscan_pushes_total", "Tries to send the findings to the controller"),
-		meter.Single("buildyard_hostscan_last_push_timestamp_seconds", "When the findings were last sent to the controller, 0 for never", func() float64 {
+		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds", "When the findings were last sent to the controller, 0 for never", func() float64 {
 			if at := s.Status().Sent; at != nil {
 				return float64(at.UnixMilli()) / 1e3
 			}

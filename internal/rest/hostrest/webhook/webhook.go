@@ -24,7 +24,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/buildyard/buildyard/internal/meter"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
@@ -46,8 +46,8 @@ type Hook struct {
 	host   string
 	client *http.Client
 	log    *slog.Logger
-	posted meter.Results
-	lost   meter.Counter
+	posted metric.Results
+	lost   metric.Counter
 
 	mu     sync.Mutex // guards what follows
 	queue  []host.Event
@@ -142,7 +142,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	raw, missed, err := h.encode(e)
 	for try, gap := 1, firstGap; err == nil; try, gap = try+1, 2*gap {
 		err = h.post(end, raw)
-		h.posted.Note(err)
+		h.posted.Observe(err)
 		if err == nil {
 			h.mu.Lock()
 			h.missed -= missed
@@ -216,9 +216,9 @@ func withoutAddress(err error) error {
 }
 
 // Families are the metrics of the hook.
-func (h *Hook) Families() []meter.Family {
-	return []meter.Family{
+func (h *Hook) Families() []metric.Family {
+	return []metric.Family{
 		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Tries to post an event to the webhook"),
-		meter.Counted("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook", &h.lost),
+		metric.CounterFamily("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook", &h.lost),
 	}
 }

@@ -1,4 +1,4 @@
-// Package meter counts what the rooms do: counters, histograms and sums of the last
+// Package metric counts what the rooms do: counters, histograms and sums of the last
 // minutes, and the families under which they are shown to whoever asks.
 //
 // It is not the exposition (internal/obs makes that of families) and keeps no clock:
@@ -6,7 +6,7 @@
 //
 // Invariant: counting takes no lock that a reader holds for long and never allocates;
 // what is kept has a size that is fixed when it is made, whatever is counted.
-package meter
+package metric
 
 import (
 	"math"
@@ -88,11 +88,11 @@ type Window struct {
 
 	mu    sync.Mutex // guards what follows
 	last  int64      // newest minute
-	slots [minutes]Tally
+	slots [minutes]WindowSum
 }
 
-// Tally is how much happened, and what it added up to.
-type Tally struct {
+// WindowSum is how much happened, and what it added up to.
+type WindowSum struct {
 	Count int
 	Sum   time.Duration
 }
@@ -119,17 +119,17 @@ func (w *Window) Add(now time.Time, d time.Duration) {
 func (w *Window) moveLocked(now time.Time) {
 	at := minuteOf(now)
 	for i := max(w.last, at-minutes) + 1; i <= at; i++ {
-		w.slots[i%minutes] = Tally{}
+		w.slots[i%minutes] = WindowSum{}
 	}
 	w.last = max(w.last, at)
 }
 
 // Last sums up the newest minutes, at most 60: the one that has begun and those before it.
-func (w *Window) Last(now time.Time, span int) Tally {
+func (w *Window) Last(now time.Time, span int) WindowSum {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moveLocked(now)
-	var sum Tally
+	var sum WindowSum
 	for i := range int64(min(span, minutes)) {
 		s := w.slots[(w.last+minutes-i)%minutes]
 		sum.Count += s.Count
@@ -147,7 +147,7 @@ func (w *Window) Rate(now time.Time, span int) float64 {
 }
 
 // Mean gives the mean of what the newest minutes added up to, in seconds; 0 for none.
-func (t Tally) Mean() float64 {
+func (t WindowSum) Mean() float64 {
 	if t.Count == 0 {
 		return 0
 	}

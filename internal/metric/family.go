@@ -1,4 +1,4 @@
-package meter
+package metric
 
 import "strings"
 
@@ -31,18 +31,18 @@ type Series struct {
 	Distribution func(d Distribution, labels ...string)
 }
 
-// Single makes a family of one gauge.
-func Single(name, help string, read func() float64) Family {
+// GaugeFamily makes a family of one gauge.
+func GaugeFamily(name, help string, read func() float64) Family {
 	return Family{Name: name, Kind: KindGauge, Help: help, Read: func(s *Series) { s.Value(read()) }}
 }
 
-// Counted makes a family of one counter.
-func Counted(name, help string, c *Counter) Family {
+// CounterFamily makes a family of one counter.
+func CounterFamily(name, help string, c *Counter) Family {
 	return Family{Name: name, Kind: KindCounter, Help: help, Read: func(s *Series) { s.Value(c.Value()) }}
 }
 
-// Timed makes a family of one histogram.
-func Timed(name, help string, h *Histogram) Family {
+// HistogramFamily makes a family of one histogram.
+func HistogramFamily(name, help string, h *Histogram) Family {
 	return Family{Name: name, Kind: KindHistogram, Help: help, Read: func(s *Series) { s.Distribution(h.Snapshot()) }}
 }
 
@@ -55,8 +55,8 @@ const (
 // Results counts what succeeded and what did not.
 type Results struct{ OK, Failed Counter }
 
-// Note counts one by its error.
-func (r *Results) Note(err error) {
+// Observe counts one by its error.
+func (r *Results) Observe(err error) {
 	if err != nil {
 		r.Failed.Inc()
 	} else {
@@ -72,9 +72,9 @@ func (r *Results) Family(name, help string) Family {
 	}}
 }
 
-// Read gives the values of families, as name or name{label,label}; of a histogram its
+// ReadValues gives the values of families, as name or name{label,label}; of a histogram its
 // count. It is for tests.
-func Read(families []Family) map[string]float64 {
+func ReadValues(families []Family) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		name := func(labels []string) string {

@@ -1,4 +1,4 @@
-package meter
+package metric
 
 import (
 	"math"
@@ -76,7 +76,7 @@ func TestWindowRateAndMean(t *testing.T) {
 	if got := w.Last(start, 5).Mean(); got != 0.5 {
 		t.Errorf("mean %v", got)
 	}
-	if got := (Tally{}).Mean(); got != 0 {
+	if got := (WindowSum{}).Mean(); got != 0 {
 		t.Errorf("mean of nothing %v", got)
 	}
 }
