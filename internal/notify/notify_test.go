@@ -59,7 +59,7 @@ func (r *receiver) all() []string {
 	return slices.Clone(r.got)
 }
 
-func pushTo(t *testing.T, url string) *Push {
+func pushTo(t *testing.T, url string) *HTTPSink {
 	t.Helper()
 	p, err := NewPush(url, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -231,7 +231,7 @@ func TestAddresses(t *testing.T) {
 func TestRows(t *testing.T) {
 	var got string
 	fail := errors.New("full")
-	rows := Rows{Write: func(_ context.Context, rows [][]byte) error {
+	rows := LogSink{Write: func(_ context.Context, rows [][]byte) error {
 		got = string(Array(rows))
 		return fail
 	}}

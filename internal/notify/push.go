@@ -25,9 +25,9 @@ const (
 	failures   = 3        // after so many in one lane its other events wait for the next call
 )
 
-// Push posts each event by itself as JSON. Those of one subject are posted one after the
+// HTTPSink posts each event by itself as JSON. Those of one subject are posted one after the
 // other, of several beside each other.
-type Push struct {
+type HTTPSink struct {
 	url    string
 	client *http.Client
 	log    *slog.Logger
@@ -36,10 +36,10 @@ type Push struct {
 	refused map[string]int // event id -> how often its target said that it does not want it
 }
 
-var _ controller.EventTarget = (*Push)(nil)
+var _ controller.EventTarget = (*HTTPSink)(nil)
 
 // NewPush makes the target for an address, which may have a user and a password.
-func NewPush(address string, log *slog.Logger) (*Push, error) {
+func NewPush(address string, log *slog.Logger) (*HTTPSink, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, errors.New("must be an address such as https://host/path") // which may be a secret: it is not repeated
@@ -52,11 +52,11 @@ func NewPush(address string, log *slog.Logger) (*Push, error) {
 		Transport: transport, Timeout: pushTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would lose the body
 	}
-	return &Push{url: u.String(), client: client, log: log, refused: map[string]int{}}, nil
+	return &HTTPSink{url: u.String(), client: client, log: log, refused: map[string]int{}}, nil
 }
 
 // Send implements controller.EventTarget.
-func (p *Push) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
+func (p *HTTPSink) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	queues := make([][]int, lanes)
 	for i, event := range events {
@@ -82,7 +82,7 @@ func (p *Push) Send(ctx context.Context, events []controller.SentEvent) ([]bool,
 }
 
 // postAll posts the events of a queue. Behind one that does not arrive those of its subject wait.
-func (p *Push) postAll(ctx context.Context, events []controller.SentEvent, queue []int, arrived []bool) (failed error) {
+func (p *HTTPSink) postAll(ctx context.Context, events []controller.SentEvent, queue []int, arrived []bool) (failed error) {
 	held := map[string]bool{}
 	for _, i := range queue {
 		subject := events[i].Subject
@@ -108,7 +108,7 @@ var unwanted = map[int]bool{
 }
 
 // post sends one event. nil: it has arrived, or its target does not want it.
-func (p *Push) post(ctx context.Context, event controller.SentEvent) error {
+func (p *HTTPSink) post(ctx context.Context, event controller.SentEvent) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(event.Record))
 	if err != nil {
 		return withoutAddress(err)
@@ -134,7 +134,7 @@ func (p *Push) post(ctx context.Context, event controller.SentEvent) error {
 }
 
 // giveUp counts a refusal of an event, and says whether it was the last one.
-func (p *Push) giveUp(id string) bool {
+func (p *HTTPSink) giveUp(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused[id]++
@@ -145,7 +145,7 @@ func (p *Push) giveUp(id string) bool {
 	return true
 }
 
-func (p *Push) forgive(id string) {
+func (p *HTTPSink) forgive(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.refused, id)

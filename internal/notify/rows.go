@@ -8,16 +8,16 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// Rows gives events to a log that takes them many at a time, all or none.
-type Rows struct {
+// LogSink gives events to a log that takes them many at a time, all or none.
+type LogSink struct {
 	// Write appends JSON objects, one a line.
 	Write func(ctx context.Context, rows [][]byte) error
 }
 
-var _ controller.EventTarget = Rows{}
+var _ controller.EventTarget = LogSink{}
 
 // Send implements controller.EventTarget.
-func (r Rows) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
+func (r LogSink) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
 	arrived, rows := make([]bool, len(events)), make([][]byte, len(events))
 	for i, event := range events {
 		rows[i] = event.Record

@@ -36,13 +36,13 @@ func (s *ControllerService) events() (o controller.EventOptions, err error) {
 func (s *ControllerService) eventFile() (controller.EventTarget, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		logs := s.registry.core.Logs()
-		return notify.Rows{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
+		return notify.LogSink{Write: func(_ context.Context, rows [][]byte) error { return logs.Events(rows) }}, nil
 	}
 	client, err := s.upstream.client()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Registry, err)
 	}
-	return notify.Rows{Write: func(ctx context.Context, rows [][]byte) error {
+	return notify.LogSink{Write: func(ctx context.Context, rows [][]byte) error {
 		return client.Events(ctx, notify.Array(rows))
 	}}, nil
 }
