@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -140,7 +140,7 @@ func TestDocumentsDoNotSteerTheTerminal(t *testing.T) {
 		if err := decode(out.Bytes(), &got); err != nil || got[evil][0] != evil || got[evil][1] != "plain" {
 			t.Errorf("%s means %q, %v", f, got, err)
 		}
-		if !plain.Is(out.String()) {
+		if !sanitize.IsClean(out.String()) {
 			t.Errorf("%s is %q", f, out.String())
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 // Format is the value of --output.
@@ -99,7 +99,7 @@ func (f Format) Document(w io.Writer, raw json.RawMessage) error {
 		return fmt.Errorf("the answer is no JSON: %w", err)
 	}
 	out.WriteByte('\n')
-	return plain.JSON(w, out.Bytes())
+	return sanitize.EscapeJSON(w, out.Bytes())
 }
 
 // Grid is a table being written.
@@ -115,7 +115,7 @@ func (g *Grid) Row(cells ...any) {
 }
 
 // Plain keeps a name that somebody else chose from steering the terminal or the table.
-func Plain(s string) string { return plain.Text(s) }
+func Plain(s string) string { return sanitize.EscapeText(s) }
 
 // PlainText is Plain for a text that may have several lines.
 func PlainText(s string) string {

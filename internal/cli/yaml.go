@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 // writeYAML prints a JSON text as YAML: the same keys in the same order, the same values.
@@ -28,13 +28,13 @@ func writeYAML(w io.Writer, raw json.RawMessage) error {
 	if err := enc.Close(); err != nil {
 		return err
 	}
-	return plain.JSON(w, out.Bytes()) // YAML has the same escapes between double quotes
+	return sanitize.EscapeJSON(w, out.Bytes()) // YAML has the same escapes between double quotes
 }
 
 // text is a string. Between double quotes it can have escapes.
 func text(v string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
-	if !plain.Is(v) {
+	if !sanitize.IsClean(v) {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	return node

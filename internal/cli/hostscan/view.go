@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/report"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -30,7 +30,7 @@ func (o *reportOptions) writeJSON(r api.HostReport) error {
 	if err := e.Encode(value); err != nil {
 		return err
 	}
-	return plain.JSON(o.Out, out.Bytes())
+	return sanitize.EscapeJSON(o.Out, out.Bytes())
 }
 
 func orEmpty[T any](s []T) []T {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 	"github.com/buildyard/buildyard/internal/scan"
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
@@ -118,7 +118,7 @@ func writeJSON(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	return plain.JSON(w, text.Bytes())
+	return sanitize.EscapeJSON(w, text.Bytes())
 }
 
 // diffTable prints a difference: a plus for what came, a minus for what went.

@@ -15,7 +15,7 @@ import (
 	"unicode"
 
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 // Limits of texts, in bytes.
@@ -93,12 +93,12 @@ func Text(s string, most int) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "")
 	}
-	return plain.Text(s)
+	return sanitize.EscapeText(s)
 }
 
 // cutLines keeps the end of a text of several lines, which says what went wrong, and makes it printable.
 func cutLines(text *string) {
-	*text = plain.Lines(strings.ToValidUTF8((*text)[max(0, len(*text)-MaxMessage):], ""))
+	*text = sanitize.Lines(strings.ToValidUTF8((*text)[max(0, len(*text)-MaxMessage):], ""))
 }
 
 // number is what a node counts or measures.

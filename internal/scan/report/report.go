@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 // Report is what a scan of one source found.
@@ -79,7 +79,7 @@ func Write(w io.Writer, f Format, reports []Report, o Options) error {
 	if err := writers[f](&text, reports, o); err != nil {
 		return err
 	}
-	return plain.JSON(w, text.Bytes())
+	return sanitize.EscapeJSON(w, text.Bytes())
 }
 
 // one makes a writer of several reports from one of a single report.

@@ -13,7 +13,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 func pack(kind, name, version string, paths ...string) api.ScanPackage {
@@ -213,7 +213,7 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	r.Coverage.Unread = []api.ScanUnreadable{{Path: evil, Reason: evil}}
 	for _, f := range Formats {
 		out := write(t, f, options, r)
-		if !plain.Is(out) {
+		if !sanitize.IsClean(out) {
 			t.Errorf("%s: %q", f, out)
 		}
 		if f != Table && !strings.Contains(out, `\u009b1m\u007f\u202e\u2066\u001b[2J`) {

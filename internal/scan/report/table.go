@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/plain"
+	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
 // Column is a column of a table, named by its letter.
@@ -106,7 +106,7 @@ func writeTables(w io.Writer, reports []Report, o Options) error {
 			if i > 0 {
 				gap = "\n"
 			}
-			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, plain.Text(r.Source.Type), plain.Text(r.Source.Target)); err != nil {
+			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, sanitize.EscapeText(r.Source.Type), sanitize.EscapeText(r.Source.Target)); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func lines(rows []api.ScanMatch, show []Column) []string {
 	cells := make([]string, len(show))
 	for _, m := range rows {
 		for i, c := range show {
-			cells[i] = plain.Text(cmp.Or(columns[c].ofMatch(m), "-"))
+			cells[i] = sanitize.EscapeText(cmp.Or(columns[c].ofMatch(m), "-"))
 		}
 		line := strings.Join(cells, "\t")
 		if !seen[line] {

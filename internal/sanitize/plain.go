@@ -1,10 +1,10 @@
-// Package plain keeps texts that somebody else chose from steering a terminal: control
+// Package sanitize keeps texts that somebody else chose from steering a terminal: control
 // characters, those that turn the direction of writing, and others that cannot be seen.
 //
 // It does not shorten texts and judges no names.
 //
-// Invariant: what passes has only characters that are shown; JSON that passes means the same.
-package plain
+// Invariant: what passes has only characters that are shown; EscapeJSON that passes means the same.
+package sanitize
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text puts a question mark in the place of each such character.
-func Text(s string) string {
+// EscapeText puts a question mark in the place of each such character.
+func EscapeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
@@ -35,15 +35,15 @@ func Lines(s string) string {
 	}, s)
 }
 
-// JSON writes a JSON text with each such character escaped. They stand within strings alone,
+// EscapeJSON writes a EscapeJSON text with each such character escaped. They stand within strings alone,
 // so that what it means is the same.
-func JSON(w io.Writer, text []byte) error {
+func EscapeJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(escaped(text))
 	return err
 }
 
-// Is says whether a text has no such character. Line ends and tabs are none.
-func Is(text string) bool { return !strings.ContainsFunc(text, hidden) }
+// IsClean says whether a text has no such character. Line ends and tabs are none.
+func IsClean(text string) bool { return !strings.ContainsFunc(text, hidden) }
 
 func hidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 
@@ -55,7 +55,7 @@ func escaped(text []byte) []byte {
 	out := make([]byte, 0, len(text)+len(text)/8)
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if hidden(r) && r != '\r' { // which is white space of JSON
+		if hidden(r) && r != '\r' { // which is white space of EscapeJSON
 			out = escape(out, r)
 		} else {
 			out = append(out, text[:size]...)
@@ -65,7 +65,7 @@ func escaped(text []byte) []byte {
 	return out
 }
 
-// escape adds a character as JSON writes it: those beyond 16 bits as two.
+// escape adds a character as EscapeJSON writes it: those beyond 16 bits as two.
 func escape(out []byte, r rune) []byte {
 	if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
 		return escape(escape(out, a), b)

@@ -1,4 +1,4 @@
-package plain
+package sanitize
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 const evil = "a\u0085\u009b1m\u007f\u202e\u2066\u2028\ufeff\U000e0041\u00a0é日\U0001f600\n"
 
 func TestText(t *testing.T) {
-	if got := Text(evil); got != "a??1m???????é日\U0001f600?" {
+	if got := EscapeText(evil); got != "a??1m???????é日\U0001f600?" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -27,7 +27,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := JSON(&out, raw); err != nil {
+	if err := EscapeJSON(&out, raw); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]string
@@ -35,7 +35,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("it means %q, %v", got, err)
 	}
 	text := strings.ReplaceAll(out.String(), "\t", "")
-	if !Is(text) || !strings.Contains(text, `\u0085\u009b1m\u007f\u202e\u2066\u2028\ufeff\udb40\udc41\u00a0é日`+"\U0001f600") {
+	if !IsClean(text) || !strings.Contains(text, `\u0085\u009b1m\u007f\u202e\u2066\u2028\ufeff\udb40\udc41\u00a0é日`+"\U0001f600") {
 		t.Errorf("got %q", text)
 	}
 }
@@ -52,7 +52,7 @@ func FuzzJSON(f *testing.F) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(out, &got); err != nil || got != want || !Is(string(out)) {
+		if err := json.Unmarshal(out, &got); err != nil || got != want || !IsClean(string(out)) {
 			t.Errorf("%q became %q", raw, out)
 		}
 	})
