@@ -18,14 +18,14 @@ var relayed = []string{
 	"Ssl-Client-Cert", "Ssl-Client-Verify",
 }
 
-// relay asks the API in this process, as the one who asks the portal.
-type relay struct {
+// apiTransport asks the API in this process, as the one who asks the portal.
+type apiTransport struct {
 	api http.Handler
 	of  *http.Request
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t relay) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t apiTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := r.Clone(r.Context())
 	for _, name := range relayed {
 		if values := t.of.Header.Values(name); len(values) > 0 {
@@ -94,7 +94,7 @@ var (
 // cloud is the API as the one who asks the portal sees it.
 func (p *portal) cloud(r *http.Request) (*client.Controller, error) {
 	return client.NewController("http://"+inside, client.Options{
-		Transport: relay{p.o.API, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer,
+		Transport: apiTransport{p.o.API, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer,
 	})
 }
 

@@ -10,21 +10,21 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// deed is one line of the table of what can be changed. Asked with GET it shows a form, with
+// action is one line of the table of what can be changed. Asked with GET it shows a form, with
 // what will become of it; with POST it is done.
-type deed struct {
+type action struct {
 	path  string // as http.ServeMux takes it
 	name  string // of the template of its form
 	title string
 	ask   func(v *visit) (any, error)
-	do    func(v *visit) (outcome, error)
+	do    func(v *visit) (actionResult, error)
 }
 
-// outcome is what became of a deed.
-type outcome struct {
+// actionResult is what became of a deed.
+type actionResult struct {
 	To    string // the page that shows it; "": the results are shown
 	Back  string // the page that it was asked from, where results are shown
-	Items []result
+	Items []itemResult
 	Once  *secret // what is shown this once, and kept nowhere
 	Again any     // the form once more, with what is wrong in it; nil: nothing is
 	Wrong bool
@@ -33,15 +33,15 @@ type outcome struct {
 // secret is what only whoever asked for it may keep.
 type secret struct{ Name, Text string }
 
-// result is what became of one thing.
-type result struct {
+// itemResult is what became of one thing.
+type itemResult struct {
 	Name, Path string
 	Why        string // it failed; "": it is done
 	Said       string // what became of it
 }
 
 // Failed counts the things that were not done.
-func (o outcome) Failed() (n int) {
+func (o actionResult) Failed() (n int) {
 	for _, r := range o.Items {
 		if r.Why != "" {
 			n++
@@ -56,13 +56,13 @@ const (
 )
 
 // ask shows the form of a deed.
-func (p *portal) ask(d deed) http.Handler {
+func (p *portal) ask(d action) http.Handler {
 	return p.serve(page{name: d.name, title: d.title, load: d.ask})
 }
 
 // act does a deed. Where all went well the browser goes to the page that shows it, else every
 // result is shown.
-func (p *portal) act(d deed) http.Handler {
+func (p *portal) act(d action) http.Handler {
 	g := page{name: "done", title: d.title}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -74,7 +74,7 @@ func (p *portal) act(d deed) http.Handler {
 		}
 		_ = conn.SetReadDeadline(time.Time{})
 		v, err := p.visit(r)
-		var out outcome
+		var out actionResult
 		if err == nil && p.o.Guarded { // else each of many would fail for it
 			if _, asked := v.Status(v); errors.Is(asked, client.ErrUnauthenticated) {
 				err = asked

@@ -164,7 +164,7 @@ var eventKinds = []struct{ name, term string }{
 }
 
 // eventChips are the groups of events, of which one is shown alone at a time.
-func eventChips(a asked) (chips []chip) {
+func eventChips(a tableQuery) (chips []chip) {
 	rest, on := a.filter, ""
 	for _, k := range eventKinds {
 		if before, after, ok := strings.Cut(" "+rest+" ", " "+k.term+" "); ok {

@@ -13,8 +13,8 @@ func (p *portal) groupPages() []page {
 	return []page{{path: "/groups", name: "groups", title: "Groups", topic: Groups | Nodes, load: listGroups}}
 }
 
-func (p *portal) groupDeeds() []deed {
-	return []deed{
+func (p *portal) groupDeeds() []action {
+	return []action{
 		{path: "/groups/new", name: "groupedit", title: "Create group", ask: askGroup, do: doGroup},
 		{path: "/groups/{id}/edit", name: "groupedit", title: "Edit group", ask: askGroup, do: doGroup},
 		{path: "/groups/{id}/delete", name: "groupdelete", title: "Delete group", ask: askDeleteGroup, do: doDeleteGroup},
@@ -107,7 +107,7 @@ func askGroup(v *visit) (any, error) {
 	return f, err
 }
 
-func doGroup(v *visit) (outcome, error) {
+func doGroup(v *visit) (actionResult, error) {
 	id := v.r.PathValue("id")
 	var r client.GroupRequest
 	if changed(v.q, "name") {
@@ -125,9 +125,9 @@ func doGroup(v *visit) (outcome, error) {
 	}
 	if id == "" {
 		g, err := v.CreateGroup(v, r)
-		return outcome{To: "/groups#g-" + url.PathEscape(g.ID)}, err
+		return actionResult{To: "/groups#g-" + url.PathEscape(g.ID)}, err
 	}
-	return outcome{To: "/groups"}, v.UpdateGroup(v, id, r)
+	return actionResult{To: "/groups"}, v.UpdateGroup(v, id, r)
 }
 
 func askDeleteGroup(v *visit) (any, error) {
@@ -142,6 +142,6 @@ func askDeleteGroup(v *visit) (any, error) {
 	return f, nil
 }
 
-func doDeleteGroup(v *visit) (outcome, error) {
-	return outcome{To: "/groups"}, v.DeleteGroup(v, v.r.PathValue("id"))
+func doDeleteGroup(v *visit) (actionResult, error) {
+	return actionResult{To: "/groups"}, v.DeleteGroup(v, v.r.PathValue("id"))
 }

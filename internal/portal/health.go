@@ -16,15 +16,15 @@ func (p *portal) healthPages() []page {
 // health is the page of what is wrong, and what to do.
 type health struct {
 	Status   api.ControllerStatus
-	Troubles []trouble
+	Troubles []problem
 	Lacking  []string
 	Scrub    *api.ScrubState // nil: not known
 	Held     int64           // bytes of layers that versions need
 	Curl     string
 }
 
-// trouble is something that is wrong.
-type trouble struct {
+// problem is something that is wrong.
+type problem struct {
 	What, Next string
 	Path       string // of what it is about; "": nothing
 }
@@ -117,7 +117,7 @@ func (h *health) Verified() string {
 const scarce = .1
 
 func (h *health) add(what, next, path string) {
-	h.Troubles = append(h.Troubles, trouble{what, next, path})
+	h.Troubles = append(h.Troubles, problem{what, next, path})
 }
 
 // controller adds what the controller says of itself.

@@ -19,14 +19,14 @@ type instanceView struct {
 	Template, Node  string
 	Group           string // its name, or its id where that could not be asked
 	Nodes           []api.NodeExplanation
-	Line            []moment
+	Line            []stateChange
 	Raw             string
 	Curl            []string
 	NoConsole       string // why there is no console; "": there is
 }
 
-// moment is a state that an instance was in.
-type moment struct {
+// stateChange is a state that an instance was in.
+type stateChange struct {
 	State, Message string
 	Since          time.Time
 	Took           string // "": it is still in it
@@ -90,12 +90,12 @@ func pastInstance(v *visit, id string) (any, error) {
 }
 
 // lineOf gives the states of an instance with how long each took; it began by waiting.
-func lineOf(created time.Time, all []api.Transition, end time.Time) (line []moment) {
+func lineOf(created time.Time, all []api.Transition, end time.Time) (line []stateChange) {
 	if !created.IsZero() {
 		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)
 	}
 	for i, t := range all {
-		m := moment{State: t.State, Message: t.Message, Since: t.Time}
+		m := stateChange{State: t.State, Message: t.Message, Since: t.Time}
 		switch {
 		case i+1 < len(all):
 			m.Took = span(all[i+1].Time.Sub(t.Time))

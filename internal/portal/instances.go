@@ -17,8 +17,8 @@ func (p *portal) instancePages() []page {
 	}
 }
 
-func (p *portal) instanceDeeds() []deed {
-	return []deed{
+func (p *portal) instanceDeeds() []action {
+	return []action{
 		{path: "/instances/end", name: "end", title: "End instances", ask: askEnd, do: doEnd},
 	}
 }
@@ -133,8 +133,8 @@ func unique(all []string) (once []string) {
 // short is the end of an id: those of instances begin with the time, so that all of a minute begin alike.
 func short(id string) string { return id[max(0, len(id)-8):] }
 
-// chosen is what an action on several instances is about.
-type chosen struct {
+// selection is what an action on several instances is about.
+type selection struct {
 	Filter string
 	All    bool // that fit the filter, whichever those are when it is done
 	Total  int
@@ -155,8 +155,8 @@ const (
 )
 
 // chosenOf reads which instances a form is about.
-func chosenOf(v *visit) (chosen, error) {
-	c := chosen{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/instances")}
+func chosenOf(v *visit) (selection, error) {
+	c := selection{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/instances")}
 	if !c.All {
 		if len(c.IDs) == 0 {
 			return c, invalid("No instance is chosen: choose some rows first.")
@@ -206,27 +206,27 @@ func askEnd(v *visit) (any, error) {
 	return c, nil
 }
 
-func doEnd(v *visit) (outcome, error) {
+func doEnd(v *visit) (actionResult, error) {
 	c, err := chosenOf(v)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	if c.Total > typedFrom && strings.TrimSpace(v.q.Get("typed")) != plural(c.Total, "instance", "instances") {
-		return outcome{}, invalid("Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now.")
+		return actionResult{}, invalid("Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {
-		return outcome{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
+		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
 	}
-	out := outcome{Back: c.Back}
+	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {
-		r := result{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
+		r := itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Terminating"}
 		if err := v.Terminate(v, id); err != nil {
 			r.Why = refusal(err)
 		}
 		out.Items = append(out.Items, r)
 	}
 	if len(out.Items) == 1 && out.Failed() == 0 {
-		return outcome{To: out.Items[0].Path}, nil
+		return actionResult{To: out.Items[0].Path}, nil
 	}
 	return out, nil
 }

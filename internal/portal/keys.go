@@ -19,8 +19,8 @@ func (p *portal) accessPages() []page {
 	}
 }
 
-func (p *portal) accessDeeds() []deed {
-	return []deed{
+func (p *portal) accessDeeds() []action {
+	return []action{
 		{path: "/keys/create", name: "keyform", title: "Make API key", ask: askCreateKey, do: doCreateKey},
 		{path: "/keys/change", name: "keyform", title: "Change API key", ask: askChangeKey, do: doChangeKey},
 		{path: "/keys/delete", name: "keydelete", title: "Delete API key", ask: askDeleteKey, do: doDeleteKey},
@@ -106,17 +106,17 @@ func secondsOf(v *visit) (int64, error) {
 	return int64(days) * 86400, nil
 }
 
-func doCreateKey(v *visit) (outcome, error) {
+func doCreateKey(v *visit) (actionResult, error) {
 	id := strings.TrimSpace(v.q.Get("id"))
 	ttl, err := secondsOf(v)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	private, err := v.CreateKey(v, api.NewKey{ID: id, TTL: ttl, Groups: named(v.q.Get("groups")), PublicKey: strings.TrimSpace(v.q.Get("public"))})
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
-	out := outcome{Back: "/keys", Items: []result{{Name: id, Said: "The key is made. Whoever has the private half of the public key that you gave can use it."}}}
+	out := actionResult{Back: "/keys", Items: []itemResult{{Name: id, Said: "The key is made. Whoever has the private half of the public key that you gave can use it."}}}
 	if text := private.Reveal(); text != "" {
 		out.Items[0].Said = "The key is made"
 		out.Once = &secret{"Private key", text}
@@ -132,18 +132,18 @@ func askChangeKey(v *visit) (any, error) {
 	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys, jsonOf(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
 }
 
-func doChangeKey(v *visit) (outcome, error) {
+func doChangeKey(v *visit) (actionResult, error) {
 	k, err := v.Key(v, v.q.Get("id"))
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	change := client.KeyChange{ID: k.ID, Groups: rebased(v.q, "groups", k.Groups, named(v.q.Get("groups")))}
 	if v.q.Get("days") != "" {
 		if change.TTL, err = secondsOf(v); err != nil {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 	}
-	return outcome{To: "/keys"}, v.UpdateKey(v, change)
+	return actionResult{To: "/keys"}, v.UpdateKey(v, change)
 }
 
 func askDeleteKey(v *visit) (any, error) {
@@ -154,6 +154,6 @@ func askDeleteKey(v *visit) (any, error) {
 	return keyForm{ID: k.ID, Curl: curl(v, "DELETE", pathKeys, jsonOf(map[string]string{"id": k.ID}))}, nil
 }
 
-func doDeleteKey(v *visit) (outcome, error) {
-	return outcome{To: "/keys"}, v.DeleteKey(v, v.q.Get("id"))
+func doDeleteKey(v *visit) (actionResult, error) {
+	return actionResult{To: "/keys"}, v.DeleteKey(v, v.q.Get("id"))
 }

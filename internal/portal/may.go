@@ -6,15 +6,15 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// may is what the visitor may do, as far as that can be told before it is tried. The API judges
+// capabilities is what the visitor may do, as far as that can be told before it is tried. The API judges
 // in any case.
-type may struct {
+type capabilities struct {
 	rights *api.Rights // nil: everything, or it could not be asked
 	lacks  []string    // permissions that something on the page needs
 }
 
-// act is something that a page offers to do.
-type act struct {
+// actionLink is something that a page offers to do.
+type actionLink struct {
 	Path, Name  string
 	Label       string // where the name alone does not say what it is about
 	Class       string
@@ -28,7 +28,7 @@ type act struct {
 }
 
 // acts are what can be done from a page, by the words that templates use.
-var acts = map[string]act{
+var acts = map[string]actionLink{
 	"see nodes":       {permission: "list_nodes"},
 	"start":           {permission: "start_vm", Class: "p"},
 	"end":             {permission: "terminate_vm", Class: "d", Dialog: true},
@@ -54,11 +54,11 @@ var acts = map[string]act{
 }
 
 // can says what the visitor may do, with what the page is about. It is asked once.
-func (v *visit) can() *may {
+func (v *visit) can() *capabilities {
 	if v.mine != nil {
 		return v.mine
 	}
-	v.mine = &may{}
+	v.mine = &capabilities{}
 	if v.guarded {
 		rights, err := v.Rights(v, v.about)
 		if err == nil { // else it is tried, and the API says what is missing
@@ -70,7 +70,7 @@ func (v *visit) can() *may {
 
 // Do offers something: where that leads, what the button says, and what more there is to say for
 // those who do not see what it stands beside. on is the node that it is about.
-func (m *may) Do(what, on, path, name string, label ...string) act {
+func (m *capabilities) Do(what, on, path, name string, label ...string) actionLink {
 	a := acts[what]
 	a.Path, a.Name, a.Not = path, name, m.Not(what, on)
 	if len(label) > 0 {
@@ -80,8 +80,8 @@ func (m *may) Do(what, on, path, name string, label ...string) act {
 }
 
 // offer is Do for what a page knows by itself whether it may be done.
-func offer(not, path, name, class string, label ...string) act {
-	a := act{Path: path, Name: name, Class: class, Not: not, Dialog: class == "d"}
+func offer(not, path, name, class string, label ...string) actionLink {
+	a := actionLink{Path: path, Name: name, Class: class, Not: not, Dialog: class == "d"}
 	if len(label) > 0 {
 		a.Label = label[0]
 	}
@@ -89,7 +89,7 @@ func offer(not, path, name, class string, label ...string) act {
 }
 
 // Not says which permission is missing for something, as the API does; "" where none is.
-func (m *may) Not(what, on string) string {
+func (m *capabilities) Not(what, on string) string {
 	a := acts[what]
 	if m == nil || m.rights == nil || m.rights.Root {
 		return ""
@@ -116,7 +116,7 @@ func (m *may) Not(what, on string) string {
 	return ""
 }
 
-func (m *may) lack(what, sentence string) string {
+func (m *capabilities) lack(what, sentence string) string {
 	if what != "root" && !slices.Contains(m.lacks, what) {
 		m.lacks = append(m.lacks, what)
 	}
@@ -124,7 +124,7 @@ func (m *may) lack(what, sentence string) string {
 }
 
 // Lacking are the permissions that something on the page needs, as far as it was made.
-func (m *may) Lacking() []string {
+func (m *capabilities) Lacking() []string {
 	if m == nil {
 		return nil
 	}
@@ -132,10 +132,10 @@ func (m *may) Lacking() []string {
 }
 
 // managed says whether rights on single nodes and templates count.
-func (m *may) managed() bool { return m.rights != nil && m.rights.Managed }
+func (m *capabilities) managed() bool { return m.rights != nil && m.rights.Managed }
 
 // actingGroups are the permission groups as which the visitor can start and distribute.
-func (m *may) actingGroups() []string {
+func (m *capabilities) actingGroups() []string {
 	if !m.managed() {
 		return nil
 	}

@@ -19,15 +19,15 @@ type nodeView struct {
 	Instances    []instanceRow
 	InstancesAll int
 	InstancesWhy string
-	Templates    []heldTemplate
+	Templates    []cachedTemplate
 	Events       eventTable
 	EventsWhy    string
 	Scan         *api.NodeScanSummary // nil: it has told nothing
 	ScanWhy      string
 }
 
-// heldTemplate are the versions of one template that a node holds.
-type heldTemplate struct {
+// cachedTemplate are the versions of one template that a node holds.
+type cachedTemplate struct {
 	ID, Name string
 	Tags     []string
 }
@@ -77,11 +77,11 @@ func allGauges(n api.Node) []gauge {
 }
 
 // heldOf gathers the versions that a node holds by their templates, in the order in which they come.
-func heldOf(all []api.NodeTag) (held []heldTemplate) {
+func heldOf(all []api.NodeTag) (held []cachedTemplate) {
 	for _, t := range all {
-		i := slices.IndexFunc(held, func(h heldTemplate) bool { return h.ID == t.UUID })
+		i := slices.IndexFunc(held, func(h cachedTemplate) bool { return h.ID == t.UUID })
 		if i < 0 {
-			held = append(held, heldTemplate{ID: t.UUID, Name: t.Name})
+			held = append(held, cachedTemplate{ID: t.UUID, Name: t.Name})
 			i = len(held) - 1
 		}
 		held[i].Tags = append(held[i].Tags, t.Tag)

@@ -37,7 +37,7 @@ type nodeLine struct {
 	NodeID, NodeName, IPAddress, AgentVersion string
 
 	State, Why              string // why: it is in its state
-	StateSince, LastUpdated shownTime
+	StateSince, LastUpdated timeText
 	Groups                  []api.Group
 	DiskSize, FreeDisk      int64
 
@@ -48,11 +48,11 @@ type nodeLine struct {
 	VMCount, Capacity, VCPULimit, VCPUOverride, RAMLimit, RAMOverride int
 	Fixed, Back                                                       string // as of a nodeRow
 
-	Edit act
+	Edit actionLink
 }
 
 // nodeLineOf makes the line of a node on the list at an address.
-func nodeLineOf(n api.Node, now time.Time, can *may, back string) nodeLine {
+func nodeLineOf(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
 		State: n.State, Why: whyNode(n), StateSince: shownAt(now, n.StateSince), LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
@@ -62,14 +62,14 @@ func nodeLineOf(n api.Node, now time.Time, can *may, back string) nodeLine {
 	}
 }
 
-// shownTime is a moment as text; empty for none.
-type shownTime struct{ Stamp, Absolute, Ago string }
+// timeText is a moment as text; empty for none.
+type timeText struct{ Stamp, Absolute, Ago string }
 
-func shownAt(now, t time.Time) shownTime {
+func shownAt(now, t time.Time) timeText {
 	if t.IsZero() {
-		return shownTime{}
+		return timeText{}
 	}
-	return shownTime{stamp(t), absolute(t), ago(now, t)}
+	return timeText{stamp(t), absolute(t), ago(now, t)}
 }
 
 // gauge is how much of something is used.

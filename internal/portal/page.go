@@ -40,7 +40,7 @@ type visit struct {
 	stranger error            // the API knows nobody by these credentials; nil: it does
 
 	about client.RightsQuery // what the page is about; set before can is called
-	mine  *may               // what the visitor may do, once that was asked
+	mine  *capabilities      // what the visitor may do, once that was asked
 }
 
 // view is what a template gets.
@@ -58,7 +58,7 @@ type view struct {
 	Now      time.Time
 	Page     any // what the page shows
 	Fail     *failure
-	Can      *may // what the visitor may do
+	Can      *capabilities // what the visitor may do
 }
 
 // serve makes the handler of a page.
@@ -100,7 +100,7 @@ func (p *portal) visit(r *http.Request) (*visit, error) {
 	}
 	v := &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}
 	if p.o.Registry != nil {
-		v.registry, err = client.NewRegistry("http://"+inside, client.Options{Transport: relay{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
+		v.registry, err = client.NewRegistry("http://"+inside, client.Options{Transport: apiTransport{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
 	}
 	return v, err
 }

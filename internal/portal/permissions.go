@@ -158,10 +158,10 @@ func grantedTo(v *visit, s grants, group string) ([]string, error) {
 	return nil, err
 }
 
-func doPermissions(v *visit) (outcome, error) {
+func doPermissions(v *visit) (actionResult, error) {
 	name := strings.TrimSpace(v.q.Get("name"))
 	if name == "" {
-		return outcome{}, invalid("Give the name of the permission group: that of a group of users, of a user, or the id of a key.")
+		return actionResult{}, invalid("Give the name of the permission group: that of a group of users, of a user, or the id of a key.")
 	}
 	return v.eachShown(name, func(s grants) error {
 		now, err := grantedTo(v, s, name)
@@ -173,27 +173,27 @@ func doPermissions(v *visit) (outcome, error) {
 }
 
 // eachShown does something at each service that the form has shown.
-func (v *visit) eachShown(name string, do func(grants) error) (outcome, error) {
-	out := outcome{Back: "/permission-groups"}
+func (v *visit) eachShown(name string, do func(grants) error) (actionResult, error) {
+	out := actionResult{Back: "/permission-groups"}
 	for _, s := range v.services() {
 		if !slices.Contains(v.q["service"], s.Key) {
 			continue
 		}
-		r := result{Name: name + " at the " + s.Key, Said: "Saved"}
+		r := itemResult{Name: name + " at the " + s.Key, Said: "Saved"}
 		if err := do(s); err != nil {
 			r.Why = refusal(err)
 		}
 		out.Items = append(out.Items, r)
 	}
 	if len(out.Items) > 0 && out.Failed() == 0 {
-		return outcome{To: "/permission-groups"}, nil
+		return actionResult{To: "/permission-groups"}, nil
 	}
 	return out, nil
 }
 
 func askDeletePermissions(v *visit) (any, error) { return askPermissions(v) }
 
-func doDeletePermissions(v *visit) (outcome, error) {
+func doDeletePermissions(v *visit) (actionResult, error) {
 	name := v.q.Get("name")
 	return v.eachShown(name, func(s grants) error {
 		err := s.of.DeletePermissionGroup(v, name)

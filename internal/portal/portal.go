@@ -41,7 +41,7 @@ func Handler(o Options) http.Handler {
 	for _, page := range p.pages() {
 		pages.Handle("GET "+page.path, p.serve(page))
 	}
-	for _, deed := range p.deeds() {
+	for _, deed := range p.actions() {
 		pages.Handle("GET "+deed.path, p.ask(deed))
 		pages.Handle("POST "+deed.path, p.act(deed))
 	}
@@ -63,8 +63,8 @@ func (p *portal) pages() []page {
 	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
-// deeds is the table of what can be changed.
-func (p *portal) deeds() []deed {
+// actions is the table of what can be changed.
+func (p *portal) actions() []action {
 	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.accessDeeds(), p.nodeDeeds(), p.startDeeds(), p.groupDeeds())
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-func (p *portal) startDeeds() []deed {
-	return []deed{{path: "/instances/start", name: "start", title: "Start instance", ask: askStart, do: doStart}}
+func (p *portal) startDeeds() []action {
+	return []action{{path: "/instances/start", name: "start", title: "Start instance", ask: askStart, do: doStart}}
 }
 
 // startField is a field of the form that starts instances, called as the API calls it.
@@ -267,7 +267,7 @@ func (f *startForm) fill(v *visit) {
 
 // actAs puts the permission group among what every start says where one has to be named, and
 // takes the group of nodes away, which counts elsewhere.
-func (f *startForm) actAs(m *may) {
+func (f *startForm) actAs(m *capabilities) {
 	if !m.managed() {
 		return
 	}
@@ -334,11 +334,11 @@ func (f *startForm) faulty() bool {
 // again are the failures of a start that its form can mend.
 var again = []client.Code{client.ErrInvalid, client.ErrRefused, client.ErrNotFound, client.ErrNoVersion, client.ErrConflict, client.ErrTooLarge}
 
-func doStart(v *visit) (outcome, error) {
+func doStart(v *visit) (actionResult, error) {
 	r, f := startOf(v)
 	if v.q.Get("preview") == "1" {
 		f.fill(v)
-		return outcome{Again: f}, nil
+		return actionResult{Again: f}, nil
 	}
 	var ids []string
 	if !f.faulty() {
@@ -346,7 +346,7 @@ func doStart(v *visit) (outcome, error) {
 		var err error
 		ids, err = v.Start(v, r)
 		if err != nil && !slices.Contains(again, client.CodeOf(err)) {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 		if err != nil {
 			f.blame(refusal(err))
@@ -355,14 +355,14 @@ func doStart(v *visit) (outcome, error) {
 	if f.faulty() {
 		f.Key = client.NewKey()
 		f.fill(v)
-		return outcome{Again: f, Wrong: true}, nil
+		return actionResult{Again: f, Wrong: true}, nil
 	}
 	if len(ids) == 1 {
-		return outcome{To: "/instances/" + url.PathEscape(ids[0])}, nil
+		return actionResult{To: "/instances/" + url.PathEscape(ids[0])}, nil
 	}
-	out := outcome{Back: "/instances"}
+	out := actionResult{Back: "/instances"}
 	for _, id := range ids {
-		out.Items = append(out.Items, result{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Asked for"})
+		out.Items = append(out.Items, itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Asked for"})
 	}
 	return out, nil
 }

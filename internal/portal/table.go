@@ -38,31 +38,31 @@ type pager struct {
 	Needed          bool
 }
 
-// asked is what the address of a table says: which rows, in which order.
-type asked struct {
+// tableQuery is what the address of a table says: which rows, in which order.
+type tableQuery struct {
 	path, filter, sort string
 	page               int // from 1
 }
 
-func (v *visit) asked(usualSort string) asked {
+func (v *visit) asked(usualSort string) tableQuery {
 	page, err := strconv.Atoi(v.q.Get("page"))
 	if err != nil || page < 1 || page > 1<<20 {
 		page = 1
 	}
-	a := asked{path: v.r.URL.Path, filter: strings.TrimSpace(v.q.Get("q")), sort: v.q.Get("sort"), page: page}
+	a := tableQuery{path: v.r.URL.Path, filter: strings.TrimSpace(v.q.Get("q")), sort: v.q.Get("sort"), page: page}
 	if a.sort == "" {
 		a.sort = usualSort
 	}
 	return a
 }
 
-func (a asked) options() client.PageOptions {
+func (a tableQuery) options() client.PageOptions {
 	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
 }
 
 // beyond says whether what was asked for lies behind the end of a table, which may have become shorter
 // meanwhile; then it is the last part that is asked for.
-func (a *asked) beyond(rows, total int) bool {
+func (a *tableQuery) beyond(rows, total int) bool {
 	if rows > 0 || total == 0 {
 		return false
 	}
@@ -71,7 +71,7 @@ func (a *asked) beyond(rows, total int) bool {
 }
 
 // with gives the address of another part of the table.
-func (a asked) with(filter, sort string, page int) string {
+func (a tableQuery) with(filter, sort string, page int) string {
 	q := url.Values{}
 	if filter != "" {
 		q.Set("q", filter)
@@ -89,7 +89,7 @@ func (a asked) with(filter, sort string, page int) string {
 }
 
 // columns fills in where the heads of a table lead.
-func (a asked) columns(all []column) []column {
+func (a tableQuery) columns(all []column) []column {
 	all = slices.Clone(all)
 	by, down := strings.CutPrefix(a.sort, "-")
 	for i, c := range all {
@@ -111,7 +111,7 @@ func (a asked) columns(all []column) []column {
 }
 
 // part gives the rows of all that are asked for.
-func part[T any](a *asked, all []T) []T {
+func part[T any](a *tableQuery, all []T) []T {
 	from := min((a.page-1)*rowsOfPage, len(all))
 	if a.beyond(len(all)-from, len(all)) {
 		from = (a.page - 1) * rowsOfPage
@@ -119,7 +119,7 @@ func part[T any](a *asked, all []T) []T {
 	return all[from:min(from+rowsOfPage, len(all))]
 }
 
-func (a asked) pager(rows, total int) pager {
+func (a tableQuery) pager(rows, total int) pager {
 	first := (a.page - 1) * rowsOfPage
 	p := pager{From: first + 1, To: first + rows, Total: total, Needed: total > rows}
 	if a.page > 1 {
@@ -132,7 +132,7 @@ func (a asked) pager(rows, total int) pager {
 }
 
 // chips are the states of which there are some, or that the filter names.
-func (a asked) chips(states map[string]int, order []string) (chips []chip) {
+func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) {
 	rest, chosen := stateTerm(a.filter)
 	for _, name := range order {
 		on := slices.ContainsFunc(chosen, func(s string) bool { return strings.EqualFold(s, name) })

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func askedOf(address, usual string) asked {
+func askedOf(address, usual string) tableQuery {
 	r := httptest.NewRequest("GET", address, nil)
 	return (&visit{r: r, q: r.URL.Query()}).asked(usual)
 }
@@ -21,7 +21,7 @@ func TestChips(t *testing.T) {
 		`state:started,"drain mode" y`: "[Started 2 /i?q=state%3A%22drain+mode%22+y true] [Drain Mode 1 /i?q=state%3Astarted+y true]",
 		"-state:started":               "[Started 2 /i?q=state%3Astarted+-state%3Astarted false] [Drain Mode 1 /i?q=state%3A%22drain+mode%22+-state%3Astarted false]",
 	} {
-		a := asked{path: "/i", filter: filter, page: 3}
+		a := tableQuery{path: "/i", filter: filter, page: 3}
 		got := ""
 		for i, c := range a.chips(map[string]int{"Started": 2, "Drain Mode": 1}, []string{"Started", "Error", "Drain Mode"}) {
 			if i > 0 {

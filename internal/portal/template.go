@@ -22,12 +22,12 @@ type templateView struct {
 	Size           int64
 	Pushed, Pulled time.Time
 	Tags           []tagRow // the oldest first
-	Holders        []holderRow
+	Holders        []cachingNodeRow
 	Holding        int // nodes
 	HoldersNot     string
 	Using          int // instances
 	UsingNot       string
-	Spreads        []spread
+	Spreads        []distributionProgress
 	SpreadsNot     string
 	Curl           string
 }
@@ -41,20 +41,20 @@ type tagRow struct {
 	Suspended        bool // it has the memory of a running machine
 	Nodes            int  // that hold it
 	Some             []api.TemplateNode
-	Scan             *scanShort
+	Scan             *scanSummary
 	ContentID        string
 }
 
-// holderRow is a node that holds versions of a template.
-type holderRow struct {
+// cachingNodeRow is a node that holds versions of a template.
+type cachingNodeRow struct {
 	ID, Name, State string
 	Tags            []string
 	Old             int // versions that the registry does not have any more
 	Size            int64
 }
 
-// spread is how far a distribution is.
-type spread struct {
+// distributionProgress is how far a distribution is.
+type distributionProgress struct {
 	ID, Template, Tag     string
 	Asked                 time.Time
 	Done, Failed, Pending int
@@ -63,7 +63,7 @@ type spread struct {
 }
 
 // Nodes is how many nodes it is about.
-func (s spread) Nodes() int { return s.Done + s.Failed + s.Pending }
+func (s distributionProgress) Nodes() int { return s.Done + s.Failed + s.Pending }
 
 const (
 	fewNames   = 3   // of nodes in a cell
@@ -101,7 +101,7 @@ func oneTemplate(v *visit) (any, error) {
 func (t *templateView) hold(holders []api.TemplateNode) {
 	t.Holding = len(holders)
 	for _, h := range holders {
-		row := holderRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
+		row := cachingNodeRow{ID: h.NodeID, Name: h.NodeName, State: h.State}
 		for _, held := range h.Versions {
 			row.Size += held.Size
 			i := slices.IndexFunc(t.Tags, func(r tagRow) bool { return r.ContentID == held.ContentID })
@@ -122,7 +122,7 @@ func (t *templateView) hold(holders []api.TemplateNode) {
 }
 
 // spreadsOf gives the distributions of a template that are open or of the last day, the newest first.
-func spreadsOf(v *visit, id string) ([]spread, error) {
+func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
 	found := map[string]api.Distribution{}
 	for _, which := range []string{"state:open", "age<24h"} {
 		list, err := v.Distributions(v, client.ListOptions{Filter: "template:" + id + " " + which})
@@ -133,16 +133,16 @@ func spreadsOf(v *visit, id string) ([]spread, error) {
 			found[d.Request.RequestID] = d
 		}
 	}
-	var out []spread
+	var out []distributionProgress
 	for _, d := range found {
 		out = append(out, spreadOf(d))
 	}
-	slices.SortFunc(out, func(a, b spread) int { return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b distributionProgress) int { return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID)) })
 	return out[:min(len(out), fewSpreads)], nil
 }
 
-func spreadOf(d api.Distribution) spread {
-	s := spread{ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag, Asked: d.Request.TimeRequested}
+func spreadOf(d api.Distribution) distributionProgress {
+	s := distributionProgress{ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag, Asked: d.Request.TimeRequested}
 	for _, id := range slices.Sorted(maps.Keys(d.Status)) {
 		switch on := d.Status[id]; {
 		case on.Status:
@@ -164,15 +164,15 @@ func spreadOf(d api.Distribution) spread {
 
 // distributionView is the page of one distribution.
 type distributionView struct {
-	spread
+	distributionProgress
 	Name  string // of the template
-	Rows  []spreadRow
+	Rows  []distributionRow
 	Pager pager
 	Curl  string
 }
 
-// spreadRow is how far a distribution is on a node.
-type spreadRow struct {
+// distributionRow is how far a distribution is on a node.
+type distributionRow struct {
 	ID, Name string
 	State    string // Done, Failed, Pulling or Waiting
 	Progress float64
@@ -191,14 +191,14 @@ func oneDistribution(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := distributionView{spread: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET", "/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
+	out := distributionView{distributionProgress: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET", "/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
 	if t, err := v.Template(v, d.Request.TemplateID); err == nil {
 		out.Name = t.Name
 	}
 	v.title = "Distribution of " + out.Name
-	var all []spreadRow
+	var all []distributionRow
 	for node, on := range d.Status {
-		row := spreadRow{ID: node, Name: short(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
+		row := distributionRow{ID: node, Name: short(node), State: "Waiting", Progress: on.Progress, Why: on.Error}
 		switch {
 		case on.Status:
 			row.State, row.Progress = "Done", 1
@@ -209,7 +209,7 @@ func oneDistribution(v *visit) (any, error) {
 		}
 		all = append(all, row)
 	}
-	slices.SortFunc(all, func(a, b spreadRow) int {
+	slices.SortFunc(all, func(a, b distributionRow) int {
 		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)), cmp.Compare(a.ID, b.ID))
 	})
 	a := v.asked("")
@@ -251,7 +251,7 @@ func (v *visit) namesOf(ids []string) map[string]string {
 // scanView is the page of what a scanner found in a version.
 type scanView struct {
 	ID, Name, Tag string
-	Short         *scanShort
+	Short         *scanSummary
 	Matches       []scanMatch
 	More          int // that are left out
 	Raw           string

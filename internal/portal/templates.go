@@ -16,8 +16,8 @@ func (p *portal) templatePages() []page {
 	}
 }
 
-func (p *portal) templateDeeds() []deed {
-	return []deed{
+func (p *portal) templateDeeds() []action {
+	return []action{
 		{path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute, do: doDistribute},
 		{path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel", title: "Cancel distribution", ask: askCancelDistribution, do: doCancelDistribution},
 		{path: "/templates/{id}/revert", name: "revert", title: "Revert template", ask: askRevert, do: doRevert},
@@ -106,8 +106,8 @@ func epoch(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// scanShort is what a scanner found, in short.
-type scanShort struct {
+// scanSummary is what a scanner found, in short.
+type scanSummary struct {
 	Scanner           string
 	At, Database      time.Time
 	Partial           bool
@@ -122,12 +122,12 @@ type count struct {
 	Tone string // how it looks, beside its name
 }
 
-func shortScan(s *api.ScanSummary) *scanShort {
+func shortScan(s *api.ScanSummary) *scanSummary {
 	if s == nil {
 		return nil
 	}
 	c := s.Counts
-	out := &scanShort{Scanner: s.Scanner + " " + s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
+	out := &scanSummary{Scanner: s.Scanner + " " + s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
 	for _, k := range []count{{"critical", c.Critical, "bad"}, {"high", c.High, "bad"}, {"medium", c.Medium, "warn"}, {"low", c.Low, "dim"}, {"without a score", c.Unknown, "dim"}} {
 		if out.Matches += k.N; k.N > 0 {
 			out.Counts = append(out.Counts, k)

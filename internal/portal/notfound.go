@@ -16,7 +16,7 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 		p.o.API.ServeHTTP(w, r)
 		return
 	}
-	l := &lost{ResponseWriter: w}
+	l := &notFoundWriter{ResponseWriter: w}
 	p.o.API.ServeHTTP(l, r)
 	if l.code == 0 {
 		return
@@ -42,14 +42,14 @@ func looks(r *http.Request) bool {
 		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")
 }
 
-// lost keeps back an answer that says that there is nothing, or that it is not for strangers.
-type lost struct {
+// notFoundWriter keeps back an answer that says that there is nothing, or that it is not for strangers.
+type notFoundWriter struct {
 	http.ResponseWriter
 	code int // of what is kept back; 0: nothing is
 	told bool
 }
 
-func (l *lost) WriteHeader(code int) {
+func (l *notFoundWriter) WriteHeader(code int) {
 	if l.told {
 		return
 	}
@@ -61,7 +61,7 @@ func (l *lost) WriteHeader(code int) {
 	l.ResponseWriter.WriteHeader(code)
 }
 
-func (l *lost) Write(text []byte) (int, error) {
+func (l *notFoundWriter) Write(text []byte) (int, error) {
 	if l.code != 0 {
 		return len(text), nil
 	}
@@ -70,4 +70,4 @@ func (l *lost) Write(text []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (l *lost) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+func (l *notFoundWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }

@@ -15,19 +15,19 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func (p *portal) nodeDeeds() []deed {
-	list := []deed{
+func (p *portal) nodeDeeds() []action {
+	list := []action{
 		{path: "/nodes/{id}/edit", name: "nodeedit", title: "Edit node", ask: askEditNode, do: doEditNode},
 		{path: "/nodes/{id}/groups", name: "nodegroups", title: "Groups of a node", ask: askNodeGroups, do: doNodeGroups},
 	}
 	for _, a := range nodeActs {
-		list = append(list, deed{path: "/nodes/" + a.Name, name: "nodeact", title: a.Title, ask: a.ask, do: a.act})
+		list = append(list, action{path: "/nodes/" + a.Name, name: "nodeact", title: a.Title, ask: a.ask, do: a.act})
 	}
 	return list
 }
 
-// nodeAct is what can be done to several nodes at once.
-type nodeAct struct {
+// bulkNodeAction is what can be done to several nodes at once.
+type bulkNodeAction struct {
 	Name, Title string
 	Button      string
 	Text        string // what will become of the nodes
@@ -38,7 +38,7 @@ type nodeAct struct {
 	curl        func(v *visit, id string) string
 }
 
-var nodeActs = []nodeAct{
+var nodeActs = []bulkNodeAction{
 	{
 		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", Reasons: true,
 		Text: "No instance starts there any more. What runs there goes on until it ends, or until the deadline.",
@@ -78,9 +78,9 @@ var nodeActs = []nodeAct{
 	},
 }
 
-// nodeForm is the form of a nodeAct.
+// nodeForm is the form of a bulkNodeAction.
 type nodeForm struct {
-	nodeAct
+	bulkNodeAction
 	Filter string
 	All    bool
 	Total  int
@@ -95,8 +95,8 @@ type nodeForm struct {
 const mostNodes = 1000 // that are changed at a time
 
 // nodesOf reads which nodes a form is about.
-func (a nodeAct) nodesOf(v *visit) (nodeForm, error) {
-	f := nodeForm{nodeAct: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/nodes")}
+func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
+	f := nodeForm{bulkNodeAction: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/nodes")}
 	if f.All {
 		page, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: mostNodes})
 		if err != nil {
@@ -123,7 +123,7 @@ func (a nodeAct) nodesOf(v *visit) (nodeForm, error) {
 	return f, nil
 }
 
-func (a nodeAct) ask(v *visit) (any, error) {
+func (a bulkNodeAction) ask(v *visit) (any, error) {
 	f, err := a.nodesOf(v)
 	if err != nil {
 		return nil, err
@@ -148,18 +148,18 @@ func (a nodeAct) ask(v *visit) (any, error) {
 	return f, nil
 }
 
-func (a nodeAct) act(v *visit) (outcome, error) {
+func (a bulkNodeAction) act(v *visit) (actionResult, error) {
 	f, err := a.nodesOf(v)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
-		return outcome{}, invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
+		return actionResult{}, invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
 	}
 	names := v.namesOf(f.IDs)
-	out := outcome{Back: f.Back}
+	out := actionResult{Back: f.Back}
 	for _, id := range f.IDs {
-		r := result{Name: cmp.Or(names[id], id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
+		r := itemResult{Name: cmp.Or(names[id], id), Path: "/nodes/" + url.PathEscape(id), Said: a.Said}
 		if err := a.call(v, id); err != nil {
 			r.Why = refusal(err)
 		} else if a.Bad {
@@ -169,9 +169,9 @@ func (a nodeAct) act(v *visit) (outcome, error) {
 	}
 	if len(out.Items) == 1 && out.Failed() == 0 {
 		if a.Bad {
-			return outcome{To: "/nodes"}, nil
+			return actionResult{To: "/nodes"}, nil
 		}
-		return outcome{To: f.Back}, nil
+		return actionResult{To: f.Back}, nil
 	}
 	return out, nil
 }
@@ -237,17 +237,17 @@ func askEditNode(v *visit) (any, error) {
 
 // doEditNode changes what was changed in the form, so that one that lay open for long takes nothing
 // back that somebody else has changed.
-func doEditNode(v *visit) (outcome, error) {
+func doEditNode(v *visit) (actionResult, error) {
 	id := v.r.PathValue("id")
 	n, err := v.Node(v, id)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	config, err := editedNode(v.q, n)
 	if err == nil {
 		err = v.ConfigureNode(v, config)
 	}
-	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(id))}, labelled(err)
+	return actionResult{To: backOf(v, "/nodes/"+url.PathEscape(id))}, labelled(err)
 }
 
 // nodeLabels are what the form calls the fields of the API.
@@ -351,23 +351,23 @@ func without(all, less []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(less, x) })
 }
 
-func doNodeGroups(v *visit) (outcome, error) {
+func doNodeGroups(v *visit) (actionResult, error) {
 	n, err := v.Node(v, v.r.PathValue("id"))
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
 	is := groupIDs(n)
 	want := rebased(v.q, "group", is, v.q["group"])
 	in, out := without(want, is), without(is, want)
 	if len(in) > 0 {
 		if err := v.AddNodeToGroups(v, n.NodeID, in...); err != nil {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 	}
 	if len(out) > 0 {
 		if err := v.RemoveNodeFromGroups(v, n.NodeID, out...); err != nil {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 	}
-	return outcome{To: backOf(v, "/nodes/"+url.PathEscape(n.NodeID))}, nil
+	return actionResult{To: backOf(v, "/nodes/"+url.PathEscape(n.NodeID))}, nil
 }

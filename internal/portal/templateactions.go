@@ -57,39 +57,39 @@ func first(list []string) string {
 	return list[0]
 }
 
-func doDistribute(v *visit) (outcome, error) {
+func doDistribute(v *visit) (actionResult, error) {
 	ask := client.DistributeRequest{TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"), Group: strings.TrimSpace(v.q.Get("act_as")), IdempotencyKey: v.q.Get("once")}
 	switch to := v.q.Get("to"); to {
 	case "all":
 	case "group":
 		if ask.GroupID = v.q.Get("group"); ask.GroupID == "" {
-			return outcome{}, invalid("Choose a group of nodes.")
+			return actionResult{}, invalid("Choose a group of nodes.")
 		}
 	case "filter":
 		filter := strings.TrimSpace(v.q.Get("filter"))
 		if filter == "" {
-			return outcome{}, invalid("Write a filter for nodes, for example name:mac-*.")
+			return actionResult{}, invalid("Write a filter for nodes, for example name:mac-*.")
 		}
 		nodes, err := v.Nodes(v, client.ListOptions{Filter: filter})
 		if err != nil {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 		if len(nodes) == 0 {
-			return outcome{}, invalid("No node fits the filter " + filter + ".")
+			return actionResult{}, invalid("No node fits the filter " + filter + ".")
 		}
 		for _, n := range nodes {
 			ask.NodeIDs = append(ask.NodeIDs, n.NodeID)
 		}
 	default:
 		if ask.NodeIDs = v.q["node"]; len(ask.NodeIDs) == 0 {
-			return outcome{}, invalid("No node is chosen: tick some, or choose all.")
+			return actionResult{}, invalid("No node is chosen: tick some, or choose all.")
 		}
 	}
 	id, err := v.Distribute(v, ask)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
-	return outcome{To: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
+	return actionResult{To: templatePath(ask.TemplateID) + "/distributions/" + id}, nil
 }
 
 func askCancelDistribution(v *visit) (any, error) {
@@ -100,16 +100,16 @@ func askCancelDistribution(v *visit) (any, error) {
 	return spreadOf(d), nil
 }
 
-func doCancelDistribution(v *visit) (outcome, error) {
+func doCancelDistribution(v *visit) (actionResult, error) {
 	id := v.r.PathValue("request")
 	if err := v.CancelDistribution(v, id); err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
-	return outcome{To: templatePath(v.r.PathValue("id")) + "/distributions/" + url.PathEscape(id)}, nil
+	return actionResult{To: templatePath(v.r.PathValue("id")) + "/distributions/" + url.PathEscape(id)}, nil
 }
 
-// loss is what goes with a template or some of its versions.
-type loss struct {
+// deletionImpact is what goes with a template or some of its versions.
+type deletionImpact struct {
 	ID, Name   string
 	Tag        string // the oldest that goes
 	Tags       []tagRow
@@ -128,14 +128,14 @@ type loss struct {
 }
 
 // lossOf says what goes when the versions of a template from a tag on are removed; "" means all.
-func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
+func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
 	from := 0
 	if tag != "" {
 		if from = slices.IndexFunc(detail.Versions, func(t api.TemplateVersion) bool { return t.Tag == tag }); from < 0 {
-			return loss{}, &client.Error{Code: client.ErrNoVersion, Message: "There is no tag " + tag + ". It may have been removed meanwhile."}
+			return deletionImpact{}, &client.Error{Code: client.ErrNoVersion, Message: "There is no tag " + tag + ". It may have been removed meanwhile."}
 		}
 	}
-	l := loss{ID: detail.ID, Name: detail.Name, Tag: tag, All: from == 0}
+	l := deletionImpact{ID: detail.ID, Name: detail.Name, Tag: tag, All: from == 0}
 	if from > 0 {
 		l.Left = detail.Versions[from-1].Tag
 	}
@@ -171,7 +171,7 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (loss, error) {
 }
 
 // agreed refuses what is not what was shown, or not typed.
-func (l loss) agreed(v *visit) error {
+func (l deletionImpact) agreed(v *visit) error {
 	switch {
 	case v.q.Get("seen") != l.Seen:
 		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name + " have changed since this was asked for. Nothing was removed: look again at what goes."}
@@ -181,10 +181,10 @@ func (l loss) agreed(v *visit) error {
 	return nil
 }
 
-func revertLoss(v *visit) (loss, error) {
+func revertLoss(v *visit) (deletionImpact, error) {
 	detail, err := v.Template(v, v.r.PathValue("id"))
 	if err != nil {
-		return loss{}, err
+		return deletionImpact{}, err
 	}
 	tag := v.q.Get("tag")
 	if tag == "" && len(detail.Versions) > 0 {
@@ -199,7 +199,7 @@ func revertLoss(v *visit) (loss, error) {
 
 func askRevert(v *visit) (any, error) { return revertLoss(v) }
 
-func doRevert(v *visit) (outcome, error) {
+func doRevert(v *visit) (actionResult, error) {
 	l, err := revertLoss(v)
 	if err == nil {
 		err = l.agreed(v)
@@ -209,19 +209,19 @@ func doRevert(v *visit) (outcome, error) {
 	}
 	switch {
 	case err != nil:
-		return outcome{}, err
+		return actionResult{}, err
 	case l.All:
-		return outcome{To: "/templates"}, nil
+		return actionResult{To: "/templates"}, nil
 	}
-	return outcome{To: templatePath(l.ID)}, nil
+	return actionResult{To: templatePath(l.ID)}, nil
 }
 
 func askDeleteTemplate(v *visit) (any, error) { return deleteLoss(v) }
 
-func deleteLoss(v *visit) (loss, error) {
+func deleteLoss(v *visit) (deletionImpact, error) {
 	detail, err := v.Template(v, v.r.PathValue("id"))
 	if err != nil {
-		return loss{}, err
+		return deletionImpact{}, err
 	}
 	l, err := lossOf(v, detail, "")
 	if err == nil {
@@ -231,17 +231,17 @@ func deleteLoss(v *visit) (loss, error) {
 	return l, err
 }
 
-func doDeleteTemplate(v *visit) (outcome, error) {
+func doDeleteTemplate(v *visit) (actionResult, error) {
 	l, err := deleteLoss(v)
 	if err == nil {
 		err = l.agreed(v)
 	}
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
-	out := outcome{Back: "/templates"}
+	out := actionResult{Back: "/templates"}
 	if v.q.Get("nodes") == "1" {
-		r := result{Name: "Remove it from nodes"}
+		r := itemResult{Name: "Remove it from nodes"}
 		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
 			r.Why = refusal(err)
 		} else {
@@ -249,22 +249,22 @@ func doDeleteTemplate(v *visit) (outcome, error) {
 		}
 		out.Items = append(out.Items, r)
 	}
-	r := result{Name: "Delete " + l.Name, Said: "Deleted"}
+	r := itemResult{Name: "Delete " + l.Name, Said: "Deleted"}
 	if err := v.DeleteTemplate(v, l.ID); err != nil {
 		if len(out.Items) == 0 {
-			return outcome{}, err
+			return actionResult{}, err
 		}
 		r.Why = refusal(err)
 	}
 	out.Items = append(out.Items, r)
 	if out.Failed() == 0 {
-		return outcome{To: "/templates"}, nil
+		return actionResult{To: "/templates"}, nil
 	}
 	return out, nil
 }
 
-// removal is the form of a removal from nodes.
-type removal struct {
+// removalForm is the form of a removal from nodes.
+type removalForm struct {
 	ID, Name string
 	Node     string // id of the only one; "": all
 	NodeName string
@@ -283,7 +283,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := removal{ID: detail.ID, Name: detail.Name, Node: v.q.Get("node")}
+	r := removalForm{ID: detail.ID, Name: detail.Name, Node: v.q.Get("node")}
 	body := ""
 	if r.Node != "" {
 		holders = slices.DeleteFunc(holders, func(h api.TemplateNode) bool { return h.NodeID != r.Node })
@@ -300,7 +300,7 @@ func askRemoveTemplate(v *visit) (any, error) {
 	return r, nil
 }
 
-func doRemoveTemplate(v *visit) (outcome, error) {
+func doRemoveTemplate(v *visit) (actionResult, error) {
 	id := v.r.PathValue("id")
 	var nodes []string
 	if node := v.q.Get("node"); node != "" {
@@ -308,9 +308,9 @@ func doRemoveTemplate(v *visit) (outcome, error) {
 	}
 	answer, err := v.RemoveFromNodes(v, id, nodes...)
 	if err != nil {
-		return outcome{}, err
+		return actionResult{}, err
 	}
-	return outcome{Back: templatePath(id), Items: []result{{
+	return actionResult{Back: templatePath(id), Items: []itemResult{{
 		Name: "Remove from nodes", Said: plural(answer.RequestsSent, "node was asked", "nodes were asked") + ". What an instance runs on stays until it is gone.",
 	}}}, nil
 }

@@ -25,12 +25,12 @@ var words = template.FuncMap{
 	"deref":    func(n *int) int { return *n },
 	"offer":    offer,
 	"list":     func(items ...string) []string { return items },
-	"moment":   func(now, at time.Time) moments { return moments{now, at} },
+	"moment":   func(now, at time.Time) timePair { return timePair{now, at} },
 	"icon":     func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
 }
 
-// moments are a time, and when it is looked at.
-type moments struct{ Now, At time.Time }
+// timePair are a time, and when it is looked at.
+type timePair struct{ Now, At time.Time }
 
 // ago says how long ago something was; "-" where that is not known.
 func ago(now, t time.Time) string {
