@@ -54,16 +54,16 @@ type Store struct {
 	o Options
 
 	mu    sync.Mutex // guards the fields below, and is held while names change
-	logs  held
-	other held
+	logs  areaUsage
+	other areaUsage
 	swept time.Time
 	// uploaders says who uploaded a log since the start: file below Logs -> caller. Others are counted by their directory.
 	uploaders map[string]string
 	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
-// held is what an area holds, uploads that go on with it.
-type held struct {
+// areaUsage is what an area holds, uploads that go on with it.
+type areaUsage struct {
 	files int
 	bytes int64
 }
@@ -112,7 +112,7 @@ func Open(o Options) (*Store, error) {
 func (s *Store) Close() error { return s.o.Root.Close() }
 
 // areaOf gives the count that a name belongs to.
-func (s *Store) areaOf(name string) *held {
+func (s *Store) areaOf(name string) *areaUsage {
 	if area(name) == Logs {
 		return &s.logs
 	}
@@ -302,7 +302,7 @@ func (s *Store) logFiles() (all []logFile) {
 
 // weigh says of logs, the oldest first, how much their uploaders are over their share.
 func (s *Store) weigh(all []logFile) {
-	sums := map[string]held{}
+	sums := map[string]areaUsage{}
 	for i := len(all) - 1; i >= 0; i-- {
 		f := &all[i]
 		who := cmp.Or(s.uploaders[f.name], path.Dir(f.name))

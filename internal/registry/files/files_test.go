@@ -66,7 +66,7 @@ func TestPutAndGet(t *testing.T) {
 	if got, _ := get(s, "a b/ü,+@=~ (1).txt"); got != "other" {
 		t.Errorf("%q", got)
 	}
-	if s.other != (held{1, 5}) {
+	if s.other != (areaUsage{1, 5}) {
 		t.Errorf("counted %+v", s.other)
 	}
 	for _, bad := range []string{"x", hexed[1:], strings.Repeat("0", 64)} {
@@ -88,7 +88,7 @@ func TestPutAndGet(t *testing.T) {
 	if err := s.Remove("a b/ü,+@=~ (1).txt"); err != nil {
 		t.Error(err)
 	}
-	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.other != (held{}) {
+	if list, err := s.List(""); err != nil || len(list) != 0 || list == nil || s.other != (areaUsage{}) {
 		t.Errorf("%+v, %v, %+v", list, err, s.other)
 	}
 	for _, name := range []string{"nothing", "a/b", "a b"} {
@@ -182,7 +182,7 @@ func TestCutUpload(t *testing.T) {
 	}
 	_ = s.Close()
 	s = open(t, dir, Options{})
-	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 || s.other != (held{1, 3}) {
+	if left, _ := filepath.Glob(dir + "/d/.*"); len(left) > 0 || s.other != (areaUsage{1, 3}) {
 		t.Errorf("after a restart: %v, %+v", left, s.other)
 	}
 }
@@ -207,7 +207,7 @@ func TestNothingIsLeftOfWhatFails(t *testing.T) {
 		t.Error(err)
 	}
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != Logs || s.other != (held{}) || s.logs != (held{}) {
+	if err != nil || len(left) != 1 || left[0].Name() != Logs || s.other != (areaUsage{}) || s.logs != (areaUsage{}) {
 		t.Errorf("left are %v, %v; %+v, %+v", left, err, s.other, s.logs)
 	}
 }
@@ -304,7 +304,7 @@ func TestBounds(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/.*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}
-	if s.other != (held{2, 9}) || s.logs != (held{1, 50}) {
+	if s.other != (areaUsage{2, 9}) || s.logs != (areaUsage{1, 50}) {
 		t.Errorf("what was refused is counted: %+v, %+v", s.other, s.logs)
 	}
 }
@@ -372,7 +372,7 @@ func TestManySmallLogs(t *testing.T) {
 // TestUploadsOfOneCaller: logs on their way count for their caller, who may have a quarter.
 func TestUploadsOfOneCaller(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MaxLogs: 8 * MaxLog})
-	var claims []*claim
+	var claims []*reservation
 	for _, by := range []struct{ caller, says string }{
 		{"node h", ""},
 		{"node h", ""},
@@ -390,7 +390,7 @@ func TestUploadsOfOneCaller(t *testing.T) {
 	for _, c := range claims {
 		s.giveUp(c, "logs/own/"+tempMark+"x")
 	}
-	if s.logs != (held{}) || len(s.underway) != 0 {
+	if s.logs != (areaUsage{}) || len(s.underway) != 0 {
 		t.Errorf("%+v, %v", s.logs, s.underway)
 	}
 }
@@ -417,7 +417,7 @@ func TestLogsGo(t *testing.T) {
 	}
 	now = now.Add(58 * time.Minute) // two of 20 and 19 minutes ... of 3 minutes are younger than an hour
 	s.Tidy()
-	if list, _ := s.List("logs"); len(list) != 2 || s.logs != (held{2, 20}) {
+	if list, _ := s.List("logs"); len(list) != 2 || s.logs != (areaUsage{2, 20}) {
 		t.Errorf("%+v, %+v", list, s.logs)
 	}
 	if err := put(s, "keep", "x"); err != nil {
@@ -482,7 +482,7 @@ func FuzzNames(f *testing.F) {
 				t.Fatalf("%q: %q, %v", name, text, err)
 			}
 		}
-		if s.other != (held{}) || s.logs != (held{}) {
+		if s.other != (areaUsage{}) || s.logs != (areaUsage{}) {
 			t.Fatalf("%q: %+v, %+v", name, s.other, s.logs)
 		}
 	})

@@ -101,9 +101,9 @@ func (s *Store) room(more int64) error {
 	return nil
 }
 
-// claim is the place that an upload has among the files before it is one: those that come at the same time cannot
+// reservation is the place that an upload has among the files before it is one: those that come at the same time cannot
 // take the same room.
-type claim struct {
+type reservation struct {
 	s      *Store
 	name   string
 	caller string
@@ -112,11 +112,11 @@ type claim struct {
 }
 
 // claim takes a place, for the bytes that are announced.
-func (s *Store) claim(u Upload, bytes int64) (*claim, error) {
+func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 	if err := s.room(bytes); err != nil {
 		return nil, err
 	}
-	c := &claim{s: s, name: u.Name, caller: u.Caller}
+	c := &reservation{s: s, name: u.Name, caller: u.Caller}
 	return c, c.take(1, bytes)
 }
 
@@ -124,7 +124,7 @@ func (s *Store) claim(u Upload, bytes int64) (*claim, error) {
 const retryUpload = 10 * time.Second
 
 // take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make others go.
-func (c *claim) take(files int, bytes int64) error {
+func (c *reservation) take(files int, bytes int64) error {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *claim) take(files int, bytes int64) error {
 }
 
 // upload counts bytes of a log on its way. The caller holds mu.
-func (c *claim) upload(bytes int64) {
+func (c *reservation) upload(bytes int64) {
 	if c.caller == "" || area(c.name) != Logs {
 		return
 	}
@@ -165,7 +165,7 @@ func (c *claim) upload(bytes int64) {
 }
 
 // grow makes the claim as large as what was written.
-func (c *claim) grow(size int64) error {
+func (c *reservation) grow(size int64) error {
 	if err := c.s.room(0); err != nil || size <= c.bytes {
 		return err
 	}
@@ -173,7 +173,7 @@ func (c *claim) grow(size int64) error {
 }
 
 // giveUp takes back what an upload that fails has taken.
-func (s *Store) giveUp(c *claim, temp string) {
+func (s *Store) giveUp(c *reservation, temp string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count(c.name, -1, -c.bytes)
@@ -219,7 +219,7 @@ func (s *Store) create(temp string) (*os.File, error) {
 }
 
 // write writes what comes to a new file and closes it.
-func (c *claim) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, err error) {
+func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, err error) {
 	body := io.LimitReader(from, most(c.name)+1)
 	for err == nil {
 		var n int64
@@ -240,7 +240,7 @@ func (c *claim) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, er
 }
 
 // publish gives a written file its name.
-func (s *Store) publish(c *claim, temp string, size int64) error {
+func (s *Store) publish(c *reservation, temp string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, err := s.o.Root.Lstat(c.name)
