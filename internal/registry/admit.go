@@ -48,11 +48,11 @@ func (r *Registry) admit(ctx context.Context, caller string) error {
 	if len(all) < most {
 		return nil
 	}
-	return r.vacate(ctx, all)
+	return r.evictSession(ctx, all)
 }
 
-// vacate ends the push that was idle longest of those that may go for another one.
-func (r *Registry) vacate(ctx context.Context, all []*session) error {
+// evictSession ends the push that was idle longest of those that may go for another one.
+func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
 	now := r.o.Now()
 	for _, s := range all {

@@ -9,9 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/registry/files"
 )
 
-// beside is what the registry keeps beside its templates, which come first: on a full disk logs are dropped and
+// auxStorage is what the registry keeps beside its templates, which come first: on a full disk logs are dropped and
 // files refused.
-type beside struct {
+type auxStorage struct {
 	logs  *central.Logs
 	files *files.Store
 }
@@ -48,12 +48,12 @@ func (r *Registry) Logs() *central.Logs { return r.beside.logs }
 func (r *Registry) Files() *files.Store { return r.beside.files }
 
 // tidy removes logs whose time is over.
-func (b *beside) tidy() {
+func (b *auxStorage) tidy() {
 	b.logs.Tidy()
 	b.files.Tidy()
 }
 
-func (b *beside) close() error {
+func (b *auxStorage) close() error {
 	var errs []error
 	if b.logs != nil {
 		errs = append(errs, b.logs.Close())

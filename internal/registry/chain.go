@@ -124,7 +124,7 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 	return above
 }
 
-// looseLayer gives a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
+// unreferencedLayer gives a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
 // of the file; one that ends its chain has the file's size.
 func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)

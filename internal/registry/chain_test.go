@@ -307,7 +307,7 @@ func TestConsolidation(t *testing.T) {
 	r := open(t, base, clock)
 	g := newGrown(4)
 	disks, _ := pushTags(t, r, idA, g, maxDepth-1)
-	if n, err := r.Consolidate(t.Context()); n != 0 || err != nil {
+	if n, err := r.Squash(t.Context()); n != 0 || err != nil {
 		t.Fatalf("%d chains of %d layers put together, %v", n, maxDepth, err)
 	}
 	c := g.next(t)
@@ -322,7 +322,7 @@ func TestConsolidation(t *testing.T) {
 	must(t, err)
 	disks = append(disks, slices.Clone(g.data))
 
-	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
@@ -355,7 +355,7 @@ func TestConsolidation(t *testing.T) {
 	}
 	number := 17
 	must(t, r.Revert(t.Context(), Ref{ID: idA, Number: &number}))
-	if n, err := r.Consolidate(t.Context()); n != 0 || err != nil {
+	if n, err := r.Squash(t.Context()); n != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 }
@@ -380,7 +380,7 @@ func TestDeadLayersAreConsolidated(t *testing.T) {
 		return blob.EncodeChanges(context.Background(), changes, o, sink)
 	})
 	mustPush(t, r, request(idA, "v1", v1), v1)
-	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	if !bytes.Equal(assemble(t, r, idA, "v0"), before) || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {

@@ -60,8 +60,8 @@ func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck
 	return report, err
 }
 
-// inspector looks over a storage and changes nothing. One goroutine uses it.
-type inspector struct {
+// checker looks over a storage and changes nothing. One goroutine uses it.
+type checker struct {
 	dir   *layout.Dir
 	store blob.Store
 	o     CheckOptions
@@ -70,7 +70,7 @@ type inspector struct {
 	still sync.Locker
 	known map[blob.Digest]string // layers that were found to be damaged before, and why
 
-	pace   pace
+	pace   rateLimiter
 	total  int64
 	trash  map[string]bool // names of layer files there
 	layers map[blob.Digest]*layerFacts
@@ -90,14 +90,14 @@ type layerFacts struct {
 	damaged  bool   // its bytes are not what they should be
 }
 
-func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *inspector {
-	return &inspector{
-		dir: dir, store: store, o: o, pace: pace{rate: o.Rate}, layers: map[blob.Digest]*layerFacts{},
+func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
+	return &checker{
+		dir: dir, store: store, o: o, pace: rateLimiter{rate: o.Rate}, layers: map[blob.Digest]*layerFacts{},
 		report: api.RegistryCheck{Findings: []api.RegistryFinding{}},
 	}
 }
 
-func (c *inspector) run(ctx context.Context) (api.RegistryCheck, error) {
+func (c *checker) run(ctx context.Context) (api.RegistryCheck, error) {
 	entries, err := c.dir.Names(layout.VMDir)
 	if err != nil {
 		return c.report, fmt.Errorf("read templates: %w", err)
@@ -129,7 +129,7 @@ func (c *inspector) run(ctx context.Context) (api.RegistryCheck, error) {
 	return c.report, nil
 }
 
-func (c *inspector) readTrash() error {
+func (c *checker) readTrash() error {
 	entries, err := c.dir.Trash()
 	c.trash = map[string]bool{}
 	for _, e := range entries {
@@ -139,7 +139,7 @@ func (c *inspector) readTrash() error {
 }
 
 // estimate sums up what a deep check will read.
-func (c *inspector) estimate() error {
+func (c *checker) estimate() error {
 	if !c.o.Deep {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (c *inspector) estimate() error {
 
 // template looks at one template. What seems wrong is looked at once more while nothing changes: a push may
 // have been in the middle of its swap.
-func (c *inspector) template(ctx context.Context, id string) error {
+func (c *checker) template(ctx context.Context, id string) error {
 	seen, err := c.look(ctx, id)
 	if err == nil && len(seen.findings) > 0 && c.still != nil {
 		c.still.Lock()
@@ -183,14 +183,14 @@ func (c *inspector) template(ctx context.Context, id string) error {
 	return nil
 }
 
-// sight is what one look at a template gave.
-type sight struct {
+// templateCheck is what one look at a template gave.
+type templateCheck struct {
 	id                  string
 	templates, versions int
 	findings            []api.RegistryFinding
 }
 
-func (s *sight) add(number int, loss bool, layer, format string, args ...any) {
+func (s *templateCheck) add(number int, loss bool, layer, format string, args ...any) {
 	f := api.RegistryFinding{Template: s.id, Layer: layer, Problem: fmt.Sprintf(format, args...), Loss: loss}
 	if number >= 0 {
 		f.Version = &number
@@ -199,8 +199,8 @@ func (s *sight) add(number int, loss bool, layer, format string, args ...any) {
 }
 
 // look reads a template and all that it names. An error means that the check itself cannot go on.
-func (c *inspector) look(ctx context.Context, id string) (*sight, error) {
-	s := &sight{id: id}
+func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
+	s := &templateCheck{id: id}
 	t, err := c.dir.Template(id)
 	if err != nil {
 		c.unreadable(s, err)
@@ -221,7 +221,7 @@ func (c *inspector) look(ctx context.Context, id string) (*sight, error) {
 }
 
 // unreadable says what a directory is whose template cannot be read.
-func (c *inspector) unreadable(s *sight, cause error) {
+func (c *checker) unreadable(s *templateCheck, cause error) {
 	place := layout.TemplatePath(s.id)
 	entries, err := c.dir.Names(place)
 	switch {
@@ -245,7 +245,7 @@ func isID(name string) bool {
 }
 
 // file looks at the chain of one file.
-func (c *inspector) file(ctx context.Context, s *sight, v *layout.Version, f *layout.File) error {
+func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version, f *layout.File) error {
 	var below blob.Digest // tip of the layers below
 	for i, l := range f.Layers {
 		root, err := blob.ParseDigest(l.Root)
@@ -271,7 +271,7 @@ func (c *inspector) file(ctx context.Context, s *sight, v *layout.Version, f *la
 }
 
 // misfit says in what a layer file is not what the template's entry of it says.
-func (c *inspector) misfit(f *layout.File, l layout.Layer, facts *layerFacts) string {
+func (c *checker) misfit(f *layout.File, l layout.Layer, facts *layerFacts) string {
 	switch {
 	case facts.size != l.Size:
 		return fmt.Sprintf("has %d bytes, the template says %d", facts.size, l.Size)
@@ -286,7 +286,7 @@ func (c *inspector) misfit(f *layout.File, l layout.Layer, facts *layerFacts) st
 }
 
 // layer finds out about a layer file, once. What could not be read is looked at again.
-func (c *inspector) layer(ctx context.Context, root blob.Digest) (*layerFacts, error) {
+func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, error) {
 	if l := c.layers[root]; l != nil && (l.problem == "" || l.damaged) {
 		return l, nil
 	}
@@ -317,7 +317,7 @@ func damageOf(err error) string { return fmt.Sprintf("is damaged: %v", err) }
 // isDamage tells bytes that are wrong, or that the disk cannot read, from failures that pass.
 func isDamage(err error) bool { return isCorrupt(err) || errors.Is(err, syscall.EIO) }
 
-func (c *inspector) readLayer(ctx context.Context, root blob.Digest, l *layerFacts) (err error) {
+func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts) (err error) {
 	f, err := c.store.Open(ctx, root)
 	if err != nil {
 		return err
@@ -350,7 +350,7 @@ func (c *inspector) readLayer(ctx context.Context, root blob.Digest, l *layerFac
 }
 
 // verify reads the frames of a layer from the disk, at a pace, the first ones left out.
-func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *pace) error {
+func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *rateLimiter) error {
 	var room blob.FrameBuffer
 	for i := first; i < layer.Index().Len(); i++ {
 		frame := layer.Index().Frame(i)
@@ -368,7 +368,7 @@ func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *p
 }
 
 // directory looks at what lies beside the layers.
-func (c *inspector) directory(s *sight, t *layout.Template, v *layout.Version) {
+func (c *checker) directory(s *templateCheck, t *layout.Template, v *layout.Version) {
 	config, err := c.dir.Config(t.ID, v)
 	if err != nil {
 		s.add(v.Number, true, "", "the configuration cannot be read: %v", err)

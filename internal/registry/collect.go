@@ -76,7 +76,7 @@ func (r *Registry) Collect(ctx context.Context) error {
 	for _, s := range r.idleSessions(now) {
 		errs = append(errs, r.expire(ctx, s))
 	}
-	for _, root := range r.looseLayers(now) {
+	for _, root := range r.unreferencedLayers(now) {
 		errs = append(errs, r.trash(ctx, root, now))
 	}
 	errs = append(errs, r.dropStaleScans(), r.purge(ctx, now.Add(-r.o.TrashKeep)))
@@ -120,9 +120,9 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 	return r.endSession(ctx, s)
 }
 
-// looseLayers gives the layers that nothing has needed for the grace time. The time of the first look counts,
+// unreferencedLayers gives the layers that nothing has needed for the grace time. The time of the first look counts,
 // so a layer that was loose only between two looks begins anew.
-func (r *Registry) looseLayers(now time.Time) []blob.Digest {
+func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for root, until := range r.leases {
@@ -133,7 +133,7 @@ func (r *Registry) looseLayers(now time.Time) []blob.Digest {
 	var out []blob.Digest
 	for root, l := range r.held {
 		switch {
-		case r.neededLocked(root):
+		case r.referencedLocked(root):
 			l.loose = time.Time{}
 		case l.loose.IsZero():
 			l.loose = now
@@ -144,7 +144,7 @@ func (r *Registry) looseLayers(now time.Time) []blob.Digest {
 	return out
 }
 
-func (r *Registry) neededLocked(root blob.Digest) bool {
+func (r *Registry) referencedLocked(root blob.Digest) bool {
 	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is asked of all layers
 		return true
 	}
@@ -157,7 +157,7 @@ func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) e
 	defer r.roots.lock(root)()
 	r.mu.Lock()
 	l := r.held[root]
-	if l == nil || r.neededLocked(root) { // somebody was faster
+	if l == nil || r.referencedLocked(root) { // somebody was faster
 		r.mu.Unlock()
 		return nil
 	}

@@ -411,7 +411,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 		if n%40 == 39 {
 			expected("revert of a chain", r.Revert(ctx, Ref{ID: idC}))
 		}
-		if _, err := r.Consolidate(ctx); err != nil && ctx.Err() == nil {
+		if _, err := r.Squash(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("consolidate: %v", err)
 		}
 		report, err := r.Check(context.Background(), CheckOptions{})

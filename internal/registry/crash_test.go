@@ -72,7 +72,7 @@ var operations = []struct {
 	{"push of a disk", "amd64: v1 v5", func(r *Registry) error { return crashPush(r, "v5", nil, crashChain[0]) }},
 	{"push of what changed", "amd64: v1 v5 v6", func(r *Registry) error { return crashPush(r, "v6", nil, crashChain[1]) }},
 	{"consolidate", "amd64: v1 v5 v6", func(r *Registry) error {
-		_, err := r.Consolidate(context.Background())
+		_, err := r.Squash(context.Background())
 		return err
 	}},
 	{"collect", "amd64: v1 v5 v6", crashCollect},

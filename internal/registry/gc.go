@@ -60,16 +60,16 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 	return out, errors.Join(errs...)
 }
 
-// looseLayer is a layer that no version and no push needs.
-type looseLayer struct {
+// unreferencedLayer is a layer that no version and no push needs.
+type unreferencedLayer struct {
 	size   int64
 	leased bool // a pull may need it
 }
 
-func (r *Registry) loose(now time.Time) map[blob.Digest]looseLayer {
+func (r *Registry) loose(now time.Time) map[blob.Digest]unreferencedLayer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := map[blob.Digest]looseLayer{}
+	out := map[blob.Digest]unreferencedLayer{}
 	for root, l := range r.held {
 		if r.refs[root] == 0 && r.pins[root] == 0 {
 			until, leased := r.leases[root]
@@ -77,7 +77,7 @@ func (r *Registry) loose(now time.Time) map[blob.Digest]looseLayer {
 				delete(r.leases, root)
 				leased = false
 			}
-			out[root] = looseLayer{size: l.size, leased: leased}
+			out[root] = unreferencedLayer{size: l.size, leased: leased}
 		}
 	}
 	return out

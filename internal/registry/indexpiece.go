@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// IndexPiece says what a piece is of an index that comes in several.
-type IndexPiece struct {
+// IndexChunk says what a piece is of an index that comes in several.
+type IndexChunk struct {
 	Root string // of the whole index
 	Off  int64
 	Of   int64 // bytes of the whole index
@@ -45,9 +45,9 @@ func (r *Registry) PutIndex(ctx context.Context, session, file, root string, bod
 	return r.takeIndex(ctx, u, root)
 }
 
-// PutIndexPiece receives a piece of an index; with the last one the index is received. Pieces come in order, and
+// PutIndexChunk receives a piece of an index; with the last one the index is received. Pieces come in order, and
 // each may be sent again. They are not synced: after a crash they are sent anew.
-func (r *Registry) PutIndexPiece(ctx context.Context, session, file string, p IndexPiece, body io.Reader) (err error) {
+func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
 	defer full(&err)
 	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {
 		return farm.Invalid("off", "a piece at %d of an index of %d bytes is not possible, which has %d at most", p.Off, p.Of, blob.MaxIndex)

@@ -15,14 +15,14 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// InUse is the failure to open a storage that another process has open.
-type InUse struct {
+// StorageInUseError is the failure to open a storage that another process has open.
+type StorageInUseError struct {
 	Base    string
 	Process string // its number, when it is known
 	Address string // of its API, when it has one
 }
 
-func (e *InUse) Error() string {
+func (e *StorageInUseError) Error() string {
 	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.Process)
 }
 
@@ -39,7 +39,7 @@ func lockStorage(base, address string) (*os.File, error) {
 		}
 		owner, _ := io.ReadAll(io.LimitReader(f, 512)) // for the message, and for tools
 		process, rest, _ := strings.Cut(string(owner), "\n")
-		return nil, errors.Join(&InUse{Base: base, Process: process, Address: strings.TrimSpace(rest)}, f.Close())
+		return nil, errors.Join(&StorageInUseError{Base: base, Process: process, Address: strings.TrimSpace(rest)}, f.Close())
 	}
 	text := fmt.Sprintf("%d\n%s\n", os.Getpid(), address)
 	_, err = f.WriteAt([]byte(text), 0)

@@ -205,7 +205,7 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 		return err
 	}
 	r.mu.Lock()
-	r.held[root] = &heldLayer{size: x.FileSize()}
+	r.held[root] = &storedLayer{size: x.FileSize()}
 	delete(r.bad, root)
 	r.mu.Unlock()
 	if damaged {

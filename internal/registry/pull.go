@@ -121,8 +121,8 @@ func (p *pulls) forget(t *layout.Template, newest string) {
 	maps.DeleteFunc(p.last, func(content string, _ int64) bool { return !there[content] })
 }
 
-// Sent counts bytes of layers that were sent.
-func (r *Registry) Sent(bytes int64) { r.meters.sent.Add(bytes) }
+// CountSent counts bytes of layers that were sent.
+func (r *Registry) CountSent(bytes int64) { r.meters.sent.Add(bytes) }
 
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
 func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {

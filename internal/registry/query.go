@@ -186,7 +186,7 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for root, l := range r.held {
-		if !r.neededLocked(root) {
+		if !r.referencedLocked(root) {
 			out.Reclaimable += l.size
 		}
 	}

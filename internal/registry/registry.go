@@ -57,7 +57,7 @@ type Registry struct {
 	lock  *os.File
 	log   *slog.Logger
 
-	beside  beside
+	beside  auxStorage
 	deleted deleted
 
 	// snap is what readers see. It is replaced as a whole, under write.
@@ -75,7 +75,7 @@ type Registry struct {
 	rows    rowLimit
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 
-	upkeep    upkeep
+	upkeep    storageJob
 	strained  atomic.Bool  // the reserve is given up
 	booking   sync.Mutex   // held from the look for room to the beginning of the push
 	trashSize atomic.Int64 // bytes in the trash when it was measured last
@@ -86,20 +86,20 @@ type Registry struct {
 	watching sync.Mutex // guards watchers
 	watchers map[*func()]struct{}
 
-	mu       sync.Mutex                 // guards the fields below; never held over I/O
-	refs     map[blob.Digest]int        // versions that need a layer
-	pins     map[blob.Digest]int        // sessions that rely on a layer
-	leases   map[blob.Digest]time.Time  // pulls may need a layer until then
-	held     map[blob.Digest]*heldLayer // layer files of the store
-	bad      map[blob.Digest]string     // layers that are needed and missing, or damaged, and what is wrong
-	kept     map[string][]blob.Digest   // directories of damaged templates and the layers that they name
+	mu       sync.Mutex                   // guards the fields below; never held over I/O
+	refs     map[blob.Digest]int          // versions that need a layer
+	pins     map[blob.Digest]int          // sessions that rely on a layer
+	leases   map[blob.Digest]time.Time    // pulls may need a layer until then
+	held     map[blob.Digest]*storedLayer // layer files of the store
+	bad      map[blob.Digest]string       // layers that are needed and missing, or damaged, and what is wrong
+	kept     map[string][]blob.Digest     // directories of damaged templates and the layers that they name
 	sessions map[string]*session
 	// committed are the sessions of pushes that were published, the oldest first.
 	committed []string
 }
 
-// heldLayer is a layer file of the store.
-type heldLayer struct {
+// storedLayer is a layer file of the store.
+type storedLayer struct {
 	size  int64
 	loose time.Time // since when nothing needed it, as far as the collection has seen; zero: it is needed
 }
@@ -119,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		o: o, dir: dir, store: disk.New(dir), lock: lock, log: o.Logger, indexes: semaphore.NewWeighted(indexRoom),
 		drafts: semaphore.NewWeighted(MaxDrafts),
 		refs:   map[blob.Digest]int{}, pins: map[blob.Digest]int{}, leases: map[blob.Digest]time.Time{},
-		held: map[blob.Digest]*heldLayer{}, sessions: map[string]*session{},
+		held: map[blob.Digest]*storedLayer{}, sessions: map[string]*session{},
 		bad: map[blob.Digest]string{}, kept: map[string][]blob.Digest{},
 	}
 	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
@@ -152,7 +152,7 @@ func (o Options) withDefaults() Options {
 
 // Close gives the storage back. Pushes that are going on fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
-	r.EndUpkeep()
+	r.CancelStorageJob()
 	return errors.Join(r.beside.close(), r.dir.Close(), r.lock.Close())
 }
 
@@ -163,7 +163,7 @@ func (r *Registry) load(ctx context.Context) error {
 		return err
 	}
 	for _, s := range stored {
-		r.held[s.Root] = &heldLayer{size: s.Size}
+		r.held[s.Root] = &storedLayer{size: s.Size}
 		if s.Problem != "" {
 			r.bad[s.Root] = s.Problem
 		}

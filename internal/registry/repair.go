@@ -18,7 +18,7 @@ func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepa
 	if err != nil {
 		return out, err
 	}
-	m := mender{r: r, out: &out}
+	m := repairer{r: r, out: &out}
 	for _, step := range []func(context.Context) error{m.damaged, m.tidy, m.layers} {
 		if err := step(ctx); err != nil {
 			return out, err
@@ -78,14 +78,14 @@ func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
 	return out
 }
 
-// mender is one repair.
-type mender struct {
+// repairer is one repair.
+type repairer struct {
 	r   *Registry
 	out *api.RegistryRepair
 }
 
 // damaged takes up what can be read again by now and sets aside what cannot.
-func (m *mender) damaged(context.Context) error {
+func (m *repairer) damaged(context.Context) error {
 	for _, d := range m.r.snap.Load().damaged {
 		if err := m.template(d); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (m *mender) damaged(context.Context) error {
 	return nil
 }
 
-func (m *mender) template(d layout.Damage) error {
+func (m *repairer) template(d layout.Damage) error {
 	r := m.r
 	r.write.Lock()
 	defer r.write.Unlock()
@@ -129,7 +129,7 @@ func (m *mender) template(d layout.Damage) error {
 }
 
 // tidy finishes moves and writes text files again.
-func (m *mender) tidy(ctx context.Context) error {
+func (m *repairer) tidy(ctx context.Context) error {
 	for _, e := range m.r.snap.Load().order {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (m *mender) tidy(ctx context.Context) error {
 	return nil
 }
 
-func (m *mender) tidyTemplate(id string) error {
+func (m *repairer) tidyTemplate(id string) error {
 	r := m.r
 	r.write.Lock()
 	defer r.write.Unlock()
@@ -162,7 +162,7 @@ func (m *mender) tidyTemplate(id string) error {
 
 // layers takes in layer files that somebody put into the storage, takes back what is in the trash and needed,
 // and sets aside those that nothing needs and nobody can read.
-func (m *mender) layers(ctx context.Context) error {
+func (m *repairer) layers(ctx context.Context) error {
 	r := m.r
 	stored, err := r.store.List(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[s.Root] = &heldLayer{size: s.Size}
+	r.held[s.Root] = &storedLayer{size: s.Size}
 	delete(r.bad, s.Root)
 	r.log.Info("layer file taken in", "layer", s.Root.String())
 }
@@ -216,7 +216,7 @@ func (r *Registry) unneeded() []blob.Digest {
 	defer r.mu.Unlock()
 	var out []blob.Digest
 	for root := range r.held {
-		if !r.neededLocked(root) {
+		if !r.referencedLocked(root) {
 			out = append(out, root)
 		}
 	}
@@ -225,7 +225,7 @@ func (r *Registry) unneeded() []blob.Digest {
 
 // judge sets a layer aside that nothing needs when it cannot be read. One that can be read stays for a push to
 // take up, until it is collected.
-func (m *mender) judge(ctx context.Context, root blob.Digest) error {
+func (m *repairer) judge(ctx context.Context, root blob.Digest) error {
 	r := m.r
 	_, err := r.readIndex(ctx, root)
 	if !isDamage(err) {
@@ -233,7 +233,7 @@ func (m *mender) judge(ctx context.Context, root blob.Digest) error {
 	}
 	defer r.roots.lock(root)()
 	r.mu.Lock()
-	if r.neededLocked(root) {
+	if r.referencedLocked(root) {
 		r.mu.Unlock()
 		return nil
 	}

@@ -83,7 +83,7 @@ func TestKnownDiskCostsNothing(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(13)
 	_, contents := pushTags(t, r, idA, g, maxDepth)
-	if n, err := r.Consolidate(t.Context()); n != 1 || err != nil {
+	if n, err := r.Squash(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	last := contents[maxDepth]

@@ -261,7 +261,7 @@ func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int,
 	if err != nil {
 		return err
 	}
-	p := &pace{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) { note(i+1, layer.Index().Frame(i).Stored) }}
+	p := &rateLimiter{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) { note(i+1, layer.Index().Frame(i).Stored) }}
 	return verify(ctx, f, layer, first, p)
 }
 

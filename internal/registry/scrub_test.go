@@ -142,7 +142,7 @@ func TestScrubGoesOn(t *testing.T) {
 func TestPaceYields(t *testing.T) {
 	for busy, want := range map[bool]time.Duration{false: 10 * time.Second, true: 100 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &pace{rate: 100, busy: func() bool { return busy }}
+			p := &rateLimiter{rate: 100, busy: func() bool { return busy }}
 			began := time.Now()
 			for range 100 {
 				must(t, p.wait(t.Context(), 10))
@@ -155,7 +155,7 @@ func TestPaceYields(t *testing.T) {
 			}
 		})
 	}
-	p := &pace{}
+	p := &rateLimiter{}
 	for range 1000 {
 		must(t, p.wait(t.Context(), 1<<30)) // no bound
 	}
@@ -170,34 +170,34 @@ func TestPaceYields(t *testing.T) {
 func TestUpkeep(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())
-	if u := r.Upkeep(); u.State != api.UpkeepNone {
+	if u := r.StorageJobStatus(); u.State != api.UpkeepNone {
 		t.Fatalf("%+v", u)
 	}
 	for _, bad := range []api.StorageJobRequest{{Do: "mend"}, {Do: api.UpkeepCheck, Rate: -1}} {
-		if _, err := r.BeginUpkeep(bad); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := r.StartStorageJob(bad); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	slow := api.StorageJobRequest{Do: api.UpkeepCheck, Deep: true, Rate: 1}
-	_, err := r.BeginUpkeep(slow)
+	_, err := r.StartStorageJob(slow)
 	must(t, err)
-	if _, err := r.BeginUpkeep(slow); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.StartStorageJob(slow); farm.CodeOf(err) != farm.CodeConflict {
 		t.Fatalf("a second job: %v", err)
 	}
-	r.EndUpkeep()
-	if u := r.Upkeep(); u.State != api.UpkeepFailed || u.Problem != errStopped.Error() {
+	r.CancelStorageJob()
+	if u := r.StorageJobStatus(); u.State != api.UpkeepFailed || u.Problem != errStopped.Error() {
 		t.Fatalf("%+v", u)
 	}
 	for _, do := range []string{api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC} {
-		_, err := r.BeginUpkeep(api.StorageJobRequest{Do: do, Deep: true})
+		_, err := r.StartStorageJob(api.StorageJobRequest{Do: do, Deep: true})
 		must(t, err)
 		<-r.upkeep.done
-		u := r.Upkeep()
+		u := r.StorageJobStatus()
 		if u.State != api.UpkeepDone || (u.Check != nil) != (do == api.UpkeepCheck) || (u.Repair != nil) != (do == api.UpkeepRepair) || (u.GC != nil) != (do == api.UpkeepGC) {
 			t.Fatalf("%s: %+v", do, u)
 		}
 	}
-	_, err = r.BeginUpkeep(slow)
+	_, err = r.StartStorageJob(slow)
 	must(t, err)
 	must(t, r.Close()) // ends it
 }

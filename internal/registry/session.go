@@ -376,7 +376,7 @@ func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[root] = &heldLayer{size: st.Size()}
+	r.held[root] = &storedLayer{size: st.Size()}
 	delete(r.bad, root)
 	return true
 }

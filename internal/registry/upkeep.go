@@ -9,9 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// upkeep is the work on the storage that an operator asked for. One runs at a time, and the newest is
+// storageJob is the work on the storage that an operator asked for. One runs at a time, and the newest is
 // remembered.
-type upkeep struct {
+type storageJob struct {
 	mu   sync.Mutex // guards the fields below
 	last api.StorageJob
 	stop context.CancelCauseFunc // ends the one that runs
@@ -20,8 +20,8 @@ type upkeep struct {
 
 var errStopped = errors.New("it was ended before it was done")
 
-// BeginUpkeep begins a check, a repair or a collection, which goes on by itself.
-func (r *Registry) BeginUpkeep(req api.StorageJobRequest) (api.StorageJob, error) {
+// StartStorageJob begins a check, a repair or a collection, which goes on by itself.
+func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
 		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC)
@@ -62,7 +62,7 @@ var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest)
 	},
 }
 
-func (u *upkeep) options(req api.StorageJobRequest) CheckOptions {
+func (u *storageJob) options(req api.StorageJobRequest) CheckOptions {
 	return CheckOptions{Deep: req.Deep, Rate: req.Rate, Progress: func(p api.StorageJobProgress) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -70,7 +70,7 @@ func (u *upkeep) options(req api.StorageJobRequest) CheckOptions {
 	}}
 }
 
-func (u *upkeep) finish(result api.StorageJob, err error) {
+func (u *storageJob) finish(result api.StorageJob, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	result.Request, result.Progress, result.State = u.last.Request, u.last.Progress, api.UpkeepDone
@@ -80,8 +80,8 @@ func (u *upkeep) finish(result api.StorageJob, err error) {
 	u.last = result
 }
 
-// Upkeep says how far the work is that was asked for last.
-func (r *Registry) Upkeep() api.StorageJob {
+// StorageJobStatus says how far the work is that was asked for last.
+func (r *Registry) StorageJobStatus() api.StorageJob {
 	r.upkeep.mu.Lock()
 	defer r.upkeep.mu.Unlock()
 	if r.upkeep.last.State == "" {
@@ -90,8 +90,8 @@ func (r *Registry) Upkeep() api.StorageJob {
 	return r.upkeep.last
 }
 
-// EndUpkeep ends the work that runs and waits for its end; none running is no error.
-func (r *Registry) EndUpkeep() {
+// CancelStorageJob ends the work that runs and waits for its end; none running is no error.
+func (r *Registry) CancelStorageJob() {
 	r.upkeep.mu.Lock()
 	stop, done := r.upkeep.stop, r.upkeep.done
 	r.upkeep.mu.Unlock()

@@ -148,14 +148,14 @@ func (u *upload) unseal() {
 	u.sealed = false
 }
 
-// gated gives a part only while the upload is not sealed.
-type gated struct {
+// sealGuard gives a part only while the upload is not sealed.
+type sealGuard struct {
 	*blob.PartReader
 	u *upload
 }
 
 // WriteTo holds the gate over each frame.
-func (g gated) WriteTo(w io.Writer) (int64, error) {
+func (g sealGuard) WriteTo(w io.Writer) (int64, error) {
 	return g.PartReader.WriteTo(writerFunc(func(p []byte) (int, error) {
 		g.u.gate.RLock()
 		defer g.u.gate.RUnlock()
@@ -166,7 +166,7 @@ func (g gated) WriteTo(w io.Writer) (int64, error) {
 	}))
 }
 
-var _ io.WriterTo = gated{}
+var _ io.WriterTo = sealGuard{}
 
 type writerFunc func(p []byte) (int, error)
 

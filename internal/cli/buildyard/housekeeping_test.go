@@ -348,7 +348,7 @@ func TestUpkeepFindsTheLocalPort(t *testing.T) {
 	s, stop := startOwnRegistry(t, dir, guarded())
 	defer stop()
 	_, err := registry.CheckStorage(t.Context(), dir, registry.CheckOptions{})
-	busy, ok := errors.AsType[*registry.InUse](err)
+	busy, ok := errors.AsType[*registry.StorageInUseError](err)
 	if !ok || busy.Address != s.localURL() || busy.Address == s.URL() {
 		t.Errorf("%v, %+v", err, busy)
 	}

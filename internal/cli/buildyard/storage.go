@@ -90,7 +90,7 @@ func (k *storageCommand) here(work func() error) (bool, error) {
 		return true, err
 	}
 	err = work()
-	busy, ok := errors.AsType[*registry.InUse](err)
+	busy, ok := errors.AsType[*registry.StorageInUseError](err)
 	switch {
 	case !ok:
 		return true, err

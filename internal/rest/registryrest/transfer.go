@@ -125,8 +125,8 @@ func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) err
 	if badOff != nil || badOf != nil {
 		return farm.Invalid("off", "and of must be integers")
 	}
-	piece := registry.IndexPiece{Root: root, Off: off, Of: of}
-	return s.reg.PutIndexPiece(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
+	piece := registry.IndexChunk{Root: root, Off: off, Of: of}
+	return s.reg.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
 
 // manifest answers what a version consists of. With look=true that is no pull.
@@ -174,7 +174,7 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
 	out := newSteady(w)
 	http.ServeContent(out, r, "", time.Time{}, f)
-	s.reg.Sent(out.sent)
+	s.reg.CountSent(out.sent)
 	return nil
 }
 

@@ -27,12 +27,12 @@ func (s service) beginUpkeep(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return s.reg.BeginUpkeep(req)
+	return s.reg.StartStorageJob(req)
 }
 
-func (s service) upkeep(*rest.Request) (any, error) { return s.reg.Upkeep(), nil }
+func (s service) upkeep(*rest.Request) (any, error) { return s.reg.StorageJobStatus(), nil }
 
 func (s service) endUpkeep(*rest.Request) (any, error) {
-	s.reg.EndUpkeep()
-	return s.reg.Upkeep(), nil
+	s.reg.CancelStorageJob()
+	return s.reg.StorageJobStatus(), nil
 }

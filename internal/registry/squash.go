@@ -34,29 +34,29 @@ func (r *Registry) runConsolidation(ctx context.Context) {
 	}
 }
 
-// Consolidate puts all chains together that have grown too long or hold too much that nobody sees, and says how
+// Squash puts all chains together that have grown too long or hold too much that nobody sees, and says how
 // many those were. Run does so by itself.
-func (r *Registry) Consolidate(ctx context.Context) (int, error) {
+func (r *Registry) Squash(ctx context.Context) (int, error) {
 	c := newConsolidation(r)
 	err := c.round(ctx)
 	return c.done, err
 }
 
-// consolidation looks over the newest versions again and again. One goroutine uses it.
-type consolidation struct {
+// squasher looks over the newest versions again and again. One goroutine uses it.
+type squasher struct {
 	r    *Registry
 	fine map[string]bool // tips of chains that were looked at and need nothing
 	done int
 
-	indexes pace // of reading them: after a start, every chain is looked at
+	indexes rateLimiter // of reading them: after a start, every chain is looked at
 }
 
-func newConsolidation(r *Registry) *consolidation {
-	return &consolidation{r: r, fine: map[string]bool{}, indexes: pace{rate: consolidateRate, busy: r.busy}}
+func newConsolidation(r *Registry) *squasher {
+	return &squasher{r: r, fine: map[string]bool{}, indexes: rateLimiter{rate: consolidateRate, busy: r.busy}}
 }
 
 // round looks at the newest version of every template: what is pushed next rests on it.
-func (c *consolidation) round(ctx context.Context) error {
+func (c *squasher) round(ctx context.Context) error {
 	seen := map[string]bool{}
 	var errs []error
 	for _, e := range c.r.snap.Load().order {
@@ -80,7 +80,7 @@ func (c *consolidation) round(ctx context.Context) error {
 }
 
 // chain puts one chain together when that is due.
-func (c *consolidation) chain(ctx context.Context, id string, layers []layout.Layer) error {
+func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) error {
 	tip := layers[len(layers)-1].Name()
 	if c.fine[tip] {
 		return nil
@@ -214,7 +214,7 @@ func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.L
 		err = errors.Join(err, r.store.Drop(context.WithoutCancel(ctx), u.Session),
 			r.dir.RemoveAll("consolidate", path.Join(layout.UploadDir, u.Session)))
 	}()
-	p := &pace{rate: consolidateRate, busy: r.busy}
+	p := &rateLimiter{rate: consolidateRate, busy: r.busy}
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: open.chain.Size(), Workers: 1, StandsFor: open.chain.ChainID()}
 	r.dir.Step("consolidate.encode")
 	x, err := blob.Encode(ctx, open.chain, o, func(f blob.Frame, _ int64, stored []byte) error {

@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// pace bounds the rate of work on bytes and says how far it is. One goroutine uses it.
-type pace struct {
+// rateLimiter bounds the rate of work on bytes and says how far it is. One goroutine uses it.
+type rateLimiter struct {
 	rate int64       // bytes a second at the most; 0: no bound
 	busy func() bool // nil, or whether others have work that comes first
 	// passed is told of each frame behind it.
@@ -27,7 +27,7 @@ const (
 )
 
 // wait lets n bytes pass in their time.
-func (p *pace) wait(ctx context.Context, n int) error {
+func (p *rateLimiter) wait(ctx context.Context, n int) error {
 	now := time.Now()
 	if p.begun.IsZero() {
 		p.begun, p.next = now, now
@@ -63,7 +63,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // progress says how much of total is done, how fast, and how long the rest takes.
-func (p *pace) progress(total int64) api.StorageJobProgress {
+func (p *rateLimiter) progress(total int64) api.StorageJobProgress {
 	out := api.StorageJobProgress{Done: p.done, Total: total}
 	if took := time.Since(p.begun); p.done > 0 && took > 0 {
 		out.Rate = int64(float64(p.done) / took.Seconds())

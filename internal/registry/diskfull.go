@@ -129,7 +129,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		return err
 	}
 	var promised int64
-	for _, give := range []func(){func() {}, func() { r.emptyTrash(ctx) }, func() { r.endIdle(ctx) }} {
+	for _, give := range []func(){func() {}, func() { r.emptyTrash(ctx) }, func() { r.expirePushes(ctx) }} {
 		give()
 		var err error
 		if free, _, err = r.store.Space(ctx); err != nil {
@@ -162,8 +162,8 @@ func (r *Registry) usable(root blob.Digest) bool {
 	return r.held[root] != nil && r.bad[root] == ""
 }
 
-// endIdle ends the unfinished pushes that have been idle for longer than keepIdle.
-func (r *Registry) endIdle(ctx context.Context) {
+// expirePushes ends the unfinished pushes that have been idle for longer than keepIdle.
+func (r *Registry) expirePushes(ctx context.Context) {
 	for _, s := range r.allSessions() {
 		if s.done() != nil || !s.spare(r.o.Now()) { // a committed one holds nothing
 			continue
