@@ -107,7 +107,7 @@ func (a *alarmCache) alarms() []api.Alarm {
 }
 
 func (c *Controller) packageAlarms() []api.Alarm {
-	return alarmOf(api.AlarmPackages, c.opts.Packages.Trouble(), "Look at the directory of the agent packages.")
+	return alarmOf(api.AlarmPackages, c.opts.Packages.Problem(), "Look at the directory of the agent packages.")
 }
 
 func (c *Controller) licenseAlarms() []api.Alarm {

@@ -18,7 +18,7 @@ type Packages interface {
 	All() []api.AgentPackage
 	Keys() string                       // public keys of who signs them, for nodes that join; "" for none
 	Missing(system, arch string) string // what to do to have one
-	Trouble() string                    // what an operator has to look at; "" for nothing
+	Problem() string                    // what an operator has to look at; "" for nothing
 	Changed() <-chan struct{}           // has a value when they have changed
 }
 
@@ -39,8 +39,8 @@ func (noPackages) Keys() string { return "" }
 // Missing implements Packages.
 func (noPackages) Missing(string, string) string { return "This controller has no agent packages" }
 
-// Trouble implements Packages.
-func (noPackages) Trouble() string { return "" }
+// Problem implements Packages.
+func (noPackages) Problem() string { return "" }
 
 // Changed implements Packages.
 func (noPackages) Changed() <-chan struct{} { return nil }

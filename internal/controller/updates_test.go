@@ -56,7 +56,7 @@ func (*cupboard) Keys() string { return "a key" }
 func (*cupboard) Missing(system, arch string) string {
 	return "Put one for " + system + "/" + arch + " there"
 }
-func (*cupboard) Trouble() string            { return "" }
+func (*cupboard) Problem() string            { return "" }
 func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
 var _ Packages = (*cupboard)(nil)

@@ -120,7 +120,7 @@ type place struct {
 	t      *testing.T
 	dir    string
 	secret ed25519.PrivateKey
-	shelf  *Shelf
+	shelf  *Repository
 }
 
 func newPlace(t *testing.T) *place {
@@ -128,7 +128,7 @@ func newPlace(t *testing.T) *place {
 	trust, secret := keys(t)
 	p := &place{t: t, dir: t.TempDir(), secret: secret}
 	p.write(KeysFile, "# ours\n"+base64.StdEncoding.EncodeToString(trust[0])+"\n")
-	p.shelf = NewShelf(p.dir, slog.New(slog.DiscardHandler))
+	p.shelf = NewRepository(p.dir, slog.New(slog.DiscardHandler))
 	return p
 }
 
@@ -149,7 +149,7 @@ func (p *place) sign(version string) {
 // offers looks again and checks what is offered, by version and platform, and the trouble.
 func (p *place) offers(want, trouble string) {
 	p.t.Helper()
-	p.shelf.Look()
+	p.shelf.Refresh()
 	var got []string
 	for _, a := range p.shelf.All() {
 		got = append(got, a.OS+"/"+a.Arch+" "+a.Version)
@@ -157,7 +157,7 @@ func (p *place) offers(want, trouble string) {
 	if text := strings.Join(got, ", "); text != want {
 		p.t.Errorf("offered: %q, want %q", text, want)
 	}
-	if said := p.shelf.Trouble(); !strings.Contains(said, trouble) || (trouble == "") != (said == "") {
+	if said := p.shelf.Problem(); !strings.Contains(said, trouble) || (trouble == "") != (said == "") {
 		p.t.Errorf("trouble: %q, want %q", said, trouble)
 	}
 }

@@ -27,9 +27,9 @@ var aliases = map[string]Platform{
 	"AnkaAgentArm.pkg": {"darwin", "arm64"},
 }
 
-// Shelf is a controller's directory of agent packages. It follows what becomes of the
+// Repository is a controller's directory of agent packages. It follows what becomes of the
 // directory; that there is none yet is no error.
-type Shelf struct {
+type Repository struct {
 	dir string
 	log *slog.Logger
 
@@ -53,15 +53,15 @@ type sum struct {
 	sha256 string
 }
 
-// NewShelf reads a directory. Run follows it.
-func NewShelf(dir string, log *slog.Logger) *Shelf {
-	s := &Shelf{dir: dir, log: log, sums: map[string]sum{}, changed: make(chan struct{}, 1)}
-	s.Look()
+// NewRepository reads a directory. Run follows it.
+func NewRepository(dir string, log *slog.Logger) *Repository {
+	s := &Repository{dir: dir, log: log, sums: map[string]sum{}, changed: make(chan struct{}, 1)}
+	s.Refresh()
 	return s
 }
 
 // Run follows the directory until ctx ends.
-func (s *Shelf) Run(ctx context.Context) {
+func (s *Repository) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -69,23 +69,23 @@ func (s *Shelf) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.Look()
+			s.Refresh()
 		}
 	}
 }
 
 // Changed has a value when the packages have changed since it was last received.
-func (s *Shelf) Changed() <-chan struct{} { return s.changed }
+func (s *Repository) Changed() <-chan struct{} { return s.changed }
 
 // All gives the packages, in the order of Platforms.
-func (s *Shelf) All() []api.AgentPackage {
+func (s *Repository) All() []api.AgentPackage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.list)
 }
 
 // For gives the package for a platform.
-func (s *Shelf) For(system, arch string) (api.AgentPackage, bool) {
+func (s *Repository) For(system, arch string) (api.AgentPackage, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.list {
@@ -97,22 +97,22 @@ func (s *Shelf) For(system, arch string) (api.AgentPackage, bool) {
 }
 
 // Keys gives the public keys that nodes are given when they join; "" for none.
-func (s *Shelf) Keys() string {
+func (s *Repository) Keys() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys
 }
 
-// Trouble says what an operator has to look at; "" for nothing.
-func (s *Shelf) Trouble() string {
+// Problem says what an operator has to look at; "" for nothing.
+func (s *Repository) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trouble
 }
 
 // Missing says what to do when there is no package for a platform.
-func (s *Shelf) Missing(system, arch string) string {
-	if trouble := s.Trouble(); trouble != "" {
+func (s *Repository) Missing(system, arch string) string {
+	if trouble := s.Problem(); trouble != "" {
 		return trouble
 	}
 	return fmt.Sprintf("There is no agent package %s: put it into %s on the controller's machine and sign it there (buildyard package sign)",
@@ -121,7 +121,7 @@ func (s *Shelf) Missing(system, arch string) string {
 
 // Open opens the file that a client asks for by its name, and gives its digest; "" when
 // it is not known. farm.CodeNotFound says which file to put where.
-func (s *Shelf) Open(name string) (f *os.File, digest string, err error) {
+func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	if platform, alias := aliases[name]; alias {
 		if f, err := os.Open(filepath.Join(s.dir, name)); err == nil {
 			return f, "", nil
@@ -146,8 +146,8 @@ func (s *Shelf) Open(name string) (f *os.File, digest string, err error) {
 	return f, p.SHA256, nil
 }
 
-// Look reads what has changed in the directory.
-func (s *Shelf) Look() {
+// Refresh reads what has changed in the directory.
+func (s *Repository) Refresh() {
 	list, keys, err := s.read()
 	trouble := ""
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Shelf) Look() {
 
 // read gives the packages whose files are what was signed of them. One that is not keeps
 // no other from being offered.
-func (s *Shelf) read() (list []api.AgentPackage, keys string, err error) {
+func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
 	signed, err := Manifest(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", err
@@ -195,7 +195,7 @@ func (s *Shelf) read() (list []api.AgentPackage, keys string, err error) {
 	return list, keys, errors.Join(errs...)
 }
 
-func (s *Shelf) readKeys() (string, error) {
+func (s *Repository) readKeys() (string, error) {
 	keys, err := Keys(s.dir)
 	if err != nil || keys == "" {
 		return "", err
@@ -207,7 +207,7 @@ func (s *Shelf) readKeys() (string, error) {
 }
 
 // judge says what is wrong with one package; i is its place in the manifest, or -1.
-func (s *Shelf) judge(name string, signed []api.AgentPackage, i int) error {
+func (s *Repository) judge(name string, signed []api.AgentPackage, i int) error {
 	st, err := os.Stat(filepath.Join(s.dir, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && i < 0:

@@ -58,7 +58,7 @@ type ControllerService struct {
 	store    *store.Store
 	core     *controller.Controller
 	licence  *license.File
-	packages *release.Shelf
+	packages *release.Repository
 	meter    *rest.Meter   // nil: requests are not counted
 	refusals chan struct{} // has a value for each caller who was refused, as long as there is room
 }
@@ -215,7 +215,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	if err != nil {
 		return err
 	}
-	s.packages = release.NewShelf(packagesDir(s.settings), s.log)
+	s.packages = release.NewRepository(packagesDir(s.settings), s.log)
 	s.core, err = controller.New(ctx, s.store, tables, controller.Options{
 		Events:   events,
 		Registry: shelf, RegistryAddress: address,

@@ -31,7 +31,7 @@ func withPackages(t *testing.T) *cloud {
 	if _, err := release.SignDir(secret, dir, "1.2.3-abc"); err != nil {
 		t.Fatal(err)
 	}
-	return newCloudWith(t, controller.Options{Packages: release.NewShelf(dir, slog.New(slog.DiscardHandler)), NoNodeUpgrades: true})
+	return newCloudWith(t, controller.Options{Packages: release.NewRepository(dir, slog.New(slog.DiscardHandler)), NoNodeUpgrades: true})
 }
 
 // load asks for a package.
