@@ -28,7 +28,7 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set(api.HeaderBackupSize, strconv.FormatInt(size, 10))
-	out := &pressing{to: w, control: http.NewResponseController(w)}
+	out := &backupWriter{to: w, control: http.NewResponseController(w)}
 	if _, err := io.Copy(out, stream); err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -36,14 +36,14 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pressing is an answer whose reader may take as long as it moves.
-type pressing struct {
+// backupWriter is an answer whose reader may take as long as it moves.
+type backupWriter struct {
 	to      io.Writer
 	control *http.ResponseController
 }
 
 // Write implements io.Writer.
-func (p *pressing) Write(b []byte) (int, error) {
+func (p *backupWriter) Write(b []byte) (int, error) {
 	_ = p.control.SetWriteDeadline(time.Now().Add(backupIdle)) // a connection without deadlines has no limit
 	return p.to.Write(b)
 }

@@ -94,7 +94,7 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 const maxMessage = 1 << 20
 
 // acceptLine begins a WebSocket; nil when that is none, which was answered then.
-func acceptLine(w http.ResponseWriter, r *http.Request) *line {
+func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 	// Whose page asks was judged before: the guard knows more of that than the library. What is
 	// on a screen was compressed as its viewer asks.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
@@ -102,16 +102,16 @@ func acceptLine(w http.ResponseWriter, r *http.Request) *line {
 		return nil
 	}
 	conn.SetReadLimit(maxMessage)
-	return &line{conn}
+	return &consoleConn{conn}
 }
 
-// line is a WebSocket as the controller takes it.
-type line struct{ conn *websocket.Conn }
+// consoleConn is a WebSocket as the controller takes it.
+type consoleConn struct{ conn *websocket.Conn }
 
-var _ controller.ConsoleConn = (*line)(nil)
+var _ controller.ConsoleConn = (*consoleConn)(nil)
 
 // Read implements controller.ConsoleConn.
-func (l *line) Read(ctx context.Context) ([]byte, error) {
+func (l *consoleConn) Read(ctx context.Context) ([]byte, error) {
 	kind, message, err := l.conn.Read(ctx)
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 		return nil, controller.ConsoleClosedError{Why: closed.Reason}
@@ -124,18 +124,18 @@ func (l *line) Read(ctx context.Context) ([]byte, error) {
 }
 
 // Write implements controller.ConsoleConn.
-func (l *line) Write(ctx context.Context, message []byte) error {
+func (l *consoleConn) Write(ctx context.Context, message []byte) error {
 	return l.conn.Write(ctx, websocket.MessageBinary, message)
 }
 
 // Ping implements controller.ConsoleConn.
-func (l *line) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
+func (l *consoleConn) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
 
 // maxCloseReason is the longest reason that fits the frame, in bytes.
 const maxCloseReason = 123
 
 // End implements controller.ConsoleConn.
-func (l *line) End(why string) {
+func (l *consoleConn) End(why string) {
 	why = why[:min(len(why), maxCloseReason)]
 	for !utf8.ValidString(why) {
 		why = why[:len(why)-1] // it was cut within a character

@@ -43,7 +43,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 
 // pastInstance gives the shape of an instance that is gone, without the name of a node that the
 // caller does not see.
-func pastInstance(p *farm.InstanceHistory, seen sight) api.HistoryInstance {
+func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
 		VMID: p.TemplateID, TemplateName: p.Template, Tag: p.Tag, Version: p.Version, Arch: p.Arch,

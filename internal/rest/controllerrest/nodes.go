@@ -72,7 +72,7 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 
 // node gives the shape of a node that clients read, with those of its templates that the caller
 // sees.
-func node(v controller.NodeView, seen sight) api.Node {
+func node(v controller.NodeView, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),

@@ -91,17 +91,17 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	} else if st, err := f.Stat(); err == nil {
 		modified = st.ModTime()
 	}
-	out := &pressing{to: w, control: http.NewResponseController(w)}
-	http.ServeContent(loading{w, out}, r, "", modified, f)
+	out := &backupWriter{to: w, control: http.NewResponseController(w)}
+	http.ServeContent(downloadWriter{w, out}, r, "", modified, f)
 	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
 	return nil
 }
 
-// loading is an answer that ends when its reader takes nothing.
-type loading struct {
+// downloadWriter is an answer that ends when its reader takes nothing.
+type downloadWriter struct {
 	http.ResponseWriter
-	out *pressing
+	out *backupWriter
 }
 
 // Write implements io.Writer.
-func (l loading) Write(b []byte) (int, error) { return l.out.Write(b) }
+func (l downloadWriter) Write(b []byte) (int, error) { return l.out.Write(b) }

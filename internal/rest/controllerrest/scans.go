@@ -74,8 +74,8 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 	return cut(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
 }
 
-// foundOn is api.NodeScan with lists as they came.
-type foundOn struct {
+// nodeScanBody is api.NodeScan with lists as they came.
+type nodeScanBody struct {
 	api.NodeScanSummary
 	Vulnerabilities json.RawMessage       `json:"vulnerabilities"`
 	Packages        json.RawMessage       `json:"packages"`
@@ -104,7 +104,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out foundOn
+	var out nodeScanBody
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return nil, err
 	}

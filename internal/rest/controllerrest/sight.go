@@ -35,8 +35,8 @@ func onNodes(r *rest.Request, group string, right farm.Permission) func(id strin
 	return func(id string) error { return caller.GroupMay(group, farm.ResourceNode, id, right) }
 }
 
-// sight is what a caller may know of nodes and templates where rights on them count.
-type sight struct {
+// visibility is what a caller may know of nodes and templates where rights on them count.
+type visibility struct {
 	narrow   bool // there may be something that the caller does not see
 	node     func(id string) bool
 	template func(id string) bool // asks the registry, once
@@ -44,13 +44,13 @@ type sight struct {
 
 func everything(string) bool { return true }
 
-func (s *server) sightOf(r *rest.Request) sight {
+func (s *server) sightOf(r *rest.Request) visibility {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Managed() || caller.Unlimited() {
-		return sight{node: everything, template: everything}
+		return visibility{node: everything, template: everything}
 	}
 	ask := sync.OnceValue(func() func(string) bool { return s.c.VisibleTemplates(r.Context()) })
-	return sight{
+	return visibility{
 		narrow:   true,
 		node:     func(id string) bool { return caller.Sees(farm.ResourceNode, id) },
 		template: func(id string) bool { return ask()(id) },
@@ -59,7 +59,7 @@ func (s *server) sightOf(r *rest.Request) sight {
 
 // named gives the names by which a node is found in a filter: its id alone where the caller does
 // not see it.
-func (v sight) named(id, name string) []string {
+func (v visibility) named(id, name string) []string {
 	if v.node(id) {
 		return []string{name, id}
 	}
@@ -68,17 +68,17 @@ func (v sight) named(id, name string) []string {
 
 // event says whether the caller may know of an event. Those of instances are theirs whom
 // instances are shown to, with where they run.
-func (v sight) event(e controller.LoggedEvent) bool {
+func (v visibility) event(e controller.LoggedEvent) bool {
 	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
 }
 
 // both says whether the caller sees a node and a template, as far as they are given.
-func (v sight) both(node, template string) bool {
+func (v visibility) both(node, template string) bool {
 	return (node == "" || v.node(node)) && (template == "" || v.template(template))
 }
 
 // errand gives an errand without the nodes that the caller does not see.
-func (v sight) errand(e controller.CacheJobView) controller.CacheJobView {
+func (v visibility) errand(e controller.CacheJobView) controller.CacheJobView {
 	if !v.narrow {
 		return e
 	}
@@ -93,7 +93,7 @@ func (v sight) errand(e controller.CacheJobView) controller.CacheJobView {
 }
 
 // vmFields are the fields of instances for this caller.
-func (v sight) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
+func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
 	if !v.narrow {
 		return all
 	}
@@ -101,7 +101,7 @@ func (v sight) vmFields(all filter.Table[controller.InstanceView]) filter.Table[
 }
 
 // pastFields are the fields of instances that are gone for this caller.
-func (v sight) pastFields() filter.Table[*farm.InstanceHistory] {
+func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.narrow {
 		return pastFields
 	}
@@ -109,7 +109,7 @@ func (v sight) pastFields() filter.Table[*farm.InstanceHistory] {
 }
 
 // errandFields are the fields of errands for this caller.
-func (v sight) errandFields() filter.Table[*farm.CacheJob] {
+func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
 		return errandFields
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // narrow sees the node and the template called seen.
-func narrow() sight {
+func narrow() visibility {
 	see := func(id string) bool { return id == "seen" }
-	return sight{narrow: true, node: see, template: see}
+	return visibility{narrow: true, node: see, template: see}
 }
 
 // TestBothShown: an event about a node and a template goes to who may list both.

@@ -46,7 +46,7 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	rows, states := s.partOfVMs(fits, part)
-	out := headOfPage{States: map[string]int{}, Nodes: map[string]string{}, Templates: map[string]string{}}
+	out := pageHeader{States: map[string]int{}, Nodes: map[string]string{}, Templates: map[string]string{}}
 	for _, state := range farm.InstanceStates {
 		out.States[string(state)] = states[state]
 		out.Total += states[state]
@@ -67,8 +67,8 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 	return slices.Concat(rest.Pieces{text[:last], []byte(`,"instances":`)}, elements(rows, false), rest.Pieces{text[last:]}), nil
 }
 
-// headOfPage is an api.InstancePage without its instances, which are JSON text already.
-type headOfPage struct {
+// pageHeader is an api.InstancePage without its instances, which are JSON text already.
+type pageHeader struct {
 	Total     int               `json:"total"`
 	States    map[string]int    `json:"states"`
 	Nodes     map[string]string `json:"nodes"`
@@ -179,7 +179,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 }
 
 // holdersOf counts the nodes that hold a version of each template, of those that the caller sees.
-func (s *server) holdersOf(seen sight) map[string]int {
+func (s *server) holdersOf(seen visibility) map[string]int {
 	nodes := map[string]int{}
 	for id, held := range s.c.CachedVersions() {
 		if !seen.node(id) {

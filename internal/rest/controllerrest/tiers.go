@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// gate is a route, or a parameter of one, that needs a tier.
-type gate struct {
+// tierGate is a route, or a parameter of one, that needs a tier.
+type tierGate struct {
 	pattern string // of the route
 	param   string // "": the whole route
 	needs   farm.Tier
@@ -22,7 +22,7 @@ type gate struct {
 const nodeGroups = "Node groups"
 
 // gates is everything that not every licence opens. What is not in it is open to all.
-var gates = []gate{
+var gates = []tierGate{
 	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
 	{pattern: "POST /api/v1/vm", param: "usb_device", needs: farm.TierEnterprise},
@@ -51,7 +51,7 @@ func joinsGroups(r *rest.Request) bool {
 }
 
 // isGiven says whether a request asks for what is behind the gate.
-func (g gate) isGiven(r *rest.Request) bool {
+func (g tierGate) isGiven(r *rest.Request) bool {
 	switch {
 	case g.param == "":
 		return true
@@ -63,7 +63,7 @@ func (g gate) isGiven(r *rest.Request) bool {
 }
 
 // refusal is the answer to a request that the licence in force does not cover.
-func (g gate) refusal(have farm.Tier) error {
+func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
 		return farm.Refused("%s need the tier %s, and this controller has %s: install a licence (SVC_LICENSE_FILE)", g.what, g.needs, have)
 	}
@@ -72,7 +72,7 @@ func (g gate) refusal(have farm.Tier) error {
 
 // licensed gives the routes with their gates: this is the one place where tiers are asked.
 func (s *server) licensed(routes []rest.Route) []rest.Route {
-	at := map[string][]gate{}
+	at := map[string][]tierGate{}
 	for _, g := range gates {
 		at[g.pattern] = append(at[g.pattern], g)
 	}

@@ -72,7 +72,7 @@ func described(t *testing.T) map[string][]string {
 // parameter that needs a licence, has its line.
 func TestEverythingGatedIsInTheTable(t *testing.T) {
 	has := func(pattern, param string) bool {
-		return slices.ContainsFunc(gates, func(g gate) bool { return g.pattern == pattern && g.param == param })
+		return slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == pattern && g.param == param })
 	}
 	params, found := described(t), 0
 	for _, pattern := range theRoutes() {
@@ -100,7 +100,7 @@ func TestTheSpecIsInTheTable(t *testing.T) {
 	for _, marked := range [][2]string{
 		{start, "group_id"}, {start, "priority"}, {start, "usb_device"}, {distribute, "group_id"}, {distribute, "group"},
 	} {
-		if !slices.ContainsFunc(gates, func(g gate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
+		if !slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
 			t.Errorf("%s of %s is open to every licence", marked[1], marked[0])
 		}
 	}
@@ -124,7 +124,7 @@ func TestTheTableIsSound(t *testing.T) {
 		seen[name] = true
 	}
 	for _, route := range Routes() {
-		if route.Raw != nil && slices.ContainsFunc(gates, func(g gate) bool { return g.pattern == route.Pattern }) {
+		if route.Raw != nil && slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == route.Pattern }) {
 			t.Errorf("%s is raw: nobody asks its gates", route.Pattern)
 		}
 	}

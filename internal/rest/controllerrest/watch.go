@@ -68,33 +68,33 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// lines writes a stream of lines to a client. After a failure it does nothing more.
-type lines struct {
+// streamWriter writes a stream of lines to a client. After a failure it does nothing more.
+type streamWriter struct {
 	conn  *http.ResponseController
 	buf   *bufio.Writer
-	words spoken
+	words messageCache
 	err   error
 }
 
-func newLines(w http.ResponseWriter) *lines {
+func newLines(w http.ResponseWriter) *streamWriter {
 	conn := http.NewResponseController(w)
-	return &lines{conn: conn, buf: bufio.NewWriterSize(patient{w, conn}, 16<<10)}
+	return &streamWriter{conn: conn, buf: bufio.NewWriterSize(idleWriter{w, conn}, 16<<10)}
 }
 
-// patient gives every write of its own some time.
-type patient struct {
+// idleWriter gives every write of its own some time.
+type idleWriter struct {
 	http.ResponseWriter
 	conn *http.ResponseController
 }
 
-func (p patient) Write(text []byte) (int, error) {
+func (p idleWriter) Write(text []byte) (int, error) {
 	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also counts for the flush that follows
 	return p.ResponseWriter.Write(text)
 }
 
 // present writes every instance there is. It looks them up by pages, so that a slow
 // reader keeps no old records in memory.
-func (l *lines) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
+func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
 	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
 		list := c.Instances(page)
 		for _, inst := range list {
@@ -110,7 +110,7 @@ func (l *lines) present(r *http.Request, c *controller.Controller, watch *contro
 }
 
 // follow writes what changes until the client is gone or too far behind.
-func (l *lines) follow(r *http.Request, watch *controller.Watch) {
+func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for l.flush(); l.err == nil; l.flush() {
@@ -134,7 +134,7 @@ func (l *lines) follow(r *http.Request, watch *controller.Watch) {
 }
 
 // pause waits as long as the other watches of the caller demand, or until the client is gone.
-func (l *lines) pause(r *http.Request, watch *controller.Watch, written int) {
+func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written int) {
 	pace := watchPace(watch.Siblings(), written)
 	if pace == 0 || l.err != nil {
 		return
@@ -146,7 +146,7 @@ func (l *lines) pause(r *http.Request, watch *controller.Watch, written int) {
 	}
 }
 
-func (l *lines) change(seen controller.WatchedInstance) {
+func (l *streamWriter) change(seen controller.WatchedInstance) {
 	if seen.Instance == nil {
 		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // our ids need no quoting
 		return
@@ -154,7 +154,7 @@ func (l *lines) change(seen controller.WatchedInstance) {
 	l.set(seen.InstanceView)
 }
 
-func (l *lines) set(inst controller.InstanceView) {
+func (l *streamWriter) set(inst controller.InstanceView) {
 	l.put([]byte(`{"type":"set","instance":`))
 	for _, piece := range l.words.element(nil, inst) {
 		l.put(piece)
@@ -162,16 +162,16 @@ func (l *lines) set(inst controller.InstanceView) {
 	l.put([]byte("}\n"))
 }
 
-func (l *lines) text(line string) { l.put([]byte(line + "\n")) }
+func (l *streamWriter) text(line string) { l.put([]byte(line + "\n")) }
 
-func (l *lines) put(text []byte) {
+func (l *streamWriter) put(text []byte) {
 	if l.err == nil {
 		_, l.err = l.buf.Write(text)
 	}
 }
 
 // flush sends what was written so far on its way.
-func (l *lines) flush() {
+func (l *streamWriter) flush() {
 	if l.err == nil {
 		l.err = l.buf.Flush()
 	}
@@ -181,4 +181,4 @@ func (l *lines) flush() {
 }
 
 // end gives the connection back without a time limit.
-func (l *lines) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }
+func (l *streamWriter) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }

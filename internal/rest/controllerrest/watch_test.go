@@ -22,24 +22,24 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// line is one line of a watch.
-type line struct {
+// consoleConn is one line of a watch.
+type consoleConn struct {
 	Type       string            `json:"type"`
 	Instance   *api.InstanceItem `json:"instance"`
 	InstanceID string            `json:"instance_id"`
 }
 
 // String says what a line tells in few words.
-func (l line) String() string {
+func (l consoleConn) String() string {
 	if l.Instance != nil {
 		return l.Type + " " + l.Instance.InstanceID + " " + l.Instance.VM.InstanceState + " " + l.Instance.VM.Name
 	}
 	return strings.TrimSpace(l.Type + " " + l.InstanceID)
 }
 
-func readLine(t *testing.T, from *bufio.Scanner) line {
+func readLine(t *testing.T, from *bufio.Scanner) consoleConn {
 	t.Helper()
-	var l line
+	var l consoleConn
 	if !from.Scan() {
 		t.Fatalf("the watch ended: %v", from.Err())
 	}

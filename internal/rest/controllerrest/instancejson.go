@@ -46,7 +46,7 @@ func elements(list []controller.InstanceView, passwords bool) rest.Pieces {
 // elementStream is elements for a long list: nothing of it is kept while it is written.
 func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		words, before := spoken{passwords: passwords}, opening
+		words, before := messageCache{passwords: passwords}, opening
 		var pieces rest.Pieces
 		for inst := range list {
 			pieces = words.element(append(pieces[:0], before), inst)
@@ -66,14 +66,14 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 
 // elementSize adds up the bytes of an elementStream.
 type elementSize struct {
-	words  spoken
+	words  messageCache
 	pieces rest.Pieces // of the last element, whose memory serves the next one
 	count  int
 	bytes  int // of all elements
 }
 
 func newElementSize(passwords bool) *elementSize {
-	return &elementSize{words: spoken{passwords: passwords}}
+	return &elementSize{words: messageCache{passwords: passwords}}
 }
 
 func (s *elementSize) add(inst controller.InstanceView) {
@@ -87,9 +87,9 @@ func (s *elementSize) total() int {
 	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
 }
 
-// spoken remembers the last message that was put into an element: of many waiting
+// messageCache remembers the last message that was put into an element: of many waiting
 // instances most wait for the same reason.
-type spoken struct {
+type messageCache struct {
 	message   string
 	field     []byte
 	passwords bool // of screens are shown
@@ -97,7 +97,7 @@ type spoken struct {
 
 // element appends the text of one element, with its message put in where the record
 // has none.
-func (s *spoken) element(to rest.Pieces, inst controller.InstanceView) rest.Pieces {
+func (s *messageCache) element(to rest.Pieces, inst controller.InstanceView) rest.Pieces {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
 	}
@@ -123,7 +123,7 @@ func (s *spoken) element(to rest.Pieces, inst controller.InstanceView) rest.Piec
 
 // vmOf gives what is said of an instance by itself: the vm of its element.
 func vmOf(inst controller.InstanceView, passwords bool) rest.Pieces {
-	pieces := (&spoken{passwords: passwords}).element(nil, inst)
+	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
 	last := len(pieces) - 1
