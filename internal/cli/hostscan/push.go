@@ -76,7 +76,7 @@ func (v *service) pushes(o *host.Options) {
 	told := o.OnChange
 	o.OnEnd = v.push.End
 	o.OnChange = func(e host.Event) {
-		v.push.Tell(e)
+		v.push.Notify(e)
 		if told != nil {
 			told(e)
 		}
@@ -123,17 +123,17 @@ func readMember(path string) (m nodeIdentity, err error) {
 }
 
 // pushTo gives where findings go, as it is now.
-func (s settings) pushTo() (push.To, error) {
+func (s settings) pushTo() (push.Target, error) {
 	var m nodeIdentity
 	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {
 		var err error
 		if m, err = readMember(s.PushNodeFile); err != nil {
-			return push.To{}, err
+			return push.Target{}, err
 		}
 	}
 	node := cmp.Or(s.PushNode, m.NodeID)
 	if s.PushKeyID == "" && node != m.NodeID {
-		return push.To{}, fmt.Errorf("push-node is another node than the one on this host, %s: set push-key-id to speak for it", m.NodeID)
+		return push.Target{}, fmt.Errorf("push-node is another node than the one on this host, %s: set push-key-id to speak for it", m.NodeID)
 	}
 	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
 	if address == ofNode {
@@ -146,9 +146,9 @@ func (s settings) pushTo() (push.To, error) {
 	}
 	t, err := trust.Config()
 	if err != nil {
-		return push.To{}, err
+		return push.Target{}, err
 	}
-	return push.To{
+	return push.Target{
 		URL: address + api.PathScan, Node: node, Method: http.MethodPost,
 		Authorize: func(r *http.Request) error {
 			r.Header.Set("Authorization", "Bearer "+m.Credential)
@@ -162,24 +162,24 @@ func (s settings) pushTo() (push.To, error) {
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // asKey is pushTo for a user key.
-func (s settings) asKey(address, node string, trust client.TLS) (push.To, error) {
+func (s settings) asKey(address, node string, trust client.TLS) (push.Target, error) {
 	private, err := readSecret(s.PushKeyFile, maxMember, func(f *os.File) error { return config.CheckPrivate(f) })
 	if err != nil {
-		return push.To{}, fmt.Errorf("push-key-file: %w", err)
+		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}
 	key, err := client.ParseUserKey(s.PushKeyID, private)
 	if err != nil {
-		return push.To{}, fmt.Errorf("push-key-file: %w", err)
+		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}
 	c, err := client.NewController(address, client.Options{Credentials: key, TLS: trust, UserAgent: "buildyard-hostscan"})
 	if err != nil {
-		return push.To{}, err
+		return push.Target{}, err
 	}
 	t, err := trust.Config()
 	if err != nil {
-		return push.To{}, err
+		return push.Target{}, err
 	}
-	return push.To{
+	return push.Target{
 		URL: address + "/api/v1/node/scan?id=" + url.QueryEscape(node), Node: node, Method: http.MethodPut, Authorize: c.Authorize,
 		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
 	}, nil

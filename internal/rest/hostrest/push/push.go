@@ -36,8 +36,8 @@ const (
 	maxRead  = 64 << 10 // of an answer
 )
 
-// To is where the findings go, and as whom.
-type To struct {
+// Target is where the findings go, and as whom.
+type Target struct {
 	URL       string // of the call
 	Node      string // id of the node
 	Method    string
@@ -51,7 +51,7 @@ type Options struct {
 	Version string // of the program
 	Every   time.Duration
 	// To is asked before each try: who this node is may change.
-	To  func() (To, error)
+	To  func() (Target, error)
 	Log *slog.Logger
 
 	settle, gap time.Duration // of tests; 0 is the usual one
@@ -77,8 +77,8 @@ func New(o Options) *Sender {
 // Of says whose findings are sent, before Run.
 func (s *Sender) Of(h *host.Host) { s.host = h }
 
-// Tell says that packages or findings came or went.
-func (s *Sender) Tell(host.Event) { s.nudge() }
+// Notify says that packages or findings came or went.
+func (s *Sender) Notify(host.Event) { s.nudge() }
 
 // End says that a full scan, a comparison with a database or a reset has ended.
 func (s *Sender) End(host.Cause) { s.nudge() }
@@ -173,7 +173,7 @@ func bare(address string) string {
 }
 
 // send sends everything once.
-func (s *Sender) send(ctx context.Context, to To) error {
+func (s *Sender) send(ctx context.Context, to Target) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	var body bytes.Buffer

@@ -62,8 +62,8 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-func (y *yard) to() (To, error) {
-	return To{URL: y.url + api.PathScan, Node: y.node.NodeID, Method: http.MethodPost, Client: &http.Client{Transport: &http.Transport{}}, Authorize: func(r *http.Request) error {
+func (y *yard) to() (Target, error) {
+	return Target{URL: y.url + api.PathScan, Node: y.node.NodeID, Method: http.MethodPost, Client: &http.Client{Transport: &http.Transport{}}, Authorize: func(r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+y.node.Credential)
 		return nil
 	}}, nil
@@ -113,7 +113,7 @@ func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 	t.Helper()
 	s := New(Options{Name: "build-7", Version: "1", To: y.to, Log: slog.New(slog.DiscardHandler), settle: time.Millisecond, gap: 10 * time.Millisecond})
 	h, err := host.Open(host.Options{
-		Catalogue: filepath.Join(t.TempDir(), "catalogue.db"), OnChange: s.Tell, OnEnd: s.End,
+		Catalogue: filepath.Join(t.TempDir(), "catalogue.db"), OnChange: s.Notify, OnEnd: s.End,
 		Watch: func(host.WatchOptions) (host.Watcher, error) { return quiet{}, nil },
 	})
 	must(t, err)
