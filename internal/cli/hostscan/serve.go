@@ -155,7 +155,7 @@ func (v *service) open(ctx context.Context) error {
 		if v.hook, err = webhook.New(webhook.Options{URL: v.s.Webhook, Host: name, Log: v.log.Logger}); err != nil {
 			return fmt.Errorf("webhook: %w", err)
 		}
-		ho.OnChange = v.hook.Tell
+		ho.OnChange = v.hook.Enqueue
 	}
 	v.pushes(&ho)
 	if v.host, err = host.Open(ho); err != nil {

@@ -78,8 +78,8 @@ func New(o Options) (*Hook, error) {
 	}, nil
 }
 
-// Tell queues an event. When too much waits, the oldest are dropped.
-func (h *Hook) Tell(e host.Event) {
+// Enqueue queues an event. When too much waits, the oldest are dropped.
+func (h *Hook) Enqueue(e host.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.queue = append(h.queue, e)

@@ -99,7 +99,7 @@ func TestDelivery(t *testing.T) {
 				ended := make(chan struct{})
 				go func() { h.Run(ctx); close(ended) }()
 				for i := range 3 {
-					h.Tell(event(i+1, 1))
+					h.Enqueue(event(i+1, 1))
 				}
 				time.Sleep(time.Hour)
 				cancel()
@@ -124,18 +124,18 @@ func TestBounds(t *testing.T) {
 		e := &endpoint{answer: func(int) (int, time.Duration) { return 200, 0 }}
 		h := newHook(t, e)
 		for i := range 100 {
-			h.Tell(event(i, 1))
+			h.Enqueue(event(i, 1))
 		}
 		if len(h.queue) != maxQueue || h.missed != 100-maxQueue {
 			t.Errorf("%d wait, %d missed", len(h.queue), h.missed)
 		}
 		for i := range 10 {
-			h.Tell(event(i, 1000))
+			h.Enqueue(event(i, 1000))
 		}
 		if len(h.queue) != maxItems/1000 {
 			t.Errorf("%d large ones wait", len(h.queue))
 		}
-		h.Tell(event(77, 2*maxItems)) // which is taken alone
+		h.Enqueue(event(77, 2*maxItems)) // which is taken alone
 		ctx, cancel := context.WithCancel(t.Context())
 		go h.Run(ctx)
 		synctest.Wait()
@@ -155,7 +155,7 @@ func TestTheEnd(t *testing.T) {
 		e := &endpoint{answer: func(int) (int, time.Duration) { return 200, time.Hour }}
 		h := newHook(t, e)
 		for i := range 5 {
-			h.Tell(event(i, 1))
+			h.Enqueue(event(i, 1))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
