@@ -90,7 +90,7 @@ var onlys = []only{
 	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
 	{[]string{"internal/rest/authrest"}, []string{"std", "api", "internal/auth", "internal/auth/oidc", "internal/farm", "internal/rest"}, "both services have it, so that it knows neither"},
 	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
-	{[]string{"internal/rest/hostrest"}, []string{"std", "api", "internal/metric", "internal/rest/hostrest/wire", "internal/scan/host", "golang.org/x/net/netutil"}, "the API of the host scanner translates and decides nothing"},
+	{[]string{"internal/rest/hostrest"}, []string{"std", "api", "internal/metric", "internal/rest/hostrest/encode", "internal/scan/host", "golang.org/x/net/netutil"}, "the API of the host scanner translates and decides nothing"},
 	{[]string{"internal/periodic"}, []string{"std"}, "it does not know what it does for whom"},
 	{[]string{"internal/metric"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
 	{[]string{"internal/scan/watch"}, []string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"}, "it says where something changed, whatever that means: it brings no package kinds along"},

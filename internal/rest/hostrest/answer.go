@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/encode"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -219,9 +219,9 @@ func (s *Server) report(a *answer, q query) error {
 }
 
 func (s *Server) packages(a *answer, q query) error {
-	return list(a, s.reportOf(q).Packages(), wire.Package)
+	return list(a, s.reportOf(q).Packages(), encode.Package)
 }
 
 func (s *Server) vulnerabilities(a *answer, q query) error {
-	return list(a, s.reportOf(q).Findings(), wire.Vulnerability)
+	return list(a, s.reportOf(q).Findings(), encode.Vulnerability)
 }

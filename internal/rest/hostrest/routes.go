@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/encode"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -115,7 +115,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, found route, q q
 }
 
 func (s *Server) status(*http.Request, query) (any, error) {
-	out := wire.Status(s.o.Host.Status())
+	out := encode.Status(s.o.Host.Status())
 	out.Version = s.o.Version
 	if s.o.Push != nil {
 		out.Push = s.o.Push()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/encode"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -114,7 +114,7 @@ func (b *body) findings(h *host.Host) {
 			if !b.goesOn(err) {
 				return
 			}
-			v := wire.Vulnerability(f)
+			v := encode.Vulnerability(f)
 			if (v.Vulnerability.Score >= grave || v.Vulnerability.Exploited) != gravely {
 				continue
 			}
@@ -144,7 +144,7 @@ func (b *body) packages(h *host.Host) {
 			return
 		}
 		b.counts.Packages++
-		if !b.item(&first, wire.Package(p)) {
+		if !b.item(&first, encode.Package(p)) {
 			b.out.Packages++
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/metric"
-	"github.com/buildyard/buildyard/internal/rest/hostrest/wire"
+	"github.com/buildyard/buildyard/internal/rest/hostrest/encode"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -167,7 +167,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 
 // encode gives an event as it is sent, and how many it says were missed.
 func (h *Hook) encode(e host.Event) ([]byte, int, error) {
-	out := wire.Event(e)
+	out := encode.Event(e)
 	h.mu.Lock()
 	out.Missed = h.missed
 	h.mu.Unlock()

@@ -1,4 +1,4 @@
-package wire
+package encode
 
 import (
 	"github.com/buildyard/buildyard/api"
