@@ -24,8 +24,8 @@ type Access struct {
 	Names    []string // by which callers may ask, besides this machine's loopback names and the address that they reached
 }
 
-// door lets callers in.
-type door struct {
+// accessCheck lets callers in.
+type accessCheck struct {
 	token [sha256.Size]byte
 	open  bool // it asks for no token
 	read  bool // it asks for none to read
@@ -47,7 +47,7 @@ func (s *Server) SetAccess(a Access) error {
 	if a.ReadFree && a.Token == "" {
 		return errors.New("changes need a token, and there is none")
 	}
-	d := &door{read: a.ReadFree && Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
+	d := &accessCheck{read: a.ReadFree && Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
 	for _, n := range a.Names {
 		d.names = append(d.names, plainName(n))
 	}
@@ -84,7 +84,7 @@ type failure struct {
 func (f failure) Error() string { return f.text }
 
 // admit gives why a request of a route is refused, and nil when it is not.
-func (d *door) admit(r *http.Request, to route) error {
+func (d *accessCheck) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
 		// A name of somebody else may lead here, so that their page is one of this host for a
 		// browser.
@@ -100,7 +100,7 @@ func (d *door) admit(r *http.Request, to route) error {
 }
 
 // knows says whether a request names this host.
-func (d *door) knows(r *http.Request) bool {
+func (d *accessCheck) knows(r *http.Request) bool {
 	name := r.Host
 	if h, _, err := net.SplitHostPort(name); err == nil {
 		name = h
@@ -128,7 +128,7 @@ func fromPage(r *http.Request) bool {
 }
 
 // shown says whether the token is shown, in a time that does not tell how much of it is right.
-func (d *door) shown(headers []string) bool {
+func (d *accessCheck) shown(headers []string) bool {
 	if len(headers) != 1 {
 		return false
 	}

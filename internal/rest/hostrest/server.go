@@ -49,7 +49,7 @@ type Options struct {
 type Server struct {
 	o       Options
 	log     *slog.Logger
-	door    atomic.Pointer[door]
+	door    atomic.Pointer[accessCheck]
 	paths   map[string]map[string]route // path -> method -> route
 	places  chan struct{}               // of requests
 	queue   chan struct{}               // of those of them that wait for one of
