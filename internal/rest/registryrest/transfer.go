@@ -178,22 +178,22 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// steady is an answer that may take as long as it moves. Files go through it as they would without it.
-type steady struct {
+// idleWriter is an answer that may take as long as it moves. Files go through it as they would without it.
+type idleWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	sent    int64 // bytes of the body
 }
 
-func newSteady(w http.ResponseWriter) *steady {
-	return &steady{ResponseWriter: w, control: http.NewResponseController(w)}
+func newSteady(w http.ResponseWriter) *idleWriter {
+	return &idleWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 }
 
-var _ io.ReaderFrom = (*steady)(nil)
+var _ io.ReaderFrom = (*idleWriter)(nil)
 
-func (s *steady) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // a connection without deadlines has no limit
+func (s *idleWriter) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // a connection without deadlines has no limit
 
-func (s *steady) Write(p []byte) (int, error) {
+func (s *idleWriter) Write(p []byte) (int, error) {
 	s.goOn()
 	n, err := s.ResponseWriter.Write(p) //nolint:gosec // every route says a type that is not run, and nosniff
 	s.sent += int64(n)
@@ -201,7 +201,7 @@ func (s *steady) Write(p []byte) (int, error) {
 }
 
 // ReadFrom gives the source on in stretches, each as a bounded file, which the system sends by itself.
-func (s *steady) ReadFrom(src io.Reader) (int64, error) {
+func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {
 		bounded = &io.LimitedReader{R: src, N: math.MaxInt64}
@@ -220,4 +220,4 @@ func (s *steady) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // Unwrap lets an http.ResponseController find what is beneath.
-func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *idleWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
