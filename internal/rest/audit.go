@@ -45,7 +45,7 @@ type Auditor interface {
 var refusals = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
 
 // fail notes why a request failed.
-func (p *passage) fail(err error) {
+func (p *requestAudit) fail(err error) {
 	p.code = farm.CodeOf(err)
 	e, ok := errors.AsType[*farm.Error](err)
 	switch {
@@ -73,14 +73,14 @@ func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err
 		p.fail(err)
 		return
 	}
-	p = &passage{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader), ended: true}
+	p = &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader), ended: true}
 	p.Address = addressOf(r, g.o.Proxied)
 	p.fail(err)
 	p.close(r.Context())
 }
 
 // close audits a request that is over.
-func (p *passage) close(ctx context.Context) {
+func (p *requestAudit) close(ctx context.Context) {
 	outcome := outcomeDone
 	switch {
 	case !p.ended: // it broke off
@@ -97,18 +97,18 @@ func (p *passage) close(ctx context.Context) {
 	}
 }
 
-// Opened audits at once that a request which changes no record, and goes on for long, has let its
+// AuditOpened audits at once that a request which changes no record, and goes on for long, has let its
 // caller in to something: its name.
-func Opened(r *http.Request, name string) {
+func AuditOpened(r *http.Request, name string) {
 	p := passageOf(r.Context())
 	if p == nil {
 		return
 	}
-	About(r, name)
+	AuditSubject(r, name)
 	p.guard.audit(r.Context(), slog.LevelInfo, p.record(outcomeDone))
 }
 
-func (p *passage) record(outcome string) AuditRecord {
+func (p *requestAudit) record(outcome string) AuditRecord {
 	return AuditRecord{
 		Time: time.Now().UTC(), Request: p.request, Who: p.Name, ForUser: p.forUser(), Method: p.Identity.Method, KeyID: p.KeyID,
 		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about, Told: p.route.Told,

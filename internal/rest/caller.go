@@ -23,8 +23,8 @@ type Caller struct {
 	rules *auth.Rules // nil: there is no guard
 }
 
-// passage is what is known of a request on its way through the guard.
-type passage struct {
+// requestAudit is what is known of a request on its way through the guard.
+type requestAudit struct {
 	Caller
 	guard   *Guard
 	route   *Route
@@ -42,8 +42,8 @@ type passage struct {
 
 type passageKey struct{}
 
-func passageOf(ctx context.Context) *passage {
-	p, _ := ctx.Value(passageKey{}).(*passage)
+func passageOf(ctx context.Context) *requestAudit {
+	p, _ := ctx.Value(passageKey{}).(*requestAudit)
 	return p
 }
 
@@ -55,16 +55,16 @@ func CallerOf(ctx context.Context) Caller {
 	return Caller{}
 }
 
-// Introduce says whom an open route has let in, or who has tried, for the audit.
-func Introduce(r *http.Request, who auth.Identity) {
+// AuditIdentity says whom an open route has let in, or who has tried, for the audit.
+func AuditIdentity(r *http.Request, who auth.Identity) {
 	if p := passageOf(r.Context()); p != nil {
 		p.Identity, p.introduced = who, true
 	}
 }
 
-// About says what a request has changed, for the audit: the name of something that is there, or
+// AuditSubject says what a request has changed, for the audit: the name of something that is there, or
 // was made; a name that is not known may be a secret in the wrong place.
-func About(r *http.Request, name string) {
+func AuditSubject(r *http.Request, name string) {
 	if p := passageOf(r.Context()); p != nil {
 		p.about = clipped(name)
 	}
@@ -81,15 +81,15 @@ func ActorOf(ctx context.Context) farm.Actor {
 
 // forUser returns the name of the user for whom a program says that it makes a request, where that is another
 // than its own.
-func (p *passage) forUser() string {
+func (p *requestAudit) forUser() string {
 	if p.For == nil || p.For.Name == p.Name {
 		return ""
 	}
 	return p.For.Name
 }
 
-// Failed notes the failure of a route that answers it by itself, for the audit.
-func Failed(r *http.Request, err error) {
+// AuditFailure notes the failure of a route that answers it by itself, for the audit.
+func AuditFailure(r *http.Request, err error) {
 	if p := passageOf(r.Context()); p != nil {
 		p.fail(err)
 	}

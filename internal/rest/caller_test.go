@@ -172,7 +172,7 @@ func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	g := newGate(t)
 	var during []AuditRecord
 	h := g.guard.Handler([]Route{{Pattern: "GET /console", Permission: "list_vms", Do: func(r *Request) (any, error) {
-		Opened(r.Request, "i1")
+		AuditOpened(r.Request, "i1")
 		during = g.audited()
 		return nil, nil
 	}}}, slog.New(slog.DiscardHandler))
@@ -182,7 +182,7 @@ func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	if len(during) != 1 || during[0].About != "i1" || during[0].Who != "ci" || during[0].Outcome != outcomeDone || during[0].Route != "GET /console" {
 		t.Errorf("audited %+v", during)
 	}
-	Opened(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "i1") // nobody audits
+	AuditOpened(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "i1") // nobody audits
 }
 
 func TestLevelsOfFailures(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWebSocketsOfPages(t *testing.T) {
 		}
 	}
 	judged := request("Upgrade", "websocket", "Origin", "http://x.test", "Sec-Fetch-Site", "cross-site")
-	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), passageKey{}, &passage{}))); err != nil {
+	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), passageKey{}, &requestAudit{}))); err != nil {
 		t.Errorf("what a guard has let in: %v", err)
 	}
 	for upgrade, want := range map[string]struct{ asks, ok bool }{"": {false, true}, "WebSocket": {true, true}, "h2c": {false, false}} {

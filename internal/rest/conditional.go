@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Tagged is the result of a handler that knows what its answer depends on: as long as Tag is
+// WithETag is the result of a handler that knows what its answer depends on: as long as Tag is
 // the same, so is the body. Other bodies get a tag by their content.
-type Tagged struct {
+type WithETag struct {
 	Body any
 	Tag  string // of characters that need no quoting
 }
@@ -22,7 +22,7 @@ func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method
 
 // ContentTag gives the tag of a body by its content; "" for one that gets none.
 func ContentTag(pieces ...[]byte) string {
-	if Pieces(pieces).Size() > maxTagged {
+	if Fragments(pieces).Size() > maxTagged {
 		return ""
 	}
 	sum := sha256.New()

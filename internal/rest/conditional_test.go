@@ -23,8 +23,8 @@ func get(method string, body any, header ...string) *httptest.ResponseRecorder {
 
 func TestTags(t *testing.T) {
 	bodies := map[string]any{
-		"json": map[string]int{"a": 1}, "pieces": Pieces{[]byte("[1,"), []byte("2]")}, "null": Null, "long": strings.Repeat("x", packFrom),
-		"tagged": Tagged{Body: Pieces{[]byte("[]")}, Tag: "x.1"}, "tagged json": Tagged{Body: []int{1}, Tag: "x.2"},
+		"json": map[string]int{"a": 1}, "pieces": Fragments{[]byte("[1,"), []byte("2]")}, "null": Null, "long": strings.Repeat("x", packFrom),
+		"tagged": WithETag{Body: Fragments{[]byte("[]")}, Tag: "x.1"}, "tagged json": WithETag{Body: []int{1}, Tag: "x.2"},
 	}
 	for name, body := range bodies {
 		first := get("GET", body)
@@ -52,7 +52,7 @@ func TestTags(t *testing.T) {
 	if a := get("GET", nil); a.Header().Get("Etag") != "" {
 		t.Error("an answer without a body has a tag")
 	}
-	if a := get("GET", Pieces{make([]byte, maxTagged+1)}); a.Header().Get("Etag") != "" {
+	if a := get("GET", Fragments{make([]byte, maxTagged+1)}); a.Header().Get("Etag") != "" {
 		t.Error("a huge answer has a tag")
 	}
 }
@@ -60,7 +60,7 @@ func TestTags(t *testing.T) {
 func TestGzip(t *testing.T) {
 	long := strings.Repeat("x", packFrom)
 	text, _ := json.Marshal(long)
-	for name, body := range map[string]any{"json": long, "pieces": Pieces{text[:5], text[5:]}, "tagged": Tagged{Body: Pieces{text}, Tag: "t"}} {
+	for name, body := range map[string]any{"json": long, "pieces": Fragments{text[:5], text[5:]}, "tagged": WithETag{Body: Fragments{text}, Tag: "t"}} {
 		plain := get("GET", body)
 		if plain.Header().Get("Content-Encoding") != "" || plain.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%s: %v", name, plain.Header())

@@ -186,7 +186,7 @@ func TestLoopbackListeners(t *testing.T) {
 		t.Error("a socket file is loopback")
 	}
 	for peer, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "": false, "127.0.0.1": false} {
-		if FromHere(&http.Request{RemoteAddr: peer}) != want {
+		if IsLoopbackRequest(&http.Request{RemoteAddr: peer}) != want {
 			t.Errorf("%q is from here: %t", peer, !want)
 		}
 	}

@@ -115,8 +115,8 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 }
 
 // admit gives what is known of a request that may go on to its handler, or answers it.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*passage, *http.Request) {
-	p := &passage{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*requestAudit, *http.Request) {
+	p := &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
 	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
 	p.Via = r.Header.Get(ViaHeader) == string(farm.ServiceController)
 	if err := g.judge(p, r); err != nil {
@@ -127,7 +127,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*pa
 }
 
 // judge says who makes a request and whether they may.
-func (g *Guard) judge(p *passage, r *http.Request) error {
+func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	needs := p.route.Permission
 	if needs == Node {
 		return nil
@@ -163,7 +163,7 @@ func (g *Guard) judge(p *passage, r *http.Request) error {
 
 // identify says who makes a request. Only how often the root token is compared is limited: what
 // else is refused is signed, and says to an honest client that it has to make a new session.
-func (g *Guard) identify(p *passage, r *http.Request) (auth.Identity, error) {
+func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error) {
 	if !g.basic || scheme(r) != basic {
 		return g.o.Who.Identify(r)
 	}
@@ -216,7 +216,7 @@ func scheme(r *http.Request) string {
 }
 
 // refuse answers a request that does not reach its handler.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *passage, err error) {
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *requestAudit, err error) {
 	p.fail(err)
 	p.ended = true
 	if p.code == farm.CodeUnauthenticated {

@@ -100,7 +100,7 @@ func (g *gate) routes() []Route {
 		ran(r.Request)
 		return CallerOf(r.Context()).Name, nil
 	}
-	fails := func(code farm.Code) Func {
+	fails := func(code farm.Code) HandlerFunc {
 		return func(r *Request) (any, error) {
 			ran(r.Request)
 			return nil, farm.Errorf(code, "No")
@@ -123,7 +123,7 @@ func (g *gate) routes() []Route {
 		{Pattern: "POST /row", Permission: "list_vms", Steady: true, Do: do},
 		{Pattern: "POST /wrong", Permission: Open, Do: fails(farm.CodeInvalid)},
 		{Pattern: "POST /tried", Permission: Open, Steady: true, Do: func(r *Request) (any, error) {
-			Introduce(r.Request, auth.Identity{KeyID: "ci"})
+			AuditIdentity(r.Request, auth.Identity{KeyID: "ci"})
 			return nil, farm.Errorf(farm.CodeBusy, "No")
 		}},
 		{Pattern: "POST /refused", Permission: "list_vms", Do: fails(farm.CodeRefused)},
@@ -468,8 +468,8 @@ func TestWithoutAGuard(t *testing.T) {
 	g.handler = Handler(append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Do: func(r *Request) (any, error) {
 		c = CallerOf(r.Context())
 		group, err := c.ActingGroup(r.Params)
-		Introduce(r.Request, auth.Identity{Name: "x"})
-		Failed(r.Request, io.EOF)
+		AuditIdentity(r.Request, auth.Identity{Name: "x"})
+		AuditFailure(r.Request, io.EOF)
 		return group, err
 	}}), slog.New(slog.NewTextHandler(g, nil)))
 	a := g.ask("POST", "/x?group=a&group_id=b", "Origin", "https://evil.test")
@@ -655,7 +655,7 @@ func TestActFor(t *testing.T) {
 	} {
 		ctx := t.Context()
 		if c.who != nil {
-			ctx = context.WithValue(ctx, passageKey{}, &passage{Caller: Caller{Identity: *c.who, For: c.behind}})
+			ctx = context.WithValue(ctx, passageKey{}, &requestAudit{Caller: Caller{Identity: *c.who, For: c.behind}})
 		}
 		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 		r.Header.Set(UserHeader, "somebody")

@@ -100,7 +100,7 @@ func TestGuessesThatFailOtherwise(t *testing.T) {
 func TestGuessesOfHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var compared int
-		handler := func(own *auth.GuessLimiter) Func {
+		handler := func(own *auth.GuessLimiter) HandlerFunc {
 			return func(r *Request) (any, error) {
 				return nil, Guess(r.Request, own, func() error {
 					compared++

@@ -31,7 +31,7 @@ func (Loopback) Schemes() []string { return nil }
 // Identify implements Identifier. A page of the web that a browser on this machine shows must
 // not get in by a name that leads here: the request's host must be this machine too.
 func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
-	if !FromHere(r) || !isHere(r.Host) {
+	if !IsLoopbackRequest(r) || !isHere(r.Host) {
 		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
 	}
 	return auth.Local("", nil)

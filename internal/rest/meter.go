@@ -69,7 +69,7 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	m.add(routes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		watched := &watchedWriter{ResponseWriter: w, code: http.StatusOK}
+		watched := &statusWriter{ResponseWriter: w, code: http.StatusOK}
 		code := 0 // of an answer that is cut off
 		defer func() { m.count(r.Pattern, code, time.Since(began)) }()
 		next.ServeHTTP(watched, r)
@@ -145,17 +145,17 @@ func (r *routeMeter) read(s *metric.Series, service, route string) {
 	}
 }
 
-// watchedWriter notes the status of an answer. Everything else goes through it.
-type watchedWriter struct {
+// statusWriter notes the status of an answer. Everything else goes through it.
+type statusWriter struct {
 	http.ResponseWriter
 	code  int
 	begun bool
 }
 
-var _ io.ReaderFrom = (*watchedWriter)(nil)
+var _ io.ReaderFrom = (*statusWriter)(nil)
 
 // WriteHeader implements http.ResponseWriter.
-func (w *watchedWriter) WriteHeader(code int) {
+func (w *statusWriter) WriteHeader(code int) {
 	if !w.begun {
 		w.code, w.begun = code, code >= http.StatusOK // before that others follow
 	}
@@ -163,7 +163,7 @@ func (w *watchedWriter) WriteHeader(code int) {
 }
 
 // ReadFrom lets what is beneath send a file by itself.
-func (w *watchedWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
+func (w *statusWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
 
 // Unwrap lets an http.ResponseController find what is beneath.
-func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -123,7 +123,7 @@ func (discard) WriteHeader(int)             {}
 
 // BenchmarkGet is the cost of a request with and without its being counted.
 func BenchmarkGet(b *testing.B) {
-	routes := []Route{{Pattern: "GET /a", Do: func(*Request) (any, error) { return Whole("{}"), nil }}}
+	routes := []Route{{Pattern: "GET /a", Do: func(*Request) (any, error) { return Encoded("{}"), nil }}}
 	for name, m := range map[string]*Meter{"metered": NewMeter("x", nil), "plain": nil} {
 		h := Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler)))
 		b.Run(name, func(b *testing.B) {

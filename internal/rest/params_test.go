@@ -403,10 +403,10 @@ func TestPlainStringsAreThemselves(t *testing.T) {
 
 // TestAnswersOfTheirOwn are those with a message, and those without an envelope.
 func TestAnswersOfTheirOwn(t *testing.T) {
-	if a := one(Said("Saved"), nil); a.Body.String() != `{"status":"OK","message":"Saved"}`+"\n" {
+	if a := one(MessageOnly("Saved"), nil); a.Body.String() != `{"status":"OK","message":"Saved"}`+"\n" {
 		t.Error(a.Body)
 	}
-	a := one(Bare{"text/plain", []byte("x")}, nil)
+	a := one(NoEnvelope{"text/plain", []byte("x")}, nil)
 	if a.Body.String() != "x" || a.Header().Get("Content-Type") != "text/plain" || a.Header().Get("Cache-Control") != "no-store" {
 		t.Error(a.Body, a.Header())
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Pieces is the result of a handler whose answer is large and lies about in parts that
+// Fragments is the result of a handler whose answer is large and lies about in parts that
 // together are the JSON text of the body. They are not changed.
-type Pieces [][]byte
+type Fragments [][]byte
 
 // Size gives the bytes of all pieces.
-func (p Pieces) Size() int {
+func (p Fragments) Size() int {
 	n := 0
 	for _, piece := range p {
 		n += len(piece)
@@ -39,7 +39,7 @@ var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
 const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
 
 // respondPieces writes a successful answer that lies about in pieces.
-func respondPieces(w http.ResponseWriter, r *http.Request, body Pieces, tag string) {
+func respondPieces(w http.ResponseWriter, r *http.Request, body Fragments, tag string) {
 	if tag == "" && reads(r) {
 		tag = ContentTag(body...)
 	}

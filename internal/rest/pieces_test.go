@@ -22,7 +22,7 @@ func TestPieces(t *testing.T) {
 		"one that just fits":    {`"` + long(pieceBuffer-42-2) + `"`},
 		"one that fits no more": {`"` + long(pieceBuffer-42-1) + `"`},
 	} {
-		var pieces Pieces
+		var pieces Fragments
 		for _, p := range parts {
 			pieces = append(pieces, []byte(p))
 		}

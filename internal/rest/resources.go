@@ -79,7 +79,7 @@ func (c Caller) Under(rules *auth.Rules) Caller {
 	return c
 }
 
-// Unaccompanied gives a context for what this program does by itself: CallerOf gives nobody.
-func Unaccompanied(ctx context.Context) context.Context {
-	return context.WithValue(ctx, passageKey{}, (*passage)(nil))
+// WithoutCaller gives a context for what this program does by itself: CallerOf gives nobody.
+func WithoutCaller(ctx context.Context) context.Context {
+	return context.WithValue(ctx, passageKey{}, (*requestAudit)(nil))
 }

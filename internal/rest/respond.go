@@ -43,12 +43,12 @@ var jsonType = []string{"application/json"}
 // AuthenticationRequired is the exact answer to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
-// Whole is the result of a handler whose answer is made already, envelope and all. It is
+// Encoded is the result of a handler whose answer is made already, envelope and all. It is
 // not changed.
-type Whole []byte
+type Encoded []byte
 
-// Made makes the successful answer with a body once, for a handler that gives it often.
-func Made(body any) (Whole, error) {
+// Encode makes the successful answer with a body once, for a handler that gives it often.
+func Encode(body any) (Encoded, error) {
 	raw, err := encode(body)
 	if err != nil {
 		return nil, err
@@ -56,16 +56,16 @@ func Made(body any) (Whole, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
-// Said is the result of a handler whose successful answer has a message and no body.
-type Said string
+// MessageOnly is the result of a handler whose successful answer has a message and no body.
+type MessageOnly string
 
-// Bare is the result of a handler whose answer has no envelope. It is not kept by caches.
-type Bare struct {
+// NoEnvelope is the result of a handler whose answer has no envelope. It is not kept by caches.
+type NoEnvelope struct {
 	Type string // of its content
 	Text []byte
 }
 
-// Answer writes the answer of a RawFunc that has one in the envelope after all.
+// Answer writes the answer of a RawHandlerFunc that has one in the envelope after all.
 func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	raw, err := encode(body)
 	if err == nil {
@@ -74,8 +74,8 @@ func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	return err
 }
 
-// Missing writes the answer of a RawFunc whose path names a file that is not there.
-func Missing(w http.ResponseWriter, message string) {
+// WriteNotFound writes the answer of a RawHandlerFunc whose path names a file that is not there.
+func WriteNotFound(w http.ResponseWriter, message string) {
 	write(w, http.StatusNotFound, api.StatusFail, message, nil)
 }
 
@@ -86,23 +86,23 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	}
 	tag := ""
-	if tagged, ok := body.(Tagged); ok {
+	if tagged, ok := body.(WithETag); ok {
 		body, tag = tagged.Body, tagged.Tag
 	}
 	switch body := body.(type) {
-	case Pieces:
+	case Fragments:
 		respondPieces(w, r, body, tag)
 		return
 	case Stream:
 		respondStream(w, r, body, tag)
 		return
-	case Whole:
+	case Encoded:
 		send(w, http.StatusOK, body)
 		return
-	case Said:
+	case MessageOnly:
 		write(w, http.StatusOK, api.StatusOK, string(body), nil)
 		return
-	case Bare:
+	case NoEnvelope:
 		w.Header().Set("Content-Type", body.Type)
 		w.Header().Set("Cache-Control", "no-store")
 		_, _ = w.Write(body.Text)

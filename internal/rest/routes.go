@@ -22,21 +22,21 @@ type Request struct {
 	Params *Params
 }
 
-// Func is a handler: it returns the body of the answer or an error. A nil body
+// HandlerFunc is a handler: it returns the body of the answer or an error. A nil body
 // leaves the key out; Null writes it as null.
-type Func func(r *Request) (any, error)
+type HandlerFunc func(r *Request) (any, error)
 
-// RawFunc is a handler that writes its own successful answer, for bulk bytes and
+// RawHandlerFunc is a handler that writes its own successful answer, for bulk bytes and
 // streams. When it returns an error nothing must have been written.
-type RawFunc func(w http.ResponseWriter, r *http.Request) error
+type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // Route is one line of a service's table of contents.
 type Route struct {
 	Pattern    string // method and path, as http.ServeMux takes it
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
 	Ordered    bool   // a node token may use it, and the handler judges it by the node's orders
-	Do         Func
-	Raw        RawFunc                     // instead of Do
+	Do         HandlerFunc
+	Raw        RawHandlerFunc              // instead of Do
 	Hangs      bool                        // it waits on purpose: no time-out
 	Follows    bool                        // it goes on until its caller leaves, or may not go on: for routes that need a permission
 	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
@@ -46,8 +46,8 @@ type Route struct {
 	Steady     bool                        // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
 }
 
-// Limited gives every route that does not hang on purpose a time-out.
-func Limited(timeout time.Duration, routes []Route) []Route {
+// WithTimeout gives every route that does not hang on purpose a time-out.
+func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	limited := slices.Clone(routes)
 	for i, route := range limited {
 		if route.Hangs || route.Do == nil {
@@ -163,7 +163,7 @@ func unclean(p string) bool {
 // respondUnrouted asks the mux what it would say (404, 405 with Allow, or a
 // redirect to the clean path) and says it in the envelope.
 func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
-	said := refusal{}
+	said := muxResponse{}
 	mux.ServeHTTP(said, r)
 	if allow := said.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
@@ -173,12 +173,12 @@ func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux)
 	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
 }
 
-// refusal takes the mux's own answer for its headers and drops the rest.
-type refusal http.Header
+// muxResponse takes the mux's own answer for its headers and drops the rest.
+type muxResponse http.Header
 
-func (h refusal) Header() http.Header       { return http.Header(h) }
-func (refusal) Write(b []byte) (int, error) { return len(b), nil }
-func (refusal) WriteHeader(int)             {}
+func (h muxResponse) Header() http.Header       { return http.Header(h) }
+func (muxResponse) Write(b []byte) (int, error) { return len(b), nil }
+func (muxResponse) WriteHeader(int)             {}
 
 // restTime is how long a client has to send what is left of a body that nobody waits for.
 const restTime = 5 * time.Second

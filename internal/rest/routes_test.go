@@ -198,7 +198,7 @@ func TestAnswersAreWhatTheySay(t *testing.T) {
 
 // table is a small service: two methods on one path, a path value, a stream.
 func table() []Route {
-	echo := func(name string) Func {
+	echo := func(name string) HandlerFunc {
 		return func(r *Request) (any, error) { return name + r.PathValue("id") + r.Params.String("id"), r.Params.Err() }
 	}
 	return []Route{
@@ -329,7 +329,7 @@ func TestLimited(t *testing.T) {
 			{Pattern: "GET /long", Do: wait, Hangs: true},
 			{Pattern: "GET /raw", Raw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
 		}
-		limited := Limited(15*time.Second, routes)
+		limited := WithTimeout(15*time.Second, routes)
 		for path, want := range map[string]struct {
 			code int
 			took time.Duration
@@ -388,7 +388,7 @@ func TestPanicInAStreamBreaksTheConnection(t *testing.T) {
 // TestAnswersThatAreMade: one that was made once, and those of raw routes, are as any other.
 func TestAnswersThatAreMade(t *testing.T) {
 	body := map[string]int{"a": 1}
-	whole, err := Made(body)
+	whole, err := Encode(body)
 	must(t, err)
 	w := httptest.NewRecorder()
 	must(t, Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), body))
@@ -398,14 +398,14 @@ func TestAnswersThatAreMade(t *testing.T) {
 		}
 	}
 	impossible := func() {}
-	if _, err := Made(impossible); err == nil {
+	if _, err := Encode(impossible); err == nil {
 		t.Error("what has no JSON was made")
 	}
 	if err := Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), impossible); err == nil {
 		t.Error("what has no JSON was answered")
 	}
 	w = httptest.NewRecorder()
-	if Missing(w, "Gone"); w.Code != http.StatusNotFound || w.Body.String() != `{"status":"FAIL","message":"Gone"}`+"\n" {
+	if WriteNotFound(w, "Gone"); w.Code != http.StatusNotFound || w.Body.String() != `{"status":"FAIL","message":"Gone"}`+"\n" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Trail brings what was done through the API into the log of events. It keeps a bounded number
+// AuditTrail brings what was done through the API into the log of events. It keeps a bounded number
 // of records in memory while they cannot be written, and blocks nobody; what is lost with the
 // process, or left out, is in the structured log. Run drives it.
 //
 // What was refused is not in it: nobody who is not let in makes a service write anything but
 // the bounded lines of its log.
-type Trail struct {
+type AuditTrail struct {
 	keep func(ctx context.Context, events []farm.Event) error
 	log  *slog.Logger
 	wake chan struct{}
@@ -37,16 +37,16 @@ const (
 
 // NewTrail makes a trail. keep makes events durable; after an error they are given to it again,
 // so that some may come twice.
-func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *slog.Logger) *Trail {
-	return &Trail{keep: keep, log: log, wake: make(chan struct{}, 1)}
+func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *slog.Logger) *AuditTrail {
+	return &AuditTrail{keep: keep, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Of gives the auditor of a service.
-func (t *Trail) Of(s farm.Service) Auditor { return trailOf{t, s} }
+func (t *AuditTrail) Of(s farm.Service) Auditor { return trailOf{t, s} }
 
 // trailOf is a trail as one service has it.
 type trailOf struct {
-	*Trail
+	*AuditTrail
 	service farm.Service
 }
 
@@ -78,7 +78,7 @@ func (a AuditRecord) actor() farm.Actor {
 	return farm.Actor{User: a.Who, KeyID: a.KeyID, Address: a.Address, Request: a.Request, ForUser: a.ForUser}
 }
 
-func (t *Trail) add(e farm.Event) {
+func (t *AuditTrail) add(e farm.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.waiting) >= trailWaits {
@@ -93,7 +93,7 @@ func (t *Trail) add(e farm.Event) {
 }
 
 // Run writes what comes until the context ends.
-func (t *Trail) Run(ctx context.Context) {
+func (t *AuditTrail) Run(ctx context.Context) {
 	pause := time.Duration(0)
 	for {
 		select {
@@ -122,7 +122,7 @@ func (t *Trail) Run(ctx context.Context) {
 }
 
 // Flush writes what waits. It belongs behind Run and the last request.
-func (t *Trail) Flush(ctx context.Context) error {
+func (t *AuditTrail) Flush(ctx context.Context) error {
 	t.turn.Lock()
 	defer t.turn.Unlock()
 	for {
@@ -146,14 +146,14 @@ func (t *Trail) Flush(ctx context.Context) error {
 }
 
 // first gives what is written next, and how many were left out meanwhile.
-func (t *Trail) first() (list []farm.Event, lost int) {
+func (t *AuditTrail) first() (list []farm.Event, lost int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lost, t.lost = t.lost, 0
 	return t.waiting[:min(len(t.waiting), trailBunch)], lost
 }
 
-func (t *Trail) write(ctx context.Context, list []farm.Event) error {
+func (t *AuditTrail) write(ctx context.Context, list []farm.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, trailTime)
 	defer cancel()
 	return t.keep(ctx, list)

@@ -46,7 +46,7 @@ func (b *book) count() int {
 }
 
 // inTrail runs a test with a trail that runs, and gives what it has logged.
-func inTrail(t *testing.T, test func(t *testing.T, trail *Trail, b *book, log func() string)) {
+func inTrail(t *testing.T, test func(t *testing.T, trail *AuditTrail, b *book, log func() string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
@@ -77,7 +77,7 @@ func done(change ...func(*AuditRecord)) AuditRecord {
 }
 
 func TestTrailRecord(t *testing.T) {
-	inTrail(t, func(t *testing.T, trail *Trail, b *book, _ func() string) {
+	inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, _ func() string) {
 		trail.Of(farm.ServiceRegistry).Audit(t.Context(), done(func(a *AuditRecord) { a.ForUser = "ben" }))
 		synctest.Wait()
 		if len(b.got) != 1 {
@@ -120,7 +120,7 @@ func TestWhatATrailHolds(t *testing.T) {
 		"of nobody, and broke off":  {func(a *AuditRecord) { a.Who, a.KeyID, a.Method, a.Outcome = "", "", "", "internal" }, 0},
 		"of nobody, away meanwhile": {func(a *AuditRecord) { a.Who, a.Method, a.Outcome = "", "", "unavailable" }, 0},
 	} {
-		inTrail(t, func(t *testing.T, trail *Trail, b *book, _ func() string) {
+		inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, _ func() string) {
 			trail.Of(farm.ServiceController).Audit(t.Context(), done(c.change))
 			synctest.Wait()
 			if b.count() != c.want {
@@ -132,7 +132,7 @@ func TestWhatATrailHolds(t *testing.T) {
 
 // TestTrailWaits while nothing can be written, within its bounds, and says what it has left out.
 func TestTrailWaits(t *testing.T) {
-	inTrail(t, func(t *testing.T, trail *Trail, b *book, log func() string) {
+	inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, log func() string) {
 		b.failing(errors.New("the store is away"))
 		for range trailWaits + 7 {
 			trail.Of(farm.ServiceController).Audit(t.Context(), done())
@@ -193,7 +193,7 @@ func TestTheGuardTellsWhatIsTold(t *testing.T) {
 	routes := []Route{
 		{Pattern: "POST /told", Permission: "list_vms", Told: true, Do: func(r *Request) (any, error) {
 			actor = ActorOf(r.Context())
-			About(r.Request, "the key "+strings.Repeat("x", 1000))
+			AuditSubject(r.Request, "the key "+strings.Repeat("x", 1000))
 			return nil, nil // an answer without a body
 		}},
 		{Pattern: "POST /untold", Permission: "list_vms", Do: func(*Request) (any, error) { return nil, nil }}, // as above

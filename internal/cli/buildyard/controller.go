@@ -51,7 +51,7 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
-	trail    *rest.Trail      // nil: there is no authentication, or no log of events
+	trail    *rest.AuditTrail // nil: there is no authentication, or no log of events
 	chores   []periodic.Job   // of whichever replica keeps house
 	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend

@@ -50,7 +50,7 @@ func (s *ControllerService) openTrail() {
 const trailTime = 5 * time.Second
 
 // flush writes what a trail has left when its service ends.
-func flush(ctx context.Context, t *rest.Trail, log *slog.Logger) {
+func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	if t == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func flush(ctx context.Context, t *rest.Trail, log *slog.Logger) {
 }
 
 // auditor gives the auditor of a service; nil when nobody but its log gets what is audited.
-func auditor(t *rest.Trail, s farm.Service) rest.Auditor {
+func auditor(t *rest.AuditTrail, s farm.Service) rest.Auditor {
 	if t == nil {
 		return nil
 	}

@@ -82,7 +82,7 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	work.Go(func() { p.edge.run(ctx) })
-	return p.listener.serve(rest.WithDoor(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
+	return p.listener.serve(rest.WithJoinPolicy(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
 // guard judges the callers of the interface: those whom the controller knows, and machines by
@@ -107,12 +107,12 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 }
 
 // door is what it takes to join there.
-func (p *nodePort) door(v *config.Values) rest.Door {
+func (p *nodePort) door(v *config.Values) rest.JoinPolicy {
 	switch {
 	case !v.Bool(config.QueueAuth):
-		return rest.DoorOpen
+		return rest.JoinOpen
 	case p.edge.clients != nil:
-		return rest.DoorCertified
+		return rest.JoinByCertificate
 	}
 	return rest.DoorGuarded
 }

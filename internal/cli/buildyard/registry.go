@@ -50,7 +50,7 @@ type RegistryService struct {
 	limits     registryrest.Limits
 	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
 	access     *access
-	trail      *rest.Trail // nil: there is no authentication, or no log of events; or the controller of this process has it
+	trail      *rest.AuditTrail // nil: there is no authentication, or no log of events; or the controller of this process has it
 }
 
 // ParseFlags reads the settings from flags, environment and file.

@@ -68,7 +68,7 @@ func (r *registryCalls) away() error {
 
 // List gives all templates.
 func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, r.client.List)
+	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
 }
 
 // Detail gives one template with its versions, as they are when it is asked or later:
@@ -77,7 +77,7 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 	if !r.looks.allows(time.Now()) {
 		return api.TemplateDetail{}, r.away()
 	}
-	detail, err := bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+	detail, err := bounded(rest.WithoutCaller(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 		return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
 			return r.client.Detail(ctx, id)
 		})
@@ -88,19 +88,19 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 
 // Info gives the configuration of a version.
 func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
+	return bounded(rest.WithoutCaller(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
 		return r.client.Info(ctx, ref)
 	})
 }
 
 // Disk gives the room of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, r.client.Disk)
+	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
 
 // Status says how the registry is.
 func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
+	return bounded(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
 
 // Delete removes a template with all its versions.
@@ -129,7 +129,7 @@ func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
 
 // Upload stores a file on the registry's file server.
 func (r *registryCalls) Upload(ctx context.Context, name string, content []byte) error {
-	_, err := bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Upload(ctx, name, content)
 	})
 	return err
@@ -137,14 +137,14 @@ func (r *registryCalls) Upload(ctx context.Context, name string, content []byte)
 
 // Download gives a file of the registry's file server.
 func (r *registryCalls) Download(ctx context.Context, name string, most int64) ([]byte, error) {
-	return bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
+	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
 		return r.client.Download(ctx, name, most)
 	})
 }
 
 // RemoveFile removes a file of the registry's file server.
 func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
-	_, err := bounded(rest.Unaccompanied(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.RemoveFile(ctx, name)
 	})
 	return err

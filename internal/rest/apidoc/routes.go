@@ -69,7 +69,7 @@ var policy = func() string {
 }()
 
 // serve answers a text that does not change while the program runs.
-func serve(kind string, text func() ([]byte, error)) rest.RawFunc {
+func serve(kind string, text func() ([]byte, error)) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := text()
 		if err != nil {

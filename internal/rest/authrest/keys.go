@@ -75,7 +75,7 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest.About(r.Request, n.ID)
+	rest.AuditSubject(r.Request, n.ID)
 	if n.PublicKey != "" {
 		return nil, nil // an answer without a body
 	}
@@ -114,7 +114,7 @@ func (s *server) updateKey(r *rest.Request) (any, error) {
 // about tells the audit which name a change was about that has come about.
 func about(r *rest.Request, name string, err error) error {
 	if err == nil {
-		rest.About(r.Request, name)
+		rest.AuditSubject(r.Request, name)
 	}
 	return err
 }

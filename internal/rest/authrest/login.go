@@ -46,7 +46,7 @@ func (s *server) loginRoutes() []rest.Route {
 }
 
 // raw is for handlers that answer failures by themselves.
-func raw(do http.HandlerFunc) rest.RawFunc {
+func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		do(w, r)
 		return nil
@@ -70,7 +70,7 @@ func (s *server) config(*rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rest.Bare{Type: "application/json", Text: append(text, '\n')}, nil
+	return rest.NoEnvelope{Type: "application/json", Text: append(text, '\n')}, nil
 }
 
 // wantsPage says whether the answer is for somebody's eyes.
@@ -140,7 +140,7 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 	if !wantsPage(r) {
 		return err
 	}
-	rest.Failed(r, err)
+	rest.AuditFailure(r, err)
 	status := http.StatusForbidden // 401 would have to say by which header the browser gets in
 	if farm.CodeOf(err) == farm.CodeTooMany {
 		status = http.StatusTooManyRequests
@@ -158,7 +158,7 @@ func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 		if code := farm.CodeOf(err); code != farm.CodeInternal {
 			sentence = err.Error() + "."
 		}
-		rest.Failed(r, err)
+		rest.AuditFailure(r, err)
 		s.page(w, http.StatusForbidden, Page{Return: l.Return, Sentence: sentence})
 		return
 	}
@@ -175,7 +175,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity)
 	}
 	http.SetCookie(w, s.cookie(r, text, int(auth.LoginTTL.Seconds())))
 	w.Header().Set("Cache-Control", "no-store")
-	rest.Introduce(r, who)
+	rest.AuditIdentity(r, who)
 	return nil
 }
 

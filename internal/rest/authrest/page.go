@@ -71,7 +71,7 @@ func FailPage(w http.ResponseWriter, r *http.Request, status int, sentence strin
 
 // Fail is FailPage with another look. A nil one has the usual look.
 func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
-	rest.Failed(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
+	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
 	if s == nil {
 		s = show
 	}

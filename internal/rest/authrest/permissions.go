@@ -14,7 +14,7 @@ import (
 var permissionPaths = []string{"/admin/api/v1/permission", "/admin/v1/api/permission"}
 
 // saved is what clients expect of a change of permissions.
-const saved rest.Said = "Saved"
+const saved rest.MessageOnly = "Saved"
 
 // The permissions about permissions.
 const (
@@ -123,7 +123,7 @@ func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Gran
 	if err != nil {
 		return nil, err
 	}
-	rest.About(r.Request, name)
+	rest.AuditSubject(r.Request, name)
 	return saved, nil
 }
 

@@ -32,7 +32,7 @@ func (s *server) hand(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rest.Bare{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil
+	return rest.NoEnvelope{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil
 }
 
 // shake answers a session, bare.
@@ -50,13 +50,13 @@ func (s *server) shake(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rest.Bare{Type: "application/json", Text: text}, nil
+	return rest.NoEnvelope{Type: "application/json", Text: text}, nil
 }
 
 // tried tells the audit whose key a handshake has failed for. What is the id of no key may be
 // anything, a secret in the wrong place too.
 func (s *server) tried(r *rest.Request, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil {
-		rest.Introduce(r.Request, auth.Identity{KeyID: id})
+		rest.AuditIdentity(r.Request, auth.Identity{KeyID: id})
 	}
 }

@@ -16,7 +16,7 @@ const backupIdle = 30 * time.Second
 
 // backup streams the store. What breaks off breaks the connection, so that nothing looks whole that is not.
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
-	if !rest.CallerOf(r.Context()).Is() && !rest.FromHere(r) {
+	if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r) {
 		return farm.Errorf(farm.CodeForbidden, "A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing asks callers who they are")
 	}
 	stream, size, err := s.c.Backup(r.Context())

@@ -52,7 +52,7 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	if viewer == nil {
 		return nil
 	}
-	rest.Opened(r, opened.Instance())
+	rest.AuditOpened(r, opened.Instance())
 	opened.Serve(viewer) //nolint:contextcheck // it has the one that it was opened with
 	return nil
 }

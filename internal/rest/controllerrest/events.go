@@ -53,7 +53,7 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	pieces := rest.Pieces{opening}
+	pieces := rest.Fragments{opening}
 	for i, e := range list {
 		if i > 0 {
 			pieces = append(pieces, comma)

@@ -20,7 +20,7 @@ const (
 
 // once carries a request with a name out once: when it comes again within a day it gets the
 // answer of the first one. Requests that fail leave nothing behind, so that they may come again.
-func (s *server) once(do rest.Func) rest.Func {
+func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		names := r.Header[idempotencyKey]
 		if len(names) == 0 || names[0] == "" {

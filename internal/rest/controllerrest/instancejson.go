@@ -39,7 +39,7 @@ var (
 
 // elements puts a short list of instances together, with the passwords of their screens where the
 // caller may see them.
-func elements(list []controller.InstanceView, passwords bool) rest.Pieces {
+func elements(list []controller.InstanceView, passwords bool) rest.Fragments {
 	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
@@ -47,7 +47,7 @@ func elements(list []controller.InstanceView, passwords bool) rest.Pieces {
 func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := messageCache{passwords: passwords}, opening
-		var pieces rest.Pieces
+		var pieces rest.Fragments
 		for inst := range list {
 			pieces = words.element(append(pieces[:0], before), inst)
 			for _, piece := range pieces {
@@ -67,7 +67,7 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 // elementSize adds up the bytes of an elementStream.
 type elementSize struct {
 	words  messageCache
-	pieces rest.Pieces // of the last element, whose memory serves the next one
+	pieces rest.Fragments // of the last element, whose memory serves the next one
 	count  int
 	bytes  int // of all elements
 }
@@ -97,7 +97,7 @@ type messageCache struct {
 
 // element appends the text of one element, with its message put in where the record
 // has none.
-func (s *messageCache) element(to rest.Pieces, inst controller.InstanceView) rest.Pieces {
+func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) rest.Fragments {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
 	}
@@ -122,7 +122,7 @@ func (s *messageCache) element(to rest.Pieces, inst controller.InstanceView) res
 }
 
 // vmOf gives what is said of an instance by itself: the vm of its element.
-func vmOf(inst controller.InstanceView, passwords bool) rest.Pieces {
+func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]

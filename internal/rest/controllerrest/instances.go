@@ -39,7 +39,7 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		tag.add(l)
 	})
 	body := rest.Stream{Size: size.total(), Pieces: elementStream(list.All(), passwords)}
-	return rest.Tagged{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
+	return rest.WithETag{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
 }
 
 // listTag makes the part of a list's tag that does not follow from what its records are as of: the messages that are

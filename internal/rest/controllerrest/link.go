@@ -21,25 +21,25 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 			return err
 		})
 		if err == nil {
-			rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
+			rest.AuditIdentity(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 		}
 		return answer, err
 	}
 	caller := rest.CallerOf(ctx)
-	if err := mayJoin(rest.DoorOf(ctx), caller); err != nil {
+	if err := mayJoin(rest.JoinPolicyOf(ctx), caller); err != nil {
 		return api.JoinAnswer{}, err
 	}
 	answer, err := s.c.JoinWithKey(ctx, in, caller.KeyID)
 	if err == nil && !caller.Is() {
-		rest.Introduce(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
+		rest.AuditIdentity(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 	}
 	return answer, err
 }
 
 // mayJoin refuses who may not make a machine a node without the join token.
-func mayJoin(door rest.Door, caller rest.Caller) error {
+func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	switch {
-	case door == rest.DoorOpen, door == rest.DoorCertified && caller.Identity.Method == auth.ByCertificate:
+	case door == rest.JoinOpen, door == rest.JoinByCertificate && caller.Identity.Method == auth.ByCertificate:
 		return nil
 	case !caller.Is():
 		return farm.Errorf(farm.CodeUnauthenticated, "neither a join token nor a caller who is known")

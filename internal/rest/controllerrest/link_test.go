@@ -56,10 +56,10 @@ func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, 
 }
 
 // behind is the same cloud at a port with a door.
-func (c *cloud) behind(door rest.Door) *cloud {
+func (c *cloud) behind(door rest.JoinPolicy) *cloud {
 	c.t.Helper()
 	server := httptest.NewUnstartedServer(c.handler)
-	server.Config.BaseContext = func(net.Listener) context.Context { return rest.WithDoor(context.Background(), door) }
+	server.Config.BaseContext = func(net.Listener) context.Context { return rest.WithJoinPolicy(context.Background(), door) }
 	server.Start()
 	c.t.Cleanup(server.Close)
 	return &cloud{Controller: c.Controller, t: c.t, url: server.URL, log: c.log}
@@ -67,7 +67,7 @@ func (c *cloud) behind(door rest.Door) *cloud {
 
 func TestWhoMayJoin(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
-	ports := map[rest.Door]*cloud{"": c, rest.DoorCertified: c.behind(rest.DoorCertified), rest.DoorOpen: c.behind(rest.DoorOpen)}
+	ports := map[rest.JoinPolicy]*cloud{"": c, rest.JoinByCertificate: c.behind(rest.JoinByCertificate), rest.JoinOpen: c.behind(rest.JoinOpen)}
 	for name, who := range map[string]struct {
 		token  string
 		header []string
@@ -86,7 +86,7 @@ func TestWhoMayJoin(t *testing.T) {
 		"a wrong token, certificate": {"x", []string{"Test-CN", "builders"}, [3]int{401, 401, 401}, ""},
 		"the token, a stale session": {c.JoinToken(), []string{"Authorization", "Bearer x"}, [3]int{200, 200, 200}, ""},
 	} {
-		for i, door := range []rest.Door{"", rest.DoorCertified, rest.DoorOpen} {
+		for i, door := range []rest.JoinPolicy{"", rest.JoinByCertificate, rest.JoinOpen} {
 			body, err := json.Marshal(api.JoinRequest{Protocol: api.LinkProtocol, Token: who.token, Name: "n", Host: "10.0.0.1"})
 			if err != nil {
 				t.Fatal(err)

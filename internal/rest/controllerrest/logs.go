@@ -54,7 +54,7 @@ func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 const passing = 4 * time.Second
 
 // pass answers what the registry answers on a path.
-func (s *server) pass(to string) rest.RawFunc {
+func (s *server) pass(to string) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
 }
 

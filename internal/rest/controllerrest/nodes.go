@@ -56,7 +56,7 @@ func tagged(list []api.Node) any {
 	if err != nil {
 		return list // which is not written either
 	}
-	return rest.Tagged{Body: list, Tag: rest.ContentTag(raw)}
+	return rest.WithETag{Body: list, Tag: rest.ContentTag(raw)}
 }
 
 func (s *server) deleteNode(r *rest.Request) (any, error) {

@@ -10,12 +10,12 @@ import (
 
 // TestTagOfNodes: the tag of a list of nodes is that of what it says, not of when each node polled.
 func TestTagOfNodes(t *testing.T) {
-	list := func(change func(*api.Node)) rest.Tagged {
+	list := func(change func(*api.Node)) rest.WithETag {
 		nodes := []api.Node{{NodeID: "a", State: "Active"}, {NodeID: "b", State: "Active", VMCount: 1}}
 		now := time.Now()
 		nodes[1].LastUpdated, nodes[1].Timestamp = now, now.Unix()
 		change(&nodes[1])
-		return tagged(nodes).(rest.Tagged)
+		return tagged(nodes).(rest.WithETag)
 	}
 	plain := list(func(*api.Node) {})
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestTagOfNodes(t *testing.T) {
 			t.Errorf("%s: the list has lost its times", name)
 		}
 	}
-	if _, isTagged := tagged(make([]api.Node, maxTaggedNodes+1)).(rest.Tagged); isTagged {
+	if _, isTagged := tagged(make([]api.Node, maxTaggedNodes+1)).(rest.WithETag); isTagged {
 		t.Error("a very long list is written twice")
 	}
 }

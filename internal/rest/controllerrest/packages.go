@@ -68,13 +68,13 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.packages == nil {
-		rest.Missing(w, "This controller has no agent packages")
+		rest.WriteNotFound(w, "This controller has no agent packages")
 		return nil
 	}
 	name := r.PathValue("name")
 	f, digest, err := s.packages.Open(name)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		rest.Missing(w, err.Error())
+		rest.WriteNotFound(w, err.Error())
 		return nil
 	}
 	if err != nil {

@@ -44,8 +44,8 @@ type Options struct {
 
 type server struct {
 	c      *controller.Controller
-	prefix string                     // of the names of VMs
-	quiet  func() (rest.Whole, error) // the answer to a poll that brought nothing
+	prefix string                       // of the names of VMs
+	quiet  func() (rest.Encoded, error) // the answer to a poll that brought nothing
 	// registry is the address that logs and files are asked of.
 	registry   string
 	toRegistry http.RoundTripper
@@ -89,7 +89,7 @@ func NodeHandler(o Options) http.Handler {
 }
 
 func serve(o Options, routes []rest.Route) http.Handler {
-	routes = rest.Limited(o.RequestTimeout, routes)
+	routes = rest.WithTimeout(o.RequestTimeout, routes)
 	return rest.Metered(o.Meter, routes, o.Guard.Handler(routes, o.Logger))
 }
 
@@ -102,7 +102,7 @@ func newServer(o Options) *server {
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
 	}
-	s.quiet = sync.OnceValues(func() (rest.Whole, error) { return rest.Made(s.c.EmptyPollResponse()) })
+	s.quiet = sync.OnceValues(func() (rest.Encoded, error) { return rest.Encode(s.c.EmptyPollResponse()) })
 	return s
 }
 
@@ -186,7 +186,7 @@ func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.Registr
 
 // link makes a handler of the node link: its bodies are typed and come from our
 // own agents, so that they are decoded as they are.
-func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.Func {
+func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		var in In
 		if err := json.Unmarshal(r.Params.Raw(), &in); err != nil {

@@ -54,7 +54,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 		return nil
 	})
 	if err == nil {
-		rest.About(r.Request, "the scan of the node "+id)
+		rest.AuditSubject(r.Request, "the scan of the node "+id)
 	}
 	return nil, err
 }
@@ -109,7 +109,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	out.NodeScanSummary = kept.NodeScanSummary
-	return rest.Tagged{Body: out, Tag: kept.Sum[:32]}, nil
+	return rest.WithETag{Body: out, Tag: kept.Sum[:32]}, nil
 }
 
 // scanning takes a place among those who take and give results of scans.

@@ -64,7 +64,7 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	last := len(text) - 1 // the brace that the list comes before
-	return slices.Concat(rest.Pieces{text[:last], []byte(`,"instances":`)}, elements(rows, false), rest.Pieces{text[last:]}), nil
+	return slices.Concat(rest.Fragments{text[:last], []byte(`,"instances":`)}, elements(rows, false), rest.Fragments{text[last:]}), nil
 }
 
 // pageHeader is an api.InstancePage without its instances, which are JSON text already.

@@ -9,9 +9,9 @@ import (
 func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Context()) }
 
 // operator lets a handler answer on the registry's own machine only, unless it is known who asks.
-func operator(do rest.Func) rest.Func {
+func operator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
-		if !rest.CallerOf(r.Context()).Is() && !rest.FromHere(r.Request) {
+		if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r.Request) {
 			return nil, farm.Errorf(farm.CodeForbidden, "The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks callers who they are")
 		}
 		return do(r)

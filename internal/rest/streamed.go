@@ -8,10 +8,10 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// Long writes the successful answer of a RawFunc whose body is too long to lie in memory. body writes it,
+// WriteStreamed writes the successful answer of a RawHandlerFunc whose body is too long to lie in memory. body writes it,
 // as JSON; the tag is of characters that need no quoting, and another one when the body is another.
 // An error of body breaks the connection, so that nothing takes the part that is written for the whole.
-func Long(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
+func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
 	packed := packs(w, r, packFrom) // says what the answer depends on, also when it is not sent
 	if unchanged(w, r, tag) {
 		return

@@ -16,7 +16,7 @@ func TestLong(t *testing.T) {
 	text := `["` + strings.Repeat("x", 200_000) + `"]`
 	broken := false
 	s := httptest.NewServer(Handler([]Route{{Pattern: "GET /long", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
-		Long(w, r, "tag", func(out io.Writer) error {
+		WriteStreamed(w, r, "tag", func(out io.Writer) error {
 			if _, err := io.WriteString(out, text); err != nil || !broken {
 				return err
 			}
@@ -65,7 +65,7 @@ func TestLongWithoutItsBody(t *testing.T) {
 			r.Header.Set("If-None-Match", `W/"tag"`)
 		}
 		w := httptest.NewRecorder()
-		Long(w, r, "tag", func(io.Writer) error { t.Error("the body is made"); return nil })
+		WriteStreamed(w, r, "tag", func(io.Writer) error { t.Error("the body is made"); return nil })
 		if w.Code != code || w.Body.Len() != 0 || w.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%s: %d with %d bytes, %v", method, w.Code, w.Body.Len(), w.Header())
 		}

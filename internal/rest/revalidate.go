@@ -13,7 +13,7 @@ const attendEvery = time.Second
 
 // attended gives a request whose context ends when its caller may not make it any more: their key
 // was deleted, their certificate revoked, or the permission taken. leave ends the looking.
-func (g *Guard) attended(r *http.Request, p *passage) (within *http.Request, leave context.CancelFunc) {
+func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(r.Context())
 	within = r.WithContext(ctx)
 	caller, needs := p.Caller, farm.Permission(p.route.Permission)
