@@ -5,7 +5,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
 // imageWorkers is how many goroutines per processor read a volume of an image: while one
@@ -14,7 +14,7 @@ const imageWorkers = 4
 
 // options are how a volume is catalogued.
 func (v *volume) options(o Options) catalog.Options {
-	out := catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of, Limits: o.Limits}
+	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of, Limits: o.Limits}
 	if v.Format != folderFormat {
 		out.Workers = imageWorkers * runtime.GOMAXPROCS(0)
 	}

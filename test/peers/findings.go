@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
 // item is a package in a form that is the same for all scanners.
@@ -50,7 +50,7 @@ func scanOurs(ctx context.Context, dir string) (findings, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	r, err := catalog.Scan(ctx, tree, catalog.Options{Extractors: kinds.All()})
+	r, err := catalog.Scan(ctx, tree, catalog.Options{Extractors: extractors.All()})
 	if err != nil {
 		return nil, err
 	}

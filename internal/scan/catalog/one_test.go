@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
 // What a walk lists and what a single look says agree, file by file.
@@ -39,7 +39,7 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closer.Close()
-	f := catalog.NewFinder(root, catalog.Options{Extractors: kinds.All()})
+	f := catalog.NewFinder(root, catalog.Options{Extractors: extractors.All()})
 	from := strings.TrimPrefix(filepath.ToSlash(dir), "/")
 	listing, err := f.Walk(t.Context(), from)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	if s := strings.Join(got, " "); s != "real/node_modules/ws/package.json real/tool" {
 		t.Errorf("a walk lists %s", s)
 	}
-	names := catalog.NewNames(kinds.All())
+	names := catalog.NewNames(extractors.All())
 	for name, want := range map[string]bool{
 		"real/node_modules/ws/package.json": true, "real/tool": true, "real/data": false, "real/readme.md": false,
 		"link/node_modules/ws/package.json": false, "link/tool": false, "missing/package.json": false, "real": false,

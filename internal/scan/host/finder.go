@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
 // newFinder gives what looks for packages beneath a folder of this machine.
@@ -18,7 +18,7 @@ func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, e
 		return nil, nil, err
 	}
 	return catalog.NewFinder(root, catalog.Options{
-		Extractors: kinds.All(), Begin: yield, Workers: workers(),
+		Extractors: extractors.All(), Begin: yield, Workers: workers(),
 		Leave:    func(path string) bool { return h.leaves("/" + path) },
 		Progress: func(files, _ int) { m.files.Store(int64(files)) },
 	}), closer, nil

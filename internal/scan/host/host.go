@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 	"github.com/buildyard/buildyard/internal/scan/host/ledger"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
@@ -94,7 +94,7 @@ func Open(o Options) (*Host, error) {
 	for i, l := range o.Leave {
 		o.Leave[i] = filepath.Clean(l)
 	}
-	h := &Host{o: o, log: o.Log, names: catalog.NewNames(kinds.All()), state: Idle, on: make(chan struct{}), damage: make(chan error, 1)}
+	h := &Host{o: o, log: o.Log, names: catalog.NewNames(extractors.All()), state: Idle, on: make(chan struct{}), damage: make(chan error, 1)}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package kinds_test
+package extractors_test
 
 import (
 	"strings"
@@ -7,12 +7,12 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
-	"github.com/buildyard/buildyard/internal/scan/catalog/kinds"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
 func TestNamesAreTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, e := range append(kinds.All(), kinds.System()...) {
+	for _, e := range append(extractors.All(), extractors.System()...) {
 		if e.Name() == "" || seen[e.Name()] {
 			t.Errorf("extractor %q is there twice, or has no name", e.Name())
 		}
@@ -41,7 +41,7 @@ func TestEveryKind(t *testing.T) {
 		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json":   "{}",
 		"m/A.app/Contents/Info.plist":            `{ CFBundleName = A; CFBundleVersion = 3; }`,
 		"i/Podfile.lock":                         "PODS:\n  - A (1.0)\n",
-	}), catalog.Options{Extractors: kinds.All(), CPEs: cpe.Of})
+	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
-// Package kinds lists the extractors of every kind of package.
+// Package extractors lists the extractors of every kind of package.
 //
 // It is not what reads a file: each extractor lies in a package of its own.
 //
 // Invariant: the list is the same for every scan, so that what one finds another does.
-package kinds
+package extractors
 
 import (
 	"slices"
