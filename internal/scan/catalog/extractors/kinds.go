@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/gem"
 	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
 	"github.com/buildyard/buildyard/internal/scan/catalog/java"
-	"github.com/buildyard/buildyard/internal/scan/catalog/lock"
+	"github.com/buildyard/buildyard/internal/scan/catalog/lockfile"
 	"github.com/buildyard/buildyard/internal/scan/catalog/macos"
 	"github.com/buildyard/buildyard/internal/scan/catalog/npm"
 	"github.com/buildyard/buildyard/internal/scan/catalog/pod"
@@ -39,7 +39,7 @@ func All() []catalog.Extractor {
 		brew.Casks{},
 		macos.Applications{},
 		pod.Lock{},
-	}, lock.All())
+	}, lockfile.All())
 }
 
 // System gives those of what is only looked for when asked: macOS itself.

@@ -1,4 +1,4 @@
-package lock
+package lockfile
 
 import (
 	"bytes"
@@ -76,7 +76,7 @@ func (p *poms) add(data []byte) error {
 	if err := p.collect(data); err != nil {
 		return err
 	}
-	u := unfolding{values: p.values}
+	u := propertyExpander{values: p.values}
 	for _, text := range p.texts {
 		if !u.put(text) {
 			return errUnfold
@@ -144,8 +144,8 @@ func (p *poms) note(names []string, text string) {
 	}
 }
 
-// unfolding puts properties into texts as their reader does, and counts.
-type unfolding struct {
+// propertyExpander puts properties into texts as their reader does, and counts.
+type propertyExpander struct {
 	values map[string][]string
 	inside []string // keys that are being put in
 	steps  int
@@ -153,7 +153,7 @@ type unfolding struct {
 }
 
 // put says whether all that a text unfolds to is little enough.
-func (u *unfolding) put(text string) bool {
+func (u *propertyExpander) put(text string) bool {
 	u.steps++
 	u.bytes += len(text)
 	if u.steps > maxSteps || u.bytes > maxUnfold || len(u.inside) > maxInside {

@@ -1,11 +1,11 @@
-// Package lock reads the lock files of package managers with the extractors of osv-scalibr,
+// Package lockfile reads the lock files of package managers with the extractors of osv-scalibr,
 // each of which is one small package there.
 //
 // It is not what decides how a file is found or opened, and of osv-scalibr it takes these
 // extractors and nothing else: no walk, no plug-in lists, no log.
 //
 // Invariant: what a lock file names for development alone is no package.
-package lock
+package lockfile
 
 import (
 	"bufio"
@@ -56,7 +56,7 @@ type File struct {
 
 var _ catalog.Extractor = (*File)(nil)
 
-func init() { log.SetLogger(silent{}) }
+func init() { log.SetLogger(discardLogger{}) }
 
 // All lists every kind of lock file.
 func All() []catalog.Extractor {
@@ -232,14 +232,14 @@ func concrete(v string) bool {
 	return len(v) <= 256 && !strings.ContainsAny(v, " ,*${}[]()<>^~|\t")
 }
 
-// silent is a log that says nothing: what goes wrong is returned too.
-type silent struct{}
+// discardLogger is a log that says nothing: what goes wrong is returned too.
+type discardLogger struct{}
 
-func (silent) Errorf(string, ...any) {}
-func (silent) Error(...any)          {}
-func (silent) Warnf(string, ...any)  {}
-func (silent) Warn(...any)           {}
-func (silent) Infof(string, ...any)  {}
-func (silent) Info(...any)           {}
-func (silent) Debugf(string, ...any) {}
-func (silent) Debug(...any)          {}
+func (discardLogger) Errorf(string, ...any) {}
+func (discardLogger) Error(...any)          {}
+func (discardLogger) Warnf(string, ...any)  {}
+func (discardLogger) Warn(...any)           {}
+func (discardLogger) Infof(string, ...any)  {}
+func (discardLogger) Info(...any)           {}
+func (discardLogger) Debugf(string, ...any) {}
+func (discardLogger) Debug(...any)          {}
