@@ -1,10 +1,10 @@
-// Package pod finds the pods that CocoaPods wrote down: Podfile.lock and the
+// Package cocoapods finds the pods that CocoaPods wrote down: Podfile.lock and the
 // Manifest.lock of what is installed.
 //
 // It does not read podspecs: those of a project are its own.
 //
 // Invariant: a pod stands once with its version, whichever of its subspecs are used.
-package pod
+package cocoapods
 
 import (
 	"context"
