@@ -11,13 +11,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/brew"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cocoapods"
+	"github.com/buildyard/buildyard/internal/scan/catalog/executable"
 	"github.com/buildyard/buildyard/internal/scan/catalog/gem"
 	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
 	"github.com/buildyard/buildyard/internal/scan/catalog/java"
 	"github.com/buildyard/buildyard/internal/scan/catalog/lockfile"
 	"github.com/buildyard/buildyard/internal/scan/catalog/macos"
 	"github.com/buildyard/buildyard/internal/scan/catalog/npm"
-	"github.com/buildyard/buildyard/internal/scan/catalog/program"
 	"github.com/buildyard/buildyard/internal/scan/catalog/python"
 	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
 )
@@ -33,7 +33,7 @@ func All() []catalog.Extractor {
 		npm.Lock{},
 		java.Archives{},
 		golang.Mod{},
-		program.Programs{},
+		executable.Programs{},
 		rust.Lock{},
 		brew.Formulae{},
 		brew.Casks{},

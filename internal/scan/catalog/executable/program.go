@@ -1,11 +1,11 @@
-// Package program finds what compiled programs say of themselves: Go's build information
+// Package executable finds what compiled programs say of themselves: Go's build information
 // and the list that cargo auditable leaves in Rust programs.
 //
 // It is no disassembler: a program that says nothing has no packages.
 //
 // Invariant: of a file that is no program only its first bytes are read, of a program
 // only its headers and the sections that tell of packages.
-package program
+package executable
 
 import (
 	"bytes"
