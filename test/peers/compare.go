@@ -76,7 +76,7 @@ type report struct {
 }
 
 // compare compares one kind.
-func (r *report) compare(peer string, kind catalog.Kind, ours, theirs findings) {
+func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs findings) {
 	both := 0
 	var unknown []string
 	counts := map[string]int{}

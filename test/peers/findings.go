@@ -15,7 +15,7 @@ import (
 
 // item is a package in a form that is the same for all scanners.
 type item struct {
-	kind          catalog.Kind
+	kind          catalog.PackageType
 	name, version string
 }
 
@@ -24,7 +24,7 @@ type findings map[item][]string
 
 // add adds a package. Names whose ecosystems do not mind how they are written become one,
 // and so do the ways to write versions of Go.
-func (f findings) add(kind catalog.Kind, name, version string, paths ...string) {
+func (f findings) add(kind catalog.PackageType, name, version string, paths ...string) {
 	switch kind {
 	case catalog.Python:
 		name = catalog.PythonName(name)
@@ -62,7 +62,7 @@ func scanOurs(ctx context.Context, dir string) (findings, error) {
 }
 
 // urlKinds are the kinds by the types of package URLs.
-var urlKinds = map[string]catalog.Kind{
+var urlKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust, "brew": catalog.Brew, "macapps": catalog.MacOSApp, "cocoapods": catalog.Pod,
 }
@@ -99,7 +99,7 @@ func scanScalibr(ctx context.Context, program, dir, work string) (findings, erro
 }
 
 // syftKinds are the kinds by the types of syft.
-var syftKinds = map[string]catalog.Kind{
+var syftKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "python": catalog.Python, "npm": catalog.NPM, "java-archive": catalog.Java, "go-module": catalog.Go,
 	"rust-crate": catalog.Rust, "homebrew": catalog.Brew, "apple-app-bundle": catalog.MacOSApp, "pod": catalog.Pod,
 }

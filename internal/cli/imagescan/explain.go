@@ -146,7 +146,7 @@ func (o *explainOptions) write(e *match.Explanation) error {
 }
 
 // purlKinds are the kinds that a type of a package URL means.
-var purlKinds = map[string]catalog.Kind{
+var purlKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go, "cargo": catalog.Rust,
 	"brew": catalog.Brew, "cocoapods": catalog.Pod,
 }
@@ -161,7 +161,7 @@ func parsePackage(text string) (p catalog.Package, err error) {
 	if at <= 0 || at == len(rest)-1 {
 		return p, fmt.Errorf("%q is no package: give type:name@version, such as npm:lodash@4.17.11", text)
 	}
-	p = catalog.Package{Kind: catalog.Kind(kind), Name: rest[:at], Version: rest[at+1:]}
+	p = catalog.Package{Kind: catalog.PackageType(kind), Name: rest[:at], Version: rest[at+1:]}
 	if slices.Contains(catalog.Kinds, p.Kind) {
 		return p, nil
 	}

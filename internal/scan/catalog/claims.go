@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// claims is the table that decides by its name whether a file matters. Nearly every file
+// patternTable is the table that decides by its name whether a file matters. Nearly every file
 // of a tree is asked about here, so it costs two look-ups at most.
-type claims struct {
+type patternTable struct {
 	byName      map[string][]int // indexes into extractors
 	byExtension map[string][]int
 	links       []bool // of each extractor: links too
@@ -14,10 +14,10 @@ type claims struct {
 	extractors  []Extractor
 }
 
-func newClaims(extractors []Extractor) *claims {
-	c := &claims{byName: map[string][]int{}, byExtension: map[string][]int{}, extractors: extractors}
+func newClaims(extractors []Extractor) *patternTable {
+	c := &patternTable{byName: map[string][]int{}, byExtension: map[string][]int{}, extractors: extractors}
 	for i, e := range extractors {
-		claim := e.Claim()
+		claim := e.Patterns()
 		for _, n := range claim.Names {
 			c.byName[n] = append(c.byName[n], i)
 		}
@@ -33,11 +33,11 @@ func newClaims(extractors []Extractor) *claims {
 }
 
 // named lists who wants a file, not counting those who want programs.
-func (c *claims) named(path, base string, link bool) []int {
+func (c *patternTable) named(path, base string, link bool) []int {
 	var out []int
 	add := func(candidates []int) {
 		for _, i := range candidates {
-			if (!link || c.links[i]) && c.extractors[i].Wants(path) {
+			if (!link || c.links[i]) && c.extractors[i].FileRequired(path) {
 				out = append(out, i)
 			}
 		}

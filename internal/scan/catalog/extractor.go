@@ -12,18 +12,18 @@ import (
 type Extractor interface {
 	// Name is how warnings call it: "npm/package.json".
 	Name() string
-	// Claim says, cheaply, which names are worth a second look.
-	Claim() Claim
-	// Wants decides by the path of a file whose name is claimed.
-	Wants(path string) bool
+	// Patterns says, cheaply, which names are worth a second look.
+	Patterns() Patterns
+	// FileRequired decides by the path of a file whose name is claimed.
+	FileRequired(path string) bool
 	// Extract reads a file. What it found counts also when it fails. Packages need Kind,
 	// Name and Version; those without a version are left out, and locations without
 	// Locations are that of the file.
 	Extract(ctx context.Context, f *File) ([]Package, error)
 }
 
-// Claim is what an extractor asks for by the name of a file alone.
-type Claim struct {
+// Patterns is what an extractor asks for by the name of a file alone.
+type Patterns struct {
 	Names      []string // base names, as they are
 	Extensions []string // what follows the last dot of a base name, in lower case, with the dot
 	Programs   bool     // what may be an executable file or a shared library
@@ -49,7 +49,7 @@ const (
 )
 
 // weight is how much of the room a file needs; 0 is none.
-func weight(c Claim, w wanted) int64 {
+func weight(c Patterns, w wanted) int64 {
 	if c.Parts || w.link || w.entry == nil {
 		return 0
 	}
@@ -82,7 +82,7 @@ func (f *File) Size() int64 { return f.size }
 
 // Tree is what the file lies in, for extractors that look at what lies beside it. What it
 // opens are files of at most 64 MiB.
-func (f *File) Tree() fs.FS { return guarded{f.ctx, f.root} }
+func (f *File) Tree() fs.FS { return boundedTree{f.ctx, f.root} }
 
 // Stat says what another name of the tree is. What its file system cannot say is missed.
 func (f *File) Stat(name string) (fs.FileInfo, error) {
@@ -197,20 +197,20 @@ func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
 	return root.Open(path)
 }
 
-// guarded is a tree for looking at what lies beside a file: it gives regular files of a
+// boundedTree is a tree for looking at what lies beside a file: it gives regular files of a
 // bounded size and nothing once the time is over.
-type guarded struct {
+type boundedTree struct {
 	ctx  context.Context
 	root fs.FS
 }
 
 var (
-	_ fs.ReadDirFS = guarded{}
-	_ fs.StatFS    = guarded{}
+	_ fs.ReadDirFS = boundedTree{}
+	_ fs.StatFS    = boundedTree{}
 )
 
 // Open opens a file.
-func (g guarded) Open(name string) (fs.File, error) {
+func (g boundedTree) Open(name string) (fs.File, error) {
 	if g.ctx.Err() != nil {
 		return nil, context.Cause(g.ctx)
 	}
@@ -225,7 +225,7 @@ func (g guarded) Open(name string) (fs.File, error) {
 }
 
 // ReadDir lists a folder.
-func (g guarded) ReadDir(name string) ([]fs.DirEntry, error) {
+func (g boundedTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if g.ctx.Err() != nil {
 		return nil, context.Cause(g.ctx)
 	}
@@ -233,4 +233,4 @@ func (g guarded) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 // Stat says what a name is.
-func (g guarded) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }
+func (g boundedTree) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }

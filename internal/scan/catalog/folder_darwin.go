@@ -39,11 +39,11 @@ func skip(f *os.File, root string) error {
 	kind := unix.ByteSliceToString(st.Fstypename[:])
 	switch {
 	case f.Name() == "/System/Volumes/Data":
-		return &Skip{Why: "it is also seen from the root"}
+		return &SkipDirError{Why: "it is also seen from the root"}
 	case kind == root || local[kind]:
 		return nil
 	default:
-		return &Skip{Why: fmt.Sprintf("a file system of type %s is not scanned", kind)}
+		return &SkipDirError{Why: fmt.Sprintf("a file system of type %s is not scanned", kind)}
 	}
 }
 

@@ -14,17 +14,17 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
 
-// beneath is a folder whose names the kernel resolves as if it were the root of the
+// openat2Dir is a folder whose names the kernel resolves as if it were the root of the
 // system, in one call however deep they are.
-type beneath struct {
+type openat2Dir struct {
 	root     *os.File
 	rootType int64 // of its file system
 }
 
 var (
-	_ fs.ReadDirFS  = (*beneath)(nil)
-	_ fs.StatFS     = (*beneath)(nil)
-	_ fs.ReadLinkFS = (*beneath)(nil)
+	_ fs.ReadDirFS  = (*openat2Dir)(nil)
+	_ fs.StatFS     = (*openat2Dir)(nil)
+	_ fs.ReadLinkFS = (*openat2Dir)(nil)
 )
 
 func openFolder(name string) (fs.FS, io.Closer, error) {
@@ -32,7 +32,7 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b := &beneath{root: f}
+	b := &openat2Dir{root: f}
 	b.rootType, err = fileSystem(f)
 	if err == nil {
 		var probe *os.File
@@ -48,7 +48,7 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 
 // open opens a name. The kernel asks for another try when something was renamed
 // meanwhile.
-func (b *beneath) open(name string, flags uint64) (*os.File, error) {
+func (b *openat2Dir) open(name string, flags uint64) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
@@ -69,7 +69,7 @@ func (b *beneath) open(name string, flags uint64) (*os.File, error) {
 }
 
 // Open opens a file or folder.
-func (b *beneath) Open(name string) (fs.File, error) {
+func (b *openat2Dir) Open(name string) (fs.File, error) {
 	f, err := b.open(name, unix.O_NOCTTY|nonBlocking)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (b *beneath) Open(name string) (fs.File, error) {
 }
 
 // Stat follows links.
-func (b *beneath) Stat(name string) (fs.FileInfo, error) {
+func (b *openat2Dir) Stat(name string) (fs.FileInfo, error) {
 	f, err := b.open(name, unix.O_PATH)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (b *beneath) Stat(name string) (fs.FileInfo, error) {
 }
 
 // Lstat follows none in the last part of a name.
-func (b *beneath) Lstat(name string) (fs.FileInfo, error) {
+func (b *openat2Dir) Lstat(name string) (fs.FileInfo, error) {
 	var st unix.Stat_t
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
@@ -105,7 +105,7 @@ func (b *beneath) Lstat(name string) (fs.FileInfo, error) {
 }
 
 // ReadLink gives the target of a link as it is.
-func (b *beneath) ReadLink(name string) (string, error) {
+func (b *openat2Dir) ReadLink(name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(b.root.Fd()), name, buf)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *beneath) ReadLink(name string) (string, error) {
 }
 
 // ReadDir lists a folder in no order.
-func (b *beneath) ReadDir(name string) ([]fs.DirEntry, error) {
+func (b *openat2Dir) ReadDir(name string) ([]fs.DirEntry, error) {
 	f, err := b.open(name, unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
@@ -156,13 +156,13 @@ var elsewhere = map[int64]string{
 
 // skip says why a folder is left out: by the type of its file system, as numbers of
 // devices say little.
-func (b *beneath) skip(f *os.File) error {
+func (b *openat2Dir) skip(f *os.File) error {
 	kind, err := fileSystem(f)
 	if err != nil || kind == b.rootType {
 		return err
 	}
 	if name, ok := elsewhere[kind]; ok {
-		return &Skip{Why: fmt.Sprintf("a file system of type %s is not scanned", name)}
+		return &SkipDirError{Why: fmt.Sprintf("a file system of type %s is not scanned", name)}
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func TestKernelsFilesAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closer.Close()
-	var skip *catalog.Skip
+	var skip *catalog.SkipDirError
 	if _, err := fs.ReadDir(tree, "proc"); !errors.As(err, &skip) || skip.Why != "a file system of type proc is not scanned" {
 		t.Errorf("got %v", err)
 	}

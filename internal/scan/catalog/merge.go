@@ -17,26 +17,26 @@ func merge(all []Package) []Package {
 	return s.packages()
 }
 
-// shelf holds packages while they are found, each once.
-type shelf struct {
-	known map[key]*held
-	first first[*held]
+// packageSet holds packages while they are found, each once.
+type packageSet struct {
+	known map[key]*packageEntry
+	first boundedSet[*packageEntry]
 	left  int // entries of files whose packages are not kept
 }
 
-// held is a package and what is only known while it is found.
-type held struct {
+// packageEntry is a package and what is only known while it is found.
+type packageEntry struct {
 	Package
 	key     key
 	entries int // of files that name it
 }
 
-func newShelf(l Limits) *shelf {
-	s := &shelf{known: map[key]*held{}}
-	s.first = first[*held]{
-		compare: func(a, b *held) int { return a.key.compare(b.key) },
-		size:    func(h *held) int64 { return h.size() },
-		drop: func(h *held) {
+func newShelf(l Limits) *packageSet {
+	s := &packageSet{known: map[key]*packageEntry{}}
+	s.first = boundedSet[*packageEntry]{
+		compare: func(a, b *packageEntry) int { return a.key.compare(b.key) },
+		size:    func(h *packageEntry) int64 { return h.size() },
+		drop: func(h *packageEntry) {
 			s.left += h.entries
 			delete(s.known, h.key)
 		},
@@ -47,7 +47,7 @@ func newShelf(l Limits) *shelf {
 
 // add takes a package that a file names. Its texts are copied: they may be parts of a file
 // as a whole.
-func (s *shelf) add(p Package) {
+func (s *packageSet) add(p Package) {
 	k := keyOf(p)
 	if h := s.known[k]; h != nil {
 		h.entries++
@@ -58,7 +58,7 @@ func (s *shelf) add(p Package) {
 		s.left++ // it would be dropped again
 		return
 	}
-	h := &held{Package: p, entries: 1}
+	h := &packageEntry{Package: p, entries: 1}
 	h.Name, h.Version = strings.Clone(p.Name), strings.Clone(p.Version)
 	h.BundleIDs, h.Licenses, h.Locations = nil, nil, slices.Clone(p.Locations)
 	appended(&h.BundleIDs, p.BundleIDs)
@@ -92,12 +92,12 @@ const place = 16
 
 // size is about how many bytes a package takes in the end. The paths of its locations are
 // shared with other packages.
-func (h *held) size() int64 {
+func (h *packageEntry) size() int64 {
 	return fixed + 6*int64(len(h.Name)+len(h.Version)) + h.variable()
 }
 
 // variable is the part of size that grows when the package is found again.
-func (h *held) variable() int64 {
+func (h *packageEntry) variable() int64 {
 	n := int64(len(h.Locations)) * place
 	for _, list := range [][]string{h.BundleIDs, h.Licenses} {
 		for _, text := range list {
@@ -112,7 +112,7 @@ func sizeOf(text string) int64 { return place + int64(len(text)) }
 
 // join adds what else is known of a package, and says by how much variable grows. Ecosystems
 // that do not mind how a name is written give several spellings: the smallest counts.
-func (h *held) join(p Package) (grown int64) {
+func (h *packageEntry) join(p Package) (grown int64) {
 	if p.Name < h.Name {
 		h.Name = strings.Clone(p.Name)
 	}
@@ -127,7 +127,7 @@ func (h *held) join(p Package) (grown int64) {
 }
 
 // packages are those that are kept, in the order of names.
-func (s *shelf) packages() []Package {
+func (s *packageSet) packages() []Package {
 	var out []Package
 	for _, h := range s.first.cut() {
 		p := h.Package
@@ -146,7 +146,7 @@ func (s *shelf) packages() []Package {
 
 // key tells packages apart.
 type key struct {
-	kind          Kind
+	kind          PackageType
 	name, version string
 }
 
@@ -169,6 +169,6 @@ func sorted(list []string) []string {
 }
 
 // languages are those of the kinds. A formula or an application may be written in any.
-var languages = map[Kind]string{
+var languages = map[PackageType]string{
 	Gem: "ruby", Python: "python", NPM: "javascript", Java: "java", Go: "go", Rust: "rust", Pod: "swift",
 }

@@ -7,7 +7,7 @@ import (
 
 // grown is a shelf with one package that was found again and again, each time with another
 // bundle identifier, licence and place.
-func grown(times int) *shelf {
+func grown(times int) *packageSet {
 	s := newShelf(usual)
 	for i := range times {
 		text := fmt.Sprintf("com.example.%06d", i)

@@ -1,34 +1,34 @@
 package catalog
 
-// Kind is what kind of package something is: its "type" in reports.
-type Kind string
+// PackageType is what kind of package something is: its "type" in reports.
+type PackageType string
 
 // The kinds. The first five are spelled as the specification does, the others are ours.
 const (
-	Gem      Kind = "gem"
-	Python   Kind = "python"
-	NPM      Kind = "npm"
-	Brew     Kind = "brew"
-	MacOSApp Kind = "macos-app"
-	Java     Kind = "java"
-	Go       Kind = "go"
-	Rust     Kind = "rust"
-	Pod      Kind = "pod"
+	Gem      PackageType = "gem"
+	Python   PackageType = "python"
+	NPM      PackageType = "npm"
+	Brew     PackageType = "brew"
+	MacOSApp PackageType = "macos-app"
+	Java     PackageType = "java"
+	Go       PackageType = "go"
+	Rust     PackageType = "rust"
+	Pod      PackageType = "pod"
 
 	// System is macOS itself. It is only looked for when that is asked for, and stands in no
 	// list of kinds.
-	System Kind = "macos"
+	System PackageType = "macos"
 )
 
 // Kinds lists them in the order in which they are counted and shown.
-var Kinds = []Kind{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod}
+var Kinds = []PackageType{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod}
 
 // ForJRuby ends the version of a gem that is built for JRuby.
 const ForJRuby = "-java"
 
 // Package is one version of a package, and everywhere it was found.
 type Package struct {
-	Kind    Kind
+	Kind    PackageType
 	Name    string // as its ecosystem writes it: "@babel/core", "org.yaml:snakeyaml", "openssl@3"
 	Version string // as it was found, never empty
 

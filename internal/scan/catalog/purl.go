@@ -9,7 +9,7 @@ import (
 
 // urlTypes are the types of package URLs. Applications of macOS have none, so that they
 // are generic.
-var urlTypes = map[Kind]string{
+var urlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
 	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
 }

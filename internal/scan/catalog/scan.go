@@ -58,10 +58,10 @@ type Result struct {
 	text int64 // bytes that the packages take
 }
 
-// Skip is an error of a file system's ReadDir: the folder is left out on purpose.
-type Skip struct{ Why string }
+// SkipDirError is an error of a file system's ReadDir: the folder is left out on purpose.
+type SkipDirError struct{ Why string }
 
-func (s *Skip) Error() string { return s.Why }
+func (s *SkipDirError) Error() string { return s.Why }
 
 // Scan finds the packages of a tree. It fails only when its root cannot be listed or ctx
 // ends; everything else that goes wrong is a warning. The same tree gives the same
@@ -90,7 +90,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 // reading is what is found in the files that a walk comes to.
 type reading struct {
 	root    fs.FS
-	claims  *claims
+	claims  *patternTable
 	options Options
 	report  *progress
 	walk    *walk
@@ -98,7 +98,7 @@ type reading struct {
 	room *semaphore.Weighted // of large files that are in memory
 
 	mu     sync.Mutex
-	shelf  *shelf
+	shelf  *packageSet
 	result Result // its counts
 }
 
@@ -114,7 +114,7 @@ type outcome struct {
 func (r *reading) read(ctx context.Context, w wanted) {
 	n := int64(0)
 	for _, i := range w.by {
-		n = max(n, weight(r.claims.extractors[i].Claim(), w))
+		n = max(n, weight(r.claims.extractors[i].Patterns(), w))
 	}
 	if n > 0 { // to acquire nothing would wait, too, behind others
 		if err := r.room.Acquire(ctx, n); err != nil {

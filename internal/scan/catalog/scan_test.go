@@ -17,11 +17,11 @@ import (
 )
 
 // lines is an extractor of files with a package a line: "kind name version".
-type lines struct{ claim catalog.Claim }
+type lines struct{ claim catalog.Patterns }
 
-func (lines) Name() string           { return "lines" }
-func (l lines) Claim() catalog.Claim { return l.claim }
-func (lines) Wants(path string) bool { return !strings.Contains(path, "unwanted") }
+func (lines) Name() string                  { return "lines" }
+func (l lines) Patterns() catalog.Patterns  { return l.claim }
+func (lines) FileRequired(path string) bool { return !strings.Contains(path, "unwanted") }
 func (l lines) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	if f.Link {
 		return []catalog.Package{{Kind: catalog.Brew, Name: "link", Version: "1"}}, nil
@@ -51,7 +51,7 @@ func (l lines) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 }
 
 func list(names ...string) []catalog.Extractor {
-	return []catalog.Extractor{lines{catalog.Claim{Names: names, Links: true}}}
+	return []catalog.Extractor{lines{catalog.Patterns{Names: names, Links: true}}}
 }
 
 func TestScan(t *testing.T) {

@@ -49,7 +49,7 @@ func join(in, name string) string {
 // what lies around it has just been read, which a compressed disk keeps decoded.
 type walk struct {
 	root   fs.FS
-	claims *claims
+	claims *patternTable
 	leave  func(path string) bool
 	read   func(context.Context, wanted)
 	begin  func()
@@ -64,8 +64,8 @@ type walk struct {
 	numbers bool // the file system numbers its folders
 	seen    map[uint64]struct{}
 
-	warnings *first[Warning]
-	skipped  *first[Warning]
+	warnings *boundedSet[Warning]
+	skipped  *boundedSet[Warning]
 	files    int
 	folders  int
 	unread   int // folders that were not read, or not wholly
@@ -252,7 +252,7 @@ type batch struct {
 func (b *batch) read(f folder) {
 	at := f.path()
 	entries, err := readDir(b.walk.root, f, at)
-	if skip := (*Skip)(nil); errors.As(err, &skip) {
+	if skip := (*SkipDirError)(nil); errors.As(err, &skip) {
 		b.skipped = append(b.skipped, Warning{Path: shown(at), What: skip.Why})
 		return
 	}

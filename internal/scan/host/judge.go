@@ -156,7 +156,7 @@ func (j *judging) waiting(ctx context.Context) error {
 
 // together judges packages of those kinds of which one may decide about another.
 func (j *judging) together(ctx context.Context) error {
-	var kinds []catalog.Kind
+	var kinds []catalog.PackageType
 	for _, k := range catalog.Kinds {
 		if match.ByProduct(k) {
 			kinds = append(kinds, k)
@@ -221,7 +221,7 @@ func (j *judging) keep(ctx context.Context, list []ledger.Package) error {
 
 // packageKey tells the packages of a catalogue apart.
 type packageKey struct {
-	kind          catalog.Kind
+	kind          catalog.PackageType
 	name, version string
 }
 

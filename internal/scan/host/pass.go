@@ -121,7 +121,7 @@ func cut(wanted []catalog.Wanted) []*piece {
 // read reads those files of a piece that are to be read.
 func (p *pass) read(ctx context.Context, c *piece) {
 	seen := make([]ledger.Seen, 0, len(c.wanted))
-	marks := make([]catalog.Mark, 0, len(c.wanted))
+	marks := make([]catalog.FileStamp, 0, len(c.wanted))
 	still := make([]catalog.Wanted, 0, len(c.wanted))
 	for _, w := range c.wanted {
 		m, err := p.finder.Mark(w.Path)

@@ -44,7 +44,7 @@ func realDatabase(t testing.TB) *vulndb.DB {
 	return db
 }
 
-var kindOf = map[vulndb.Ecosystem]catalog.Kind{
+var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 	vulndb.Go: catalog.Go, vulndb.Crates: catalog.Rust, vulndb.NPM: catalog.NPM, vulndb.Maven: catalog.Java,
 	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
 }
@@ -53,7 +53,7 @@ var kindOf = map[vulndb.Ecosystem]catalog.Kind{
 var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
-var letters = map[byte]catalog.Kind{
+var letters = map[byte]catalog.PackageType{
 	'n': catalog.NPM, 'g': catalog.Go, 'p': catalog.Python, 'r': catalog.Rust, 'j': catalog.Java,
 	'e': catalog.Gem, 'b': catalog.Brew, 'a': catalog.MacOSApp, 'P': catalog.Pod,
 }

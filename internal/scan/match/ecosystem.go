@@ -19,7 +19,7 @@ type ecosystem struct {
 }
 
 // ecosystems has no entry for kinds that nobody writes advisories of.
-var ecosystems = map[catalog.Kind]ecosystem{
+var ecosystems = map[catalog.PackageType]ecosystem{
 	catalog.Go:     {vulndb.Go, order.SemVer, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}},
 	catalog.Rust:   {vulndb.Crates, order.SemVer, []vulndb.Source{vulndb.RustSec, vulndb.GHSA, vulndb.OSV}},
 	catalog.NPM:    {vulndb.NPM, order.SemVer, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
@@ -30,7 +30,7 @@ var ecosystems = map[catalog.Kind]ecosystem{
 }
 
 // byProduct are the kinds that are judged by what NVD says of products.
-var byProduct = map[catalog.Kind]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true}
+var byProduct = map[catalog.PackageType]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true}
 
 // rank is the place of a source in the precedence; those that have none come last.
 func (e ecosystem) rank(s vulndb.Source) int {

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-func pkg(kind catalog.Kind, name, version string) catalog.Package {
+func pkg(kind catalog.PackageType, name, version string) catalog.Package {
 	return catalog.Package{
 		Kind: kind, Name: name, Version: version, Locations: []string{"/x/" + name},
 		CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"},
@@ -38,7 +38,7 @@ func inEcosystem(e vulndb.Ecosystem, list ...vulndb.Advisory) *memory {
 // The source that comes first decides alone, also when it says that nothing is wrong.
 func TestOneSourceDecides(t *testing.T) {
 	kinds := []struct {
-		kind   catalog.Kind
+		kind   catalog.PackageType
 		eco    vulndb.Ecosystem
 		better vulndb.Source
 		worse  vulndb.Source
@@ -418,7 +418,7 @@ func TestUnreadable(t *testing.T) {
 		db.applicabilities = append(db.applicabilities, vulndb.Applicability{ID: id, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*" + rest))}})
 	}
 	for _, f := range []struct {
-		kind     catalog.Kind
+		kind     catalog.PackageType
 		id       string // that cannot be read
 		products bool
 	}{

@@ -22,4 +22,4 @@ func (s *Sieve) Keep(f *Finding) bool {
 
 // ByProduct says whether packages of a kind are judged by what NVD says of products, where
 // one package may decide about another.
-func ByProduct(k catalog.Kind) bool { return byProduct[k] }
+func ByProduct(k catalog.PackageType) bool { return byProduct[k] }

@@ -15,12 +15,12 @@ import (
 var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
-var letters = map[byte]catalog.Kind{
+var letters = map[byte]catalog.PackageType{
 	'n': catalog.NPM, 'g': catalog.Go, 'p': catalog.Python, 'r': catalog.Rust, 'j': catalog.Java,
 	'e': catalog.Gem, 'b': catalog.Brew, 'a': catalog.MacOSApp, 'P': catalog.Pod,
 }
 
-var kindOf = map[vulndb.Ecosystem]catalog.Kind{
+var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 	vulndb.Go: catalog.Go, vulndb.Crates: catalog.Rust, vulndb.NPM: catalog.NPM, vulndb.Maven: catalog.Java,
 	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
 }
@@ -80,6 +80,6 @@ func knownPackages(db *vulndb.DB) ([]catalog.Package, error) {
 	return known, nil
 }
 
-func packageOf(kind catalog.Kind, name, version string) catalog.Package {
+func packageOf(kind catalog.PackageType, name, version string) catalog.Package {
 	return catalog.Package{Kind: kind, Name: name, Version: version, CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"}}
 }

@@ -29,13 +29,13 @@ var _ catalog.Extractor = Formulae{}
 // Name is told in warnings.
 func (Formulae) Name() string { return "brew/formula" }
 
-// Claim asks for receipts.
-func (Formulae) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"INSTALL_RECEIPT.json"}, Parts: true}
+// Patterns asks for receipts.
+func (Formulae) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"INSTALL_RECEIPT.json"}, Parts: true}
 }
 
-// Wants takes Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
-func (Formulae) Wants(p string) bool {
+// FileRequired takes Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
+func (Formulae) FileRequired(p string) bool {
 	_, _, rest, ok := keg(p, "Cellar")
 	return ok && rest == "INSTALL_RECEIPT.json"
 }

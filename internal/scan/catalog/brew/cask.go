@@ -19,13 +19,13 @@ var _ catalog.Extractor = Casks{}
 // Name is told in warnings.
 func (Casks) Name() string { return "brew/cask" }
 
-// Claim asks for copies of casks, applications and the files by which others know casks.
-func (Casks) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true}
+// Patterns asks for copies of casks, applications and the files by which others know casks.
+func (Casks) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true}
 }
 
-// Wants takes what lies where it should in the Caskroom.
-func (Casks) Wants(p string) bool {
+// FileRequired takes what lies where it should in the Caskroom.
+func (Casks) FileRequired(p string) bool {
 	if !strings.Contains(p, "Caskroom/") {
 		return false
 	}

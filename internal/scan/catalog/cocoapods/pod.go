@@ -29,13 +29,13 @@ var _ catalog.Extractor = Lock{}
 // Name is told in warnings.
 func (Lock) Name() string { return "pod/Podfile.lock" }
 
-// Claim asks for both names.
-func (Lock) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"Podfile.lock", "Manifest.lock"}}
+// Patterns asks for both names.
+func (Lock) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"Podfile.lock", "Manifest.lock"}}
 }
 
-// Wants takes a Manifest.lock in a folder of pods only.
-func (Lock) Wants(p string) bool {
+// FileRequired takes a Manifest.lock in a folder of pods only.
+func (Lock) FileRequired(p string) bool {
 	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) && !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 

@@ -137,7 +137,7 @@ func nameOf(p catalog.Package, bundleID string) string {
 }
 
 // targets are what the packages of a kind run in.
-var targets = map[catalog.Kind]string{
+var targets = map[catalog.PackageType]string{
 	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
 }
 

@@ -139,7 +139,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("\x00é*?", "", "")
 	f.Add("a:b", "1 2", ".")
 	f.Fuzz(func(t *testing.T, name, version, id string) {
-		for _, k := range append([]catalog.Kind{catalog.System}, catalog.Kinds...) {
+		for _, k := range append([]catalog.PackageType{catalog.System}, catalog.Kinds...) {
 			all := Of(catalog.Package{Kind: k, Name: name, Version: version, BundleIDs: []string{id}})
 			if len(all) == 0 {
 				t.Fatalf("%s %q has no CPE", k, name)

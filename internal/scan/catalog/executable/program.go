@@ -42,11 +42,11 @@ var _ catalog.Extractor = Programs{}
 // Name is told in warnings.
 func (Programs) Name() string { return "program" }
 
-// Claim asks for what may be a program.
-func (Programs) Claim() catalog.Claim { return catalog.Claim{Programs: true, Parts: true} }
+// Patterns asks for what may be a program.
+func (Programs) Patterns() catalog.Patterns { return catalog.Patterns{Programs: true, Parts: true} }
 
-// Wants takes all.
-func (Programs) Wants(string) bool { return true }
+// FileRequired takes all.
+func (Programs) FileRequired(string) bool { return true }
 
 // image is a program for one machine.
 type image struct {

@@ -17,7 +17,7 @@ func TestNamesAreTheirOwn(t *testing.T) {
 			t.Errorf("extractor %q is there twice, or has no name", e.Name())
 		}
 		seen[e.Name()] = true
-		c := e.Claim()
+		c := e.Patterns()
 		for _, x := range c.Extensions {
 			if !strings.HasPrefix(x, ".") || x != strings.ToLower(x) {
 				t.Errorf("%s claims %q, which no file is asked by", e.Name(), x)
@@ -45,7 +45,7 @@ func TestEveryKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[catalog.Kind]bool{}
+	found := map[catalog.PackageType]bool{}
 	for _, p := range r.Packages {
 		found[p.Kind] = true
 		if p.PURL == "" || len(p.CPEs) == 0 || len(p.Locations) == 0 || !strings.HasPrefix(p.Locations[0], "/") {

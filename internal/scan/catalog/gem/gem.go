@@ -27,11 +27,13 @@ var _ catalog.Extractor = Installed{}
 // Name is told in warnings.
 func (Installed) Name() string { return "gem/gemspec" }
 
-// Claim asks for every specification.
-func (Installed) Claim() catalog.Claim { return catalog.Claim{Extensions: []string{".gemspec"}} }
+// Patterns asks for every specification.
+func (Installed) Patterns() catalog.Patterns {
+	return catalog.Patterns{Extensions: []string{".gemspec"}}
+}
 
-// Wants takes those in the folder in which RubyGems keeps what is installed.
-func (Installed) Wants(p string) bool {
+// FileRequired takes those in the folder in which RubyGems keeps what is installed.
+func (Installed) FileRequired(p string) bool {
 	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
 	return (strings.HasSuffix("/"+folder, "/specifications") || strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
 }

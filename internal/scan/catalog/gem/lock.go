@@ -19,13 +19,13 @@ var _ catalog.Extractor = Lock{}
 // Name is told in warnings.
 func (Lock) Name() string { return "gem/Gemfile.lock" }
 
-// Claim asks for both of its names.
-func (Lock) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"Gemfile.lock", "gems.locked"}}
+// Patterns asks for both of its names.
+func (Lock) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"Gemfile.lock", "gems.locked"}}
 }
 
-// Wants takes those of projects.
-func (Lock) Wants(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+// FileRequired takes those of projects.
+func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
 // spec is a gem in a section, by its depth told from what it depends on: "    rack (3.0.0)".
 // Behind the first hyphen, which a version has not, stands the platform.

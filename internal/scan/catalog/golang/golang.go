@@ -30,11 +30,11 @@ var _ catalog.Extractor = Mod{}
 // Name is told in warnings.
 func (Mod) Name() string { return "go/go.mod" }
 
-// Claim asks for every go.mod.
-func (Mod) Claim() catalog.Claim { return catalog.Claim{Names: []string{"go.mod"}} }
+// Patterns asks for every go.mod.
+func (Mod) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"go.mod"}} }
 
-// Wants takes those of projects and those at the root of a cached module.
-func (Mod) Wants(p string) bool {
+// FileRequired takes those of projects and those at the root of a cached module.
+func (Mod) FileRequired(p string) bool {
 	if _, _, ok := cached(p); ok {
 		return true
 	}

@@ -45,11 +45,13 @@ func (Archives) Name() string { return "java/archive" }
 
 var extensions = []string{".jar", ".war", ".ear", ".jmod", ".par", ".sar", ".jpi", ".hpi", ".lpkg", ".nar"}
 
-// Claim asks for archives.
-func (Archives) Claim() catalog.Claim { return catalog.Claim{Extensions: extensions, Parts: true} }
+// Patterns asks for archives.
+func (Archives) Patterns() catalog.Patterns {
+	return catalog.Patterns{Extensions: extensions, Parts: true}
+}
 
-// Wants takes all.
-func (Archives) Wants(string) bool { return true }
+// FileRequired takes all.
+func (Archives) FileRequired(string) bool { return true }
 
 // Extract reads one.
 func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {

@@ -47,8 +47,8 @@ const pomXML = "java/pom.xml"
 // File reads one kind of lock file.
 type File struct {
 	name  string
-	kind  catalog.Kind
-	claim catalog.Claim
+	kind  catalog.PackageType
+	claim catalog.Patterns
 	match string // pattern of base names, for those that are claimed by their extension
 	keep  func(*extractor.Package) bool
 	by    filesystem.Extractor
@@ -69,8 +69,8 @@ func All() []catalog.Extractor {
 		f.by = by
 		out = append(out, &f)
 	}
-	named := func(name string, kind catalog.Kind, names ...string) File {
-		return File{name: name, kind: kind, claim: catalog.Claim{Names: names}}
+	named := func(name string, kind catalog.PackageType, names ...string) File {
+		return File{name: name, kind: kind, claim: catalog.Patterns{Names: names}}
 	}
 	add(named("npm/yarn.lock", catalog.NPM, "yarn.lock"), yarnlock.New)
 	add(named("npm/pnpm-lock.yaml", catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
@@ -79,9 +79,9 @@ func All() []catalog.Extractor {
 	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
 	add(named("python/pdm.lock", catalog.Python, "pdm.lock"), pdmlock.New)
 	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
-	add(File{name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Claim{Extensions: []string{".toml"}}, match: "pylock*.toml"}, pylock.New)
+	add(File{name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".toml"}}, match: "pylock*.toml"}, pylock.New)
 	add(File{
-		name: "python/requirements.txt", kind: catalog.Python, claim: catalog.Claim{Extensions: []string{".txt"}},
+		name: "python/requirements.txt", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".txt"}},
 		match: "*requirements*.txt", keep: pinned,
 	}, requirements.New)
 	add(named("java/gradle.lockfile", catalog.Java, "gradle.lockfile"), gradlelockfile.New)
@@ -92,11 +92,11 @@ func All() []catalog.Extractor {
 // Name is told in warnings.
 func (l *File) Name() string { return l.name }
 
-// Claim asks for the file's names.
-func (l *File) Claim() catalog.Claim { return l.claim }
+// Patterns asks for the file's names.
+func (l *File) Patterns() catalog.Patterns { return l.claim }
 
-// Wants takes those of projects.
-func (l *File) Wants(p string) bool {
+// FileRequired takes those of projects.
+func (l *File) FileRequired(p string) bool {
 	if l.match != "" {
 		if ok, err := path.Match(l.match, path.Base(p)); err != nil || !ok {
 			return false

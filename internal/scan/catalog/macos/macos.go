@@ -31,11 +31,13 @@ var _ catalog.Extractor = Applications{}
 // Name is told in warnings.
 func (Applications) Name() string { return "macos/application" }
 
-// Claim asks for property lists of bundles.
-func (Applications) Claim() catalog.Claim { return catalog.Claim{Names: []string{"Info.plist"}} }
+// Patterns asks for property lists of bundles.
+func (Applications) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"Info.plist"}}
+}
 
-// Wants takes NAME.app/Contents/Info.plist.
-func (Applications) Wants(p string) bool {
+// FileRequired takes NAME.app/Contents/Info.plist.
+func (Applications) FileRequired(p string) bool {
 	return strings.HasSuffix(p, ".app/Contents/Info.plist")
 }
 

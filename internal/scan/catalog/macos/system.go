@@ -15,11 +15,13 @@ var _ catalog.Extractor = System{}
 // Name is told in warnings.
 func (System) Name() string { return "macos/system" }
 
-// Claim asks for the list that names the system's version.
-func (System) Claim() catalog.Claim { return catalog.Claim{Names: []string{"SystemVersion.plist"}} }
+// Patterns asks for the list that names the system's version.
+func (System) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"SystemVersion.plist"}}
+}
 
-// Wants takes it where it lies in a system volume, as the root or below a folder.
-func (System) Wants(p string) bool {
+// FileRequired takes it where it lies in a system volume, as the root or below a folder.
+func (System) FileRequired(p string) bool {
 	return strings.HasSuffix("/"+p, "/System/Library/CoreServices/SystemVersion.plist")
 }
 

@@ -32,11 +32,11 @@ var _ catalog.Extractor = Archive{}
 // Name is told in warnings.
 func (Archive) Name() string { return "npm/asar" }
 
-// Claim asks for archives of applications.
-func (Archive) Claim() catalog.Claim { return catalog.Claim{Names: []string{"app.asar"}} }
+// Patterns asks for archives of applications.
+func (Archive) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"app.asar"}} }
 
-// Wants takes all.
-func (Archive) Wants(string) bool { return true }
+// FileRequired takes all.
+func (Archive) FileRequired(string) bool { return true }
 
 // node is an entry of the list of files.
 type node struct {
@@ -132,7 +132,7 @@ func (a *archive) entry(c *node, full, base string, installed bool) error {
 	case c == nil:
 	case c.Files != nil:
 		return a.folder(c, full, installed || base == "node_modules")
-	case installed && base == "package.json" && !c.Unpacked && (Installed{}).Wants(strings.TrimPrefix(full, "/")):
+	case installed && base == "package.json" && !c.Unpacked && (Installed{}).FileRequired(strings.TrimPrefix(full, "/")):
 		inside, _ := modules(strings.TrimPrefix(full, "/"))
 		if err := a.file(c, !root(inside)); err != nil {
 			a.errs = append(a.errs, fmt.Errorf("%s: %w", full, err))

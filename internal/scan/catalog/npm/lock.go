@@ -19,13 +19,13 @@ var _ catalog.Extractor = Lock{}
 // Name is told in warnings.
 func (Lock) Name() string { return "npm/package-lock.json" }
 
-// Claim asks for both of its names.
-func (Lock) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
+// Patterns asks for both of its names.
+func (Lock) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
 }
 
-// Wants takes those of projects.
-func (Lock) Wants(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+// FileRequired takes those of projects.
+func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
 // lock is what counts of a lock. Since version 2 packages are listed by the folder they go
 // into, before that they lie in one another by name.

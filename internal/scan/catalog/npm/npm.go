@@ -27,12 +27,14 @@ var _ catalog.Extractor = Installed{}
 // Name is told in warnings.
 func (Installed) Name() string { return "npm/package.json" }
 
-// Claim asks for every package.json.
-func (Installed) Claim() catalog.Claim { return catalog.Claim{Names: []string{"package.json"}} }
+// Patterns asks for every package.json.
+func (Installed) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"package.json"}}
+}
 
-// Wants takes those below node_modules, where packages also carry others within
+// FileRequired takes those below node_modules, where packages also carry others within
 // themselves, and those that Debian installs, but none of tests.
-func (Installed) Wants(p string) bool {
+func (Installed) FileRequired(p string) bool {
 	if inside, ok := modules(p); ok {
 		return root(inside) || !ofTests(inside)
 	}

@@ -34,13 +34,13 @@ var _ catalog.Extractor = Installed{}
 // Name is told in warnings.
 func (Installed) Name() string { return "python/metadata" }
 
-// Claim asks for the names of metadata and of archives.
-func (Installed) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
+// Patterns asks for the names of metadata and of archives.
+func (Installed) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
 }
 
-// Wants takes metadata in the folders that installers make, and archives.
-func (Installed) Wants(p string) bool {
+// FileRequired takes metadata in the folders that installers make, and archives.
+func (Installed) FileRequired(p string) bool {
 	folder := path.Dir(p)
 	switch path.Base(p) {
 	case "METADATA":
@@ -76,7 +76,7 @@ func (e Installed) archive(r io.ReaderAt, size int64) ([]catalog.Package, error)
 	}
 	var out []catalog.Package
 	for _, f := range z.File {
-		if base := path.Base(f.Name); base != "METADATA" && base != "PKG-INFO" || !e.Wants(f.Name) || strings.Count(f.Name, "/") != 1 {
+		if base := path.Base(f.Name); base != "METADATA" && base != "PKG-INFO" || !e.FileRequired(f.Name) || strings.Count(f.Name, "/") != 1 {
 			continue
 		}
 		p, err := member(f)

@@ -28,13 +28,13 @@ var _ catalog.Extractor = Lock{}
 // Name is told in warnings.
 func (Lock) Name() string { return "rust/Cargo.lock" }
 
-// Claim asks for every Cargo.lock, and for every Cargo.toml.
-func (Lock) Claim() catalog.Claim {
-	return catalog.Claim{Names: []string{"Cargo.lock", "Cargo.toml"}}
+// Patterns asks for every Cargo.lock, and for every Cargo.toml.
+func (Lock) Patterns() catalog.Patterns {
+	return catalog.Patterns{Names: []string{"Cargo.lock", "Cargo.toml"}}
 }
 
-// Wants takes the locks of projects, and the manifests at the root of a downloaded crate.
-func (Lock) Wants(p string) bool {
+// FileRequired takes the locks of projects, and the manifests at the root of a downloaded crate.
+func (Lock) FileRequired(p string) bool {
 	if path.Base(p) == "Cargo.toml" {
 		_, _, ok := downloaded(p)
 		return ok

@@ -49,7 +49,7 @@ type Changes struct {
 // Gone is a package that lies nowhere any more.
 type Gone struct {
 	ID            uint64
-	Kind          catalog.Kind
+	Kind          catalog.PackageType
 	Name, Version string
 }
 

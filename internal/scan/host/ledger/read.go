@@ -137,7 +137,7 @@ func (l *Ledger) ByName(after Identity, most int) (out []Package, next Identity,
 }
 
 // OfKinds gives all packages of some kinds, up to most.
-func (l *Ledger) OfKinds(kinds []catalog.Kind, most int) (out []Package, err error) {
+func (l *Ledger) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, kind := range kinds {
 			prefix := []byte(string(kind) + "\x00")

@@ -40,7 +40,7 @@ func readFile(b []byte) (fileRecord, error) {
 // packageRecord is what is kept of a package, under its number.
 type packageRecord struct {
 	created       time.Time
-	kind          catalog.Kind
+	kind          catalog.PackageType
 	name, version string // the name in the spelling that stands for all
 }
 
@@ -53,7 +53,7 @@ func (p *packageRecord) append(b []byte) []byte {
 
 func readPackage(b []byte) (packageRecord, error) {
 	r := reader{b: b}
-	p := packageRecord{created: r.time(), kind: catalog.Kind(r.text()), name: r.text(), version: r.text()}
+	p := packageRecord{created: r.time(), kind: catalog.PackageType(r.text()), name: r.text(), version: r.text()}
 	return p, r.end()
 }
 

@@ -63,7 +63,7 @@ func checkBounds(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	db := database(t, folder)
-	kinds := map[string]catalog.Kind{}
+	kinds := map[string]catalog.PackageType{}
 	for kind, ecosystem := range ecosystems {
 		kinds[ecosystem] = kind
 	}

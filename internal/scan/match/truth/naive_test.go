@@ -20,7 +20,7 @@ var precedence = map[string][]string{
 	"Homebrew": {"homebrew"},
 }
 
-var ecosystems = map[catalog.Kind]string{
+var ecosystems = map[catalog.PackageType]string{
 	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI", catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
 }
 

@@ -54,7 +54,7 @@ func Rows() ([]Row, error) {
 }
 
 // languages are what the catalog gives for the kinds of packages that have one.
-var languages = map[catalog.Kind]string{
+var languages = map[catalog.PackageType]string{
 	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go", catalog.Rust: "rust",
 }
 
@@ -62,7 +62,7 @@ func row(f []string) (Row, error) {
 	if len(f) != 11 {
 		return Row{}, fmt.Errorf("%d columns, want 11", len(f))
 	}
-	kind := catalog.Kind(f[2])
+	kind := catalog.PackageType(f[2])
 	r := Row{
 		Stratum: f[0], Case: f[1], Vulnerability: f[6], Advisory: f[8], Field: f[9], Reason: f[10],
 		Package: catalog.Package{Kind: kind, Name: f[3], Version: f[4], Language: languages[kind], Locations: []string{"/found"}},

@@ -36,9 +36,9 @@ func (l Limits) After(r *Result) Limits {
 	return l
 }
 
-// first keeps what comes first, in an order, of all that it is given, up to a number and a
+// boundedSet keeps what comes first, in an order, of all that it is given, up to a number and a
 // size. What it keeps in the end does not depend on the order in which it was given.
-type first[T any] struct {
+type boundedSet[T any] struct {
 	compare func(a, b T) int
 	size    func(T) int64 // bytes; it may grow while something is kept
 	drop    func(T)       // is told what is not kept; may be nil
@@ -52,7 +52,7 @@ type first[T any] struct {
 }
 
 // add takes one more, and cuts when there is a quarter too much.
-func (f *first[T]) add(v T) {
+func (f *boundedSet[T]) add(v T) {
 	if f.end != nil && f.compare(v, *f.end) >= 0 {
 		f.without(v)
 		return
@@ -62,7 +62,7 @@ func (f *first[T]) add(v T) {
 }
 
 // grow says that something in the list has become larger.
-func (f *first[T]) grow(by int64) {
+func (f *boundedSet[T]) grow(by int64) {
 	f.used += by
 	if len(f.list) > f.most+f.most/4 || f.used > f.room+f.room/4 {
 		f.cut()
@@ -70,7 +70,7 @@ func (f *first[T]) grow(by int64) {
 }
 
 // cut gives what is kept, in order.
-func (f *first[T]) cut() []T {
+func (f *boundedSet[T]) cut() []T {
 	slices.SortFunc(f.list, f.compare)
 	n, used := 0, int64(0)
 	for ; n < min(len(f.list), f.most); n++ {
@@ -92,7 +92,7 @@ func (f *first[T]) cut() []T {
 	return f.list
 }
 
-func (f *first[T]) without(v T) {
+func (f *boundedSet[T]) without(v T) {
 	f.left++
 	if f.drop != nil {
 		f.drop(v)
@@ -100,8 +100,8 @@ func (f *first[T]) without(v T) {
 }
 
 // newWarnings keeps warnings in the order of their paths.
-func newWarnings(l Limits) *first[Warning] {
-	return &first[Warning]{
+func newWarnings(l Limits) *boundedSet[Warning] {
+	return &boundedSet[Warning]{
 		compare: func(a, b Warning) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.What, b.What)) },
 		size:    func(w Warning) int64 { return int64(64 + len(w.Path) + len(w.What)) },
 		most:    l.Warnings, room: l.Text,

@@ -18,7 +18,7 @@ import (
 // which files matter, and reads one at a time. Several goroutines may use it.
 type Finder struct {
 	root    fs.FS
-	claims  *claims
+	claims  *patternTable
 	options Options
 }
 
@@ -36,7 +36,7 @@ func NewFinder(root fs.FS, o Options) *Finder {
 }
 
 // Names says by base name which files may matter, of any tree.
-type Names struct{ claims *claims }
+type Names struct{ claims *patternTable }
 
 // NewNames makes one.
 func NewNames(extractors []Extractor) *Names { return &Names{newClaims(extractors)} }
@@ -155,17 +155,17 @@ func (f *Finder) Read(ctx context.Context, w Wanted) Found {
 	return Found{Packages: merge(o.packages), Warnings: o.warnings}
 }
 
-// Mark tells whether a file is the one that was read before, with the same content.
-type Mark struct {
+// FileStamp tells whether a file is the one that was read before, with the same content.
+type FileStamp struct {
 	Print   uint64    // of its size, number and times
 	Changed time.Time // when its content, name or permissions last did, as far as the system says
 }
 
 // Mark gives that of a path as it is now. It is an error when nothing is there.
-func (f *Finder) Mark(name string) (Mark, error) {
+func (f *Finder) Mark(name string) (FileStamp, error) {
 	info, err := lstat(f.root, name)
 	if err != nil {
-		return Mark{}, err
+		return FileStamp{}, err
 	}
 	changed, inode := times(info)
 	h := uint64(14695981039346656037) // FNV-1a, of 64 bits
@@ -175,7 +175,7 @@ func (f *Finder) Mark(name string) (Mark, error) {
 			v >>= 8
 		}
 	}
-	return Mark{Print: h, Changed: changed}, nil
+	return FileStamp{Print: h, Changed: changed}, nil
 }
 
 // IsFolder says whether a path is a folder now, and neither a link nor behind one.

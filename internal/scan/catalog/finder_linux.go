@@ -12,7 +12,7 @@ import (
 // itself is of that kind.
 func Machine(from string) (fs.FS, io.Closer, error) {
 	tree, closer, err := Folder("/")
-	if b, ok := tree.(*beneath); ok && err == nil {
+	if b, ok := tree.(*openat2Dir); ok && err == nil {
 		f, err := os.Open(from)
 		if err != nil {
 			closer.Close()

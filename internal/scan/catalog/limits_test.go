@@ -108,7 +108,7 @@ func TestLargeFilesWait(t *testing.T) {
 	for i := range 12 {
 		files[fmt.Sprintf("%d/list", i)] = strings.Repeat(" ", 20<<20)
 	}
-	h := heavy{lines{catalog.Claim{Names: []string{"list"}}}, &atomic.Int32{}, &atomic.Int32{}}
+	h := heavy{lines{catalog.Patterns{Names: []string{"list"}}}, &atomic.Int32{}, &atomic.Int32{}}
 	if _, err := catalog.Scan(t.Context(), catalogtest.Tree(files), catalog.Options{Extractors: []catalog.Extractor{h}, Workers: 8}); err != nil {
 		t.Fatal(err)
 	}
