@@ -31,8 +31,8 @@ const (
 	noFiles   = "it holds no packages"
 )
 
-// mark is bytes at a place that tell a format.
-type mark struct {
+// signature is bytes at a place that tell a format.
+type signature struct {
 	at   int64
 	text string
 	kind kind
@@ -40,7 +40,7 @@ type mark struct {
 
 // marks are looked for in this order. A file system may leave the mark of an older one
 // behind, so those that lie further in come last.
-var marks = []mark{
+var marks = []signature{
 	{32, "NXSB", kind{name: formatAPFS}},
 	{1080, "\x53\xef", kind{name: formatExt4}},
 	{0, "XFSB", kind{"XFS", unread, true}},
@@ -140,7 +140,7 @@ func detect(r io.ReaderAt, p Partition) (kind, error) {
 }
 
 // sense looks more closely at what has a short mark.
-func (m mark) sense(b []byte) bool {
+func (m signature) sense(b []byte) bool {
 	if m.kind.name == formatExt4 { // the size of a block
 		return binary.LittleEndian.Uint32(b[1024+24:]) <= 6
 	}

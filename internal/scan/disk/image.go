@@ -56,7 +56,7 @@ func OpenImage(name string) (*Image, error) {
 		return nil, err
 	}
 	defer root.Close()
-	o := opener{root: root, folders: folders, img: &Image{}}
+	o := chainOpener{root: root, folders: folders, img: &Image{}}
 	if err := o.chain(filepath.Base(target)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.img.Close())
 	}
@@ -102,8 +102,8 @@ func (i *Image) Close() error {
 	return err
 }
 
-// opener opens a chain of images, the highest first.
-type opener struct {
+// chainOpener opens a chain of images, the highest first.
+type chainOpener struct {
 	root    *os.Root
 	folders []string // absolute paths of root
 	img     *Image
@@ -119,7 +119,7 @@ type part struct {
 }
 
 // chain opens an image and all that it lies on.
-func (o *opener) chain(name string) error {
+func (o *chainOpener) chain(name string) error {
 	for format := ""; ; {
 		names, err := o.open(name, format)
 		if err != nil && len(o.parts) > 1 {
@@ -149,7 +149,7 @@ func (o *opener) chain(name string) error {
 }
 
 // open opens one file. format is what the image above says of it; "" is to look.
-func (o *opener) open(name, format string) (qcow2.Names, error) {
+func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
 	f, size, err := openFile(o.root, name)
 	if err != nil {
 		return qcow2.Names{}, err
@@ -208,7 +208,7 @@ func isQCOW2(r io.ReaderAt) bool {
 }
 
 // unlike says that the last file is none of those before it.
-func (o *opener) unlike() error {
+func (o *chainOpener) unlike() error {
 	last := len(o.parts) - 1
 	mine, err := o.parts[last].file.Stat()
 	if err != nil {
@@ -223,7 +223,7 @@ func (o *opener) unlike() error {
 }
 
 // below gives the path in the folder of what an image in it lies on.
-func (o *opener) below(name, backing string) (string, error) {
+func (o *chainOpener) below(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
 		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
 	}
@@ -249,7 +249,7 @@ func protocol(name string) bool {
 }
 
 // stack puts the images on each other.
-func (o *opener) stack() error {
+func (o *chainOpener) stack() error {
 	var layers []qcow2.Layer
 	cache := int64(chainCache / len(o.parts) / 2)
 	for _, p := range slices.Backward(o.parts) {
