@@ -14,7 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
@@ -24,8 +24,8 @@ var (
 	ErrBusy    = errors.New("a full scan is running: wait for its end or stop it")
 	ErrPath    = errors.New("the path cannot be scanned")
 	ErrClosed  = errors.New("the host scanner is closed")
-	ErrDamaged = ledger.ErrDamaged // of the catalogue; it is rebuilt
-	ErrInUse   = ledger.ErrInUse   // by another process
+	ErrDamaged = inventorydb.ErrDamaged // of the catalogue; it is rebuilt
+	ErrInUse   = inventorydb.ErrInUse   // by another process
 )
 
 // errRebuild is why scans end when the catalogue is damaged.
@@ -36,7 +36,7 @@ var errRebuild = errors.New("the catalogue is rebuilt")
 type Host struct {
 	o     Options
 	log   *slog.Logger
-	book  *ledger.Ledger
+	book  *inventorydb.DB
 	names *catalog.Names
 	sieve atomic.Pointer[match.Sieve]
 	work  work
@@ -99,7 +99,7 @@ func Open(o Options) (*Host, error) {
 		return nil, err
 	}
 	var err error
-	h.book, err = ledger.Open(ledger.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done})
+	h.book, err = inventorydb.Open(inventorydb.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done})
 	if h.book == nil {
 		return nil, err
 	}

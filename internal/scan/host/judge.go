@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/match"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
@@ -75,7 +75,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	}
 	defer func() { _ = db.Close() }() // it was only read
 	h.noteDatabase(nil)
-	totals, by := h.book.Totals(), ledger.Database{Built: db.Info().Built, Size: db.Info().Size}
+	totals, by := h.book.Totals(), inventorydb.Database{Built: db.Info().Built, Size: db.Info().Size}
 	j := &judging{host: h, db: db, step: s, at: h.now()}
 	if !totals.Judged.Is(by) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
 		if err := j.everything(ctx); err != nil {
@@ -117,7 +117,7 @@ func (j *judging) everything(ctx context.Context) error {
 	if err := j.together(ctx); err != nil {
 		return err
 	}
-	var at ledger.Identity
+	var at inventorydb.PackageCursor
 	for {
 		list, next, err := j.host.book.ByName(at, judgedAtOnce)
 		if err != nil || len(list) == 0 {
@@ -138,11 +138,11 @@ func (j *judging) waiting(ctx context.Context) error {
 		}
 	}
 	for {
-		list, err := j.host.book.Unjudged(judgedAtOnce)
+		list, err := j.host.book.AwaitingMatch(judgedAtOnce)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		if !j.over && slices.ContainsFunc(list, func(p ledger.Package) bool { return match.ByProduct(p.Kind) }) {
+		if !j.over && slices.ContainsFunc(list, func(p inventorydb.Package) bool { return match.ByProduct(p.Kind) }) {
 			if err := j.together(ctx); err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (j *judging) together(ctx context.Context) error {
 
 // alone judges packages of a list that need no others, and those for which there was no room
 // among the others.
-func (j *judging) alone(ctx context.Context, list []ledger.Package) error {
+func (j *judging) alone(ctx context.Context, list []inventorydb.Package) error {
 	out := list[:0]
 	for _, p := range list {
 		if _, done := j.whole[p.ID]; !match.ByProduct(p.Kind) || j.over && !done {
@@ -188,13 +188,13 @@ func (j *judging) alone(ctx context.Context, list []ledger.Package) error {
 
 // keep judges packages and keeps what comes of it. The rules are those of reports: here
 // everything counts.
-func (j *judging) keep(ctx context.Context, list []ledger.Package) error {
+func (j *judging) keep(ctx context.Context, list []inventorydb.Package) error {
 	if len(list) == 0 {
 		return ctx.Err()
 	}
 	packages := make([]catalog.Package, len(list))
 	index := make(map[packageKey]int, len(list))
-	verdicts := make([]ledger.Verdict, len(list))
+	verdicts := make([]inventorydb.Verdict, len(list))
 	for i, p := range list {
 		packages[i], verdicts[i].Package = p.Package, p
 		index[keyOf(&p.Package)] = i
@@ -209,7 +209,7 @@ func (j *judging) keep(ctx context.Context, list []ledger.Package) error {
 			verdicts[at].Findings = append(verdicts[at].Findings, *f)
 		}
 	}
-	added, err := j.host.book.Judge(verdicts, j.at)
+	added, err := j.host.book.SaveVerdicts(verdicts, j.at)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
@@ -29,8 +29,8 @@ func judged(t *testing.T) (*bench, *judging) {
 // put catalogues packages as if a file had them.
 func (b *bench) put(file string, list ...catalog.Package) {
 	b.t.Helper()
-	_, err := b.book.Put(ledger.Batch{
-		Files: []ledger.File{{Path: file, Mark: 1, Packages: list}}, At: b.now(), Mark: func(string) (uint64, bool) { return 1, true },
+	_, err := b.book.Put(inventorydb.Batch{
+		Files: []inventorydb.File{{Path: file, Mark: 1, Packages: list}}, At: b.now(), Mark: func(string) (uint64, bool) { return 1, true },
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -39,7 +39,7 @@ func (b *bench) put(file string, list ...catalog.Package) {
 
 func (b *bench) allJudged() {
 	b.t.Helper()
-	if list, err := b.book.Unjudged(10); err != nil || len(list) > 0 {
+	if list, err := b.book.AwaitingMatch(10); err != nil || len(list) > 0 {
 		b.t.Errorf("%d packages wait still, %v", len(list), err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
@@ -243,7 +243,7 @@ func (l *live) readFiles(ctx context.Context, s *step, paths []string) error {
 		if len(c.files) == 0 {
 			continue
 		}
-		if err := p.keep(ctx, ledger.Batch{Files: c.files}); err != nil {
+		if err := p.keep(ctx, inventorydb.Batch{Files: c.files}); err != nil {
 			return err
 		}
 	}
@@ -269,7 +269,7 @@ func (l *live) drop(s *step, paths []string) error {
 	if err != nil || len(known) == 0 {
 		return err
 	}
-	changes, err := l.host.book.Put(ledger.Batch{Drop: known})
+	changes, err := l.host.book.Put(inventorydb.Batch{Drop: known})
 	s.add(changes)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 )
 
 // reading says which files a pass reads.
@@ -50,7 +50,7 @@ const (
 type piece struct {
 	wanted       []catalog.Wanted
 	after, until string
-	files        []ledger.File
+	files        []inventorydb.File
 	warnings     []catalog.Warning
 	err          error
 }
@@ -120,7 +120,7 @@ func cut(wanted []catalog.Wanted) []*piece {
 
 // read reads those files of a piece that are to be read.
 func (p *pass) read(ctx context.Context, c *piece) {
-	seen := make([]ledger.Seen, 0, len(c.wanted))
+	seen := make([]inventorydb.Seen, 0, len(c.wanted))
 	marks := make([]catalog.FileStamp, 0, len(c.wanted))
 	still := make([]catalog.Wanted, 0, len(c.wanted))
 	for _, w := range c.wanted {
@@ -128,9 +128,9 @@ func (p *pass) read(ctx context.Context, c *piece) {
 		if err != nil {
 			continue // it went
 		}
-		seen, marks, still = append(seen, ledger.Seen{Path: w.Path, Mark: m.Print}), append(marks, m), append(still, w)
+		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Mark: m.Print}), append(marks, m), append(still, w)
 	}
-	known := make([]ledger.Knowledge, len(seen))
+	known := make([]inventorydb.Knowledge, len(seen))
 	if p.reads != everything {
 		if known, c.err = p.host.book.Look(seen); c.err != nil {
 			return
@@ -139,9 +139,9 @@ func (p *pass) read(ctx context.Context, c *piece) {
 	c.wanted = still
 	for i, w := range still {
 		switch {
-		case known[i] == ledger.Same && !leans(w.Path) || known[i] == ledger.Silent || known[i] == ledger.Noted && p.reads == whatDiffers:
-		case known[i] == ledger.Unknown && marks[i].Changed.Before(p.before):
-			c.files = append(c.files, ledger.File{Path: w.Path, Mark: seen[i].Mark, Quiet: true})
+		case known[i] == inventorydb.Same && !leans(w.Path) || known[i] == inventorydb.Silent || known[i] == inventorydb.Noted && p.reads == whatDiffers:
+		case known[i] == inventorydb.Unknown && marks[i].Changed.Before(p.before):
+			c.files = append(c.files, inventorydb.File{Path: w.Path, Mark: seen[i].Mark, Quiet: true})
 		default:
 			f, warnings := p.one(ctx, w, seen[i].Mark)
 			c.files = append(c.files, f)
@@ -161,17 +161,17 @@ func leans(path string) bool {
 }
 
 // one reads one file.
-func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (ledger.File, []catalog.Warning) {
+func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (inventorydb.File, []catalog.Warning) {
 	found := p.finder.Read(ctx, w)
 	p.meter.packages.Add(int64(len(found.Packages)))
 	p.host.work.read.Add(1)
-	return ledger.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
+	return inventorydb.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
 }
 
 // collect keeps what was read, many files in one transaction: each waits for the disk.
 func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) error {
 	for more := true; more; {
-		var b ledger.Batch
+		var b inventorydb.Batch
 		for n := 0; n < batchFiles; {
 			var c *piece
 			if c, more = <-done; !more {
@@ -197,13 +197,13 @@ func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) err
 }
 
 // put adds a piece to a batch.
-func (p *pass) put(b *ledger.Batch, c *piece, out *passed) {
+func (p *pass) put(b *inventorydb.Batch, c *piece, out *passed) {
 	keep := make([]string, len(c.wanted))
 	for i, w := range c.wanted {
 		keep[i] = w.Path
 	}
 	b.Files = append(b.Files, c.files...)
-	b.Sweep = append(b.Sweep, ledger.Sweep{Folder: p.from, After: c.after, Until: c.until, Keep: keep})
+	b.Sweep = append(b.Sweep, inventorydb.Sweep{Folder: p.from, After: c.after, Until: c.until, Keep: keep})
 	out.read += len(c.files)
 	for i := range c.files {
 		for k := range c.files[i].Packages {
@@ -218,7 +218,7 @@ const maxWarnings = 10_000
 
 // keep puts a batch into the catalogue. Files that changed since they were read are read
 // again; what changes all the time is told of by the next change, or found by the next scan.
-func (p *pass) keep(ctx context.Context, b ledger.Batch) error {
+func (p *pass) keep(ctx context.Context, b inventorydb.Batch) error {
 	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
 	for try := 0; ; try++ {
 		changes, err := p.host.book.Put(b)
@@ -239,11 +239,11 @@ func (p *pass) keep(ctx context.Context, b ledger.Batch) error {
 }
 
 // again reads a file as it is now.
-func (p *pass) again(ctx context.Context, path string) (ledger.File, bool) {
+func (p *pass) again(ctx context.Context, path string) (inventorydb.File, bool) {
 	w, ok := p.finder.At(path)
 	m, err := p.finder.Mark(path)
 	if !ok || err != nil {
-		return ledger.File{}, false
+		return inventorydb.File{}, false
 	}
 	f, _ := p.one(ctx, w, m.Print)
 	return f, true

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -73,7 +73,7 @@ func (r *Report) Packages() iter.Seq2[Package, error] {
 }
 
 // takes says whether a package has a finding with the score that is asked for.
-func (r *Report) takes(p *ledger.Package) (bool, error) {
+func (r *Report) takes(p *inventorydb.Package) (bool, error) {
 	if r.query.MinScore <= 0 {
 		return true, nil
 	}
@@ -82,7 +82,7 @@ func (r *Report) takes(p *ledger.Package) (bool, error) {
 		r.host.failed(err, "A report could not be made.")
 		return false, err
 	}
-	return slices.ContainsFunc(list, func(f ledger.Finding) bool { return r.keeps(&f.Finding) }), nil
+	return slices.ContainsFunc(list, func(f inventorydb.Finding) bool { return r.keeps(&f.Finding) }), nil
 }
 
 func (r *Report) keeps(f *match.Finding) bool {
@@ -93,9 +93,9 @@ func (r *Report) keeps(f *match.Finding) bool {
 // by id. The rules are those of now.
 func (r *Report) Findings() iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
-		var at ledger.Place
+		var at inventorydb.FindingCursor
 		for more := true; more; {
-			var list []ledger.Finding
+			var list []inventorydb.Finding
 			var err error
 			list, at, more, err = r.host.book.Findings(at, r.query.From, atOnce)
 			if err != nil {

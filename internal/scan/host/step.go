@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/host/ledger"
+	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
@@ -15,14 +15,14 @@ const mostTold = 1000
 type step struct {
 	cause    Cause
 	ids      []uint64 // of new packages, the first of them
-	gone     []ledger.Gone
+	gone     []inventorydb.RemovedPackage
 	findings []Finding
 	counts   Counts
 	products bool // packages that may decide about others came or went
 }
 
 // add takes what a batch changed.
-func (s *step) add(c ledger.Changes) {
+func (s *step) add(c inventorydb.Changes) {
 	s.counts.New += len(c.New)
 	s.counts.Gone += len(c.Gone)
 	s.ids = append(s.ids, c.New[:min(len(c.New), mostTold-len(s.ids))]...)
@@ -33,7 +33,7 @@ func (s *step) add(c ledger.Changes) {
 }
 
 // found takes what judging brought.
-func (s *step) found(list []ledger.Finding, keep func(*match.Finding) bool) {
+func (s *step) found(list []inventorydb.Finding, keep func(*match.Finding) bool) {
 	for i := range list {
 		f := &list[i]
 		if !keep(&f.Finding) {
@@ -77,7 +77,7 @@ func (h *Host) ended(what Cause) {
 	}
 }
 
-func shown(p ledger.Package) Package {
+func shown(p inventorydb.Package) Package {
 	return Package{ID: p.ID, Created: p.Created, Package: p.Package}
 }
 

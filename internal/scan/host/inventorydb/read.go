@@ -1,4 +1,4 @@
-package ledger
+package inventorydb
 
 import (
 	"bytes"
@@ -64,7 +64,7 @@ func (t *tx) pkg(id uint64) (*Package, error) {
 
 // Packages gives up to most packages that came at a time or later, in the order of their
 // numbers, behind the one after. It gives the number to go on behind; 0 is the end.
-func (l *Ledger) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
+func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.packages.Cursor()
 		for k, v := c.Seek(keyOf(after + 1)); k != nil; k, v = c.Next() {
@@ -95,7 +95,7 @@ func (l *Ledger) Packages(after uint64, from time.Time, most int) (out []Package
 }
 
 // ByID gives the packages of numbers, without those that are not there.
-func (l *Ledger) ByID(ids []uint64) (out []Package, err error) {
+func (l *DB) ByID(ids []uint64) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, id := range ids {
 			p, err := t.pkg(id)
@@ -111,13 +111,13 @@ func (l *Ledger) ByID(ids []uint64) (out []Package, err error) {
 	return out, err
 }
 
-// Identity is a place in the order of kinds, names and versions; the zero value is its
+// PackageCursor is a place in the order of kinds, names and versions; the zero value is its
 // beginning.
-type Identity struct{ key []byte }
+type PackageCursor struct{ key []byte }
 
 // ByName gives up to most packages in the order of kinds, names and versions, which is
 // nearly that of a database of vulnerabilities. It gives the place to go on behind.
-func (l *Ledger) ByName(after Identity, most int) (out []Package, next Identity, err error) {
+func (l *DB) ByName(after PackageCursor, most int) (out []Package, next PackageCursor, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.names.Cursor()
 		k, v := c.Seek(after.key)
@@ -129,7 +129,7 @@ func (l *Ledger) ByName(after Identity, most int) (out []Package, next Identity,
 			if err != nil {
 				return err
 			}
-			out, next = append(out, *p), Identity{bytes.Clone(k)}
+			out, next = append(out, *p), PackageCursor{bytes.Clone(k)}
 		}
 		return nil
 	})
@@ -137,7 +137,7 @@ func (l *Ledger) ByName(after Identity, most int) (out []Package, next Identity,
 }
 
 // OfKinds gives all packages of some kinds, up to most.
-func (l *Ledger) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err error) {
+func (l *DB) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, kind := range kinds {
 			prefix := []byte(string(kind) + "\x00")
@@ -168,9 +168,9 @@ func (t *tx) named(value []byte) (*Package, error) {
 	return p, err
 }
 
-// Unjudged gives up to most packages that wait to be judged, and how many wait in all up
+// AwaitingMatch gives up to most packages that wait to be judged, and how many wait in all up
 // to the same number.
-func (l *Ledger) Unjudged(most int) (out []Package, err error) {
+func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.unjudged.Cursor()
 		for k, _ := c.First(); k != nil && len(out) < most; k, _ = c.Next() {
@@ -199,12 +199,12 @@ type Finding struct {
 	match.Finding
 }
 
-// Place is a place in the order of findings; the zero value is its beginning.
-type Place struct{ key []byte }
+// FindingCursor is a place in the order of findings; the zero value is its beginning.
+type FindingCursor struct{ key []byte }
 
 // Findings gives up to most findings that were known at a time or later, behind a place,
 // and the place to go on behind; false is the end.
-func (l *Ledger) Findings(after Place, from time.Time, most int) (out []Finding, next Place, more bool, err error) {
+func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Finding, next FindingCursor, more bool, err error) {
 	err = l.view(func(t *tx) error {
 		var of *Package
 		c := t.findings.Cursor()
@@ -229,7 +229,7 @@ func (l *Ledger) Findings(after Place, from time.Time, most int) (out []Finding,
 				}
 			}
 			f.Package = of.Package
-			out, next = append(out, f), Place{bytes.Clone(k)}
+			out, next = append(out, f), FindingCursor{bytes.Clone(k)}
 			if len(out) == most {
 				more = true
 				return nil
@@ -241,7 +241,7 @@ func (l *Ledger) Findings(after Place, from time.Time, most int) (out []Finding,
 }
 
 // FindingsOf gives what is wrong with one package.
-func (l *Ledger) FindingsOf(p *Package) (out []Finding, err error) {
+func (l *DB) FindingsOf(p *Package) (out []Finding, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.findings.Cursor()
 		for k, v := c.Seek(keyOf(p.ID)); bytes.HasPrefix(k, keyOf(p.ID)); k, v = c.Next() {
@@ -291,10 +291,10 @@ type Verdict struct {
 	Findings []match.Finding
 }
 
-// Judge keeps verdicts, and gives the findings that were not known before. Those that are
+// SaveVerdicts keeps verdicts, and gives the findings that were not known before. Those that are
 // none any more go, the others keep their date. A package that changed since it was read
 // is judged again later.
-func (l *Ledger) Judge(verdicts []Verdict, at time.Time) (added []Finding, err error) {
+func (l *DB) SaveVerdicts(verdicts []Verdict, at time.Time) (added []Finding, err error) {
 	err = l.update(func(t *tx) error {
 		added = nil
 		for i := range verdicts {

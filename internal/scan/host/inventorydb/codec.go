@@ -1,4 +1,4 @@
-package ledger
+package inventorydb
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package ledger
+package inventorydb
 
 import (
 	"cmp"
@@ -29,9 +29,9 @@ type Options struct {
 	OnRest      func()        // called when it was closed: each in turn with OnUse
 }
 
-// Ledger is an open one. Several goroutines may use it; those that write wait for each
+// DB is an open one. Several goroutines may use it; those that write wait for each
 // other.
-type Ledger struct {
+type DB struct {
 	o      Options
 	file   *file
 	lock   *os.File
@@ -44,7 +44,7 @@ type Ledger struct {
 
 // Open opens a ledger, or makes one. One that is damaged is ErrDamaged: Repair sets it
 // aside.
-func Open(o Options) (*Ledger, error) {
+func Open(o Options) (*DB, error) {
 	if o.Rest == 0 {
 		o.Rest = 2 * time.Second
 	}
@@ -52,7 +52,7 @@ func Open(o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{o: o, lock: held}
+	l := &DB{o: o, lock: held}
 	l.start()
 	if err := l.prepare(); err != nil {
 		if !errors.Is(err, ErrDamaged) {
@@ -63,7 +63,7 @@ func Open(o Options) (*Ledger, error) {
 	return l, nil
 }
 
-func (l *Ledger) start() {
+func (l *DB) start() {
 	f := &file{path: l.o.Path, rest: l.o.Rest, use: l.o.OnUse, idle: l.o.OnRest}
 	f.timer = time.AfterFunc(time.Hour, f.sleep)
 	f.timer.Stop()
@@ -72,14 +72,14 @@ func (l *Ledger) start() {
 }
 
 // prepare makes the tables of a new file, and reads the totals.
-func (l *Ledger) prepare() error {
+func (l *DB) prepare() error {
 	return l.update(func(*tx) error { return nil })
 }
 
 // Repair sets a damaged file aside and begins a new one. It gives the name that the old
 // one has now. Those that were set aside before are removed, so that a disk which damages
 // files does not fill up with them.
-func (l *Ledger) Repair(now time.Time) (string, error) {
+func (l *DB) Repair(now time.Time) (string, error) {
 	l.writes.Lock()
 	aside := l.o.Path + damagedMark + now.UTC().Format("20060102T150405.000Z")
 	err := l.file.replace(func() error { return os.Rename(l.o.Path, aside) })
@@ -97,7 +97,7 @@ const damagedMark = ".damaged-"
 
 // removeDamaged removes what was set aside but for one. What cannot be removed stays: a catalogue
 // that works matters more.
-func (l *Ledger) removeDamaged(but string) {
+func (l *DB) removeDamaged(but string) {
 	folder, name := filepath.Split(l.o.Path)
 	list, _ := os.ReadDir(cmp.Or(folder, "."))
 	for _, e := range list {
@@ -108,7 +108,7 @@ func (l *Ledger) removeDamaged(but string) {
 }
 
 // Close closes the file and gives the place back.
-func (l *Ledger) Close() error {
+func (l *DB) Close() error {
 	l.once.Do(func() { l.closed = errors.Join(l.file.end(), l.lock.Close()) })
 	return l.closed
 }
@@ -158,7 +158,7 @@ type Database struct {
 func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Built.Equal(other.Built) }
 
 // Totals gives how much is in it. It costs nothing.
-func (l *Ledger) Totals() Totals {
+func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused), Bytes: l.size.Load(), Judged: n.judged}
 }
@@ -191,7 +191,7 @@ type tx struct {
 }
 
 // update runs a transaction that writes, and keeps the totals.
-func (l *Ledger) update(do func(*tx) error) error {
+func (l *DB) update(do func(*tx) error) error {
 	var after totals
 	var size int64
 	l.writes.Lock()
@@ -222,7 +222,7 @@ func (l *Ledger) update(do func(*tx) error) error {
 }
 
 // view runs a transaction that reads.
-func (l *Ledger) view(do func(*tx) error) error {
+func (l *DB) view(do func(*tx) error) error {
 	return l.file.view(func(b *bbolt.Tx) error {
 		t, err := l.begin(b)
 		if err != nil {
@@ -251,7 +251,7 @@ func tablesOf(b *bbolt.Tx) error {
 }
 
 // begin looks the tables up, and whether they are of this program.
-func (l *Ledger) begin(b *bbolt.Tx) (*tx, error) {
+func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	t := &tx{Tx: b}
 	meta := b.Bucket(metaTable)
 	for name, into := range map[string]**bbolt.Bucket{
@@ -273,7 +273,7 @@ func (l *Ledger) begin(b *bbolt.Tx) (*tx, error) {
 }
 
 // SetJudged notes that all packages were compared with a database.
-func (l *Ledger) SetJudged(d Database) error {
+func (l *DB) SetJudged(d Database) error {
 	return l.update(func(t *tx) error {
 		t.totals.judged = d
 		return nil
@@ -282,7 +282,7 @@ func (l *Ledger) SetJudged(d Database) error {
 
 // Reset forgets all packages. Files that were looked into stay known, so that they are
 // not taken for new ones.
-func (l *Ledger) Reset() error {
+func (l *DB) Reset() error {
 	return l.update(func(t *tx) error {
 		for _, name := range reportTables {
 			if err := t.DeleteBucket(name); err != nil {

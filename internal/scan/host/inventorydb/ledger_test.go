@@ -1,4 +1,4 @@
-package ledger
+package inventorydb
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 
 var day = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 
-func open(t *testing.T, path string) *Ledger {
+func open(t *testing.T, path string) *DB {
 	t.Helper()
 	l, err := Open(Options{Path: path, MaxPackages: 1000, MaxBytes: 64 << 20, Rest: time.Hour})
 	if err != nil {
@@ -31,14 +31,14 @@ func open(t *testing.T, path string) *Ledger {
 	return l
 }
 
-func fresh(t *testing.T) *Ledger { return open(t, filepath.Join(t.TempDir(), "catalogue.db")) }
+func fresh(t *testing.T) *DB { return open(t, filepath.Join(t.TempDir(), "catalogue.db")) }
 
 func npm(name, version string) catalog.Package {
 	return catalog.Package{Kind: catalog.NPM, Name: name, Version: version}
 }
 
 // put keeps files as if they were on disk just so.
-func put(t *testing.T, l *Ledger, at time.Time, files ...File) Changes {
+func put(t *testing.T, l *DB, at time.Time, files ...File) Changes {
 	t.Helper()
 	marks := map[string]uint64{}
 	for _, f := range files {
@@ -52,7 +52,7 @@ func put(t *testing.T, l *Ledger, at time.Time, files ...File) Changes {
 }
 
 // shape tells what a ledger holds.
-func shape(t *testing.T, l *Ledger) []string {
+func shape(t *testing.T, l *DB) []string {
 	t.Helper()
 	list, next, err := l.Packages(0, time.Time{}, 1000)
 	if err != nil || next != 0 {
@@ -205,13 +205,13 @@ func finding(id string, score float64) match.Finding {
 func TestFindingsKeepTheirDate(t *testing.T) {
 	l := fresh(t)
 	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
-	list, err := l.Unjudged(10)
+	list, err := l.AwaitingMatch(10)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
 	judge := func(at time.Time, f ...match.Finding) []Finding {
 		t.Helper()
-		added, err := l.Judge([]Verdict{{list[0], f}}, at)
+		added, err := l.SaveVerdicts([]Verdict{{list[0], f}}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,18 +220,18 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 	if added := judge(day, finding("CVE-1", 5)); len(added) != 1 {
 		t.Errorf("%v", added)
 	}
-	if left, _ := l.Unjudged(10); len(left) != 0 {
+	if left, _ := l.AwaitingMatch(10); len(left) != 0 {
 		t.Errorf("%v waits", left)
 	}
 	later := day.Add(time.Hour)
 	if added := judge(later, finding("CVE-1", 9), finding("CVE-2", 4)); len(added) != 1 || added[0].Vulnerability.ID != "CVE-2" {
 		t.Errorf("%v", added)
 	}
-	all, _, _, err := l.Findings(Place{}, time.Time{}, 10)
+	all, _, _, err := l.Findings(FindingCursor{}, time.Time{}, 10)
 	if err != nil || len(all) != 2 || !all[0].Known.Equal(day) || all[0].Vulnerability.Score.Base != 9 || all[0].Package.Locations[0] != "/a" {
 		t.Errorf("%+v %v", all, err)
 	}
-	if since, _, _, _ := l.Findings(Place{}, later, 10); len(since) != 1 {
+	if since, _, _, _ := l.Findings(FindingCursor{}, later, 10); len(since) != 1 {
 		t.Errorf("%v", since)
 	}
 	judge(later)
@@ -244,12 +244,12 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 func TestAStaleVerdictDoesNotEndTheWait(t *testing.T) {
 	l := fresh(t)
 	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
-	list, _ := l.Unjudged(10)
+	list, _ := l.AwaitingMatch(10)
 	put(t, l, day, File{Path: "b", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
-	if _, err := l.Judge([]Verdict{{Package: list[0]}}, day); err != nil {
+	if _, err := l.SaveVerdicts([]Verdict{{Package: list[0]}}, day); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := l.Unjudged(10); len(left) != 1 {
+	if left, _ := l.AwaitingMatch(10); len(left) != 1 {
 		t.Errorf("%d wait", len(left))
 	}
 }
@@ -406,7 +406,7 @@ func child(t *testing.T, path string) {
 	for i := l.Totals().Files; ; i++ {
 		name := fmt.Sprintf("f/%d", i%50)
 		put(t, l, day, File{Path: name, Mark: uint64(i), Packages: []catalog.Package{npm("shared", "1"), npm(fmt.Sprint(i), "1")}})
-		list, err := l.Unjudged(10)
+		list, err := l.AwaitingMatch(10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func child(t *testing.T, path string) {
 		for _, p := range list {
 			verdicts = append(verdicts, Verdict{p, []match.Finding{finding("CVE-1", 1)}})
 		}
-		if _, err := l.Judge(verdicts, day); err != nil {
+		if _, err := l.SaveVerdicts(verdicts, day); err != nil {
 			t.Fatal(err)
 		}
 		if i%7 == 0 {
@@ -427,7 +427,7 @@ func child(t *testing.T, path string) {
 }
 
 // consistent checks that the tables agree.
-func consistent(t *testing.T, l *Ledger) {
+func consistent(t *testing.T, l *DB) {
 	t.Helper()
 	list, next, err := l.Packages(0, time.Time{}, 10_000)
 	if err != nil || next != 0 {
@@ -437,11 +437,11 @@ func consistent(t *testing.T, l *Ledger) {
 	if len(list) != n.Packages {
 		t.Errorf("%d packages, %d counted", len(list), n.Packages)
 	}
-	byName, _, err := l.ByName(Identity{}, 10_000)
+	byName, _, err := l.ByName(PackageCursor{}, 10_000)
 	if err != nil || len(byName) != len(list) {
 		t.Errorf("%d of %d by name: %v", len(byName), len(list), err)
 	}
-	findings, _, _, err := l.Findings(Place{}, time.Time{}, 10_000)
+	findings, _, _, err := l.Findings(FindingCursor{}, time.Time{}, 10_000)
 	if err != nil || len(findings) != n.Findings {
 		t.Errorf("%d findings, %d counted: %v", len(findings), n.Findings, err)
 	}

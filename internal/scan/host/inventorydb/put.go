@@ -1,4 +1,4 @@
-package ledger
+package inventorydb
 
 import (
 	"bytes"
@@ -42,12 +42,12 @@ type Sweep struct {
 // Changes are what a batch changed.
 type Changes struct {
 	New   []uint64 // numbers of packages
-	Gone  []Gone
+	Gone  []RemovedPackage
 	Stale []string // files that changed since they were read
 }
 
-// Gone is a package that lies nowhere any more.
-type Gone struct {
+// RemovedPackage is a package that lies nowhere any more.
+type RemovedPackage struct {
 	ID            uint64
 	Kind          catalog.PackageType
 	Name, Version string
@@ -57,7 +57,7 @@ type Gone struct {
 const sweepMost = 10_000
 
 // Put keeps a batch. When it fails, some of what the batch drops may be dropped already.
-func (l *Ledger) Put(b Batch) (Changes, error) {
+func (l *DB) Put(b Batch) (Changes, error) {
 	var out Changes
 	if nothing, err := l.leavesAll(&b); nothing || err != nil {
 		return out, err
@@ -89,7 +89,7 @@ func (l *Ledger) Put(b Batch) (Changes, error) {
 
 // leavesAll says whether a batch changes nothing, which is usual where a folder is only
 // looked through, and needs no write to the disk.
-func (l *Ledger) leavesAll(b *Batch) (nothing bool, err error) {
+func (l *DB) leavesAll(b *Batch) (nothing bool, err error) {
 	if len(b.Files) > 0 {
 		return false, nil
 	}
@@ -313,7 +313,7 @@ func (w *writer) remove(id uint64) error {
 	if err != nil {
 		return err
 	}
-	w.changes.Gone = append(w.changes.Gone, Gone{ID: id, Kind: r.kind, Name: r.name, Version: r.version})
+	w.changes.Gone = append(w.changes.Gone, RemovedPackage{ID: id, Kind: r.kind, Name: r.name, Version: r.version})
 	w.totals.packages--
 	ids, err := w.findingsOf(id)
 	if err != nil {
@@ -371,7 +371,7 @@ type Seen struct {
 }
 
 // Look says what is known of files.
-func (l *Ledger) Look(files []Seen) ([]Knowledge, error) {
+func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	out := make([]Knowledge, len(files))
 	err := l.view(func(t *tx) error {
 		for i, s := range files {
@@ -400,7 +400,7 @@ func (l *Ledger) Look(files []Seen) ([]Knowledge, error) {
 }
 
 // Beneath says whether anything at a path or beneath it is known.
-func (l *Ledger) Beneath(paths []string) ([]string, error) {
+func (l *DB) Beneath(paths []string) ([]string, error) {
 	var out []string
 	err := l.view(func(t *tx) error {
 		for _, p := range paths {
