@@ -184,7 +184,7 @@ func (v *service) open(ctx context.Context) error {
 }
 
 func (v *service) hostOptions() (o host.Options, err error) {
-	o = host.Options{Catalogue: v.s.DBBackendPath, Leave: v.s.ExcludePaths, Log: v.log.Logger, Calm: &host.Calm{}}
+	o = host.Options{Catalogue: v.s.DBBackendPath, Leave: v.s.ExcludePaths, Log: v.log.Logger, Calm: &host.GCTuner{}}
 	if o.Rules, err = v.s.rules(); err != nil {
 		return o, err
 	}

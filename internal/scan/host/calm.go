@@ -14,11 +14,11 @@ const (
 	percentAtWork = 300
 )
 
-// Calm keeps the memory of the process, of which there is one: while somebody works, the
+// GCTuner keeps the memory of the process, of which there is one: while somebody works, the
 // collector waits until there is much to collect. At rest what is free goes back to the system, and the collector runs when
 // memory is needed, not every two minutes: an idle process then uses no processor at all.
 // The zero value is ready; nil leaves everything to the runtime.
-type Calm struct {
+type GCTuner struct {
 	mu      sync.Mutex // guards the fields below
 	workers int
 	resting bool
@@ -26,7 +26,7 @@ type Calm struct {
 }
 
 // begin is called before work that needs memory, and done after it.
-func (c *Calm) begin() {
+func (c *GCTuner) begin() {
 	if c == nil {
 		return
 	}
@@ -42,7 +42,7 @@ func (c *Calm) begin() {
 	}
 }
 
-func (c *Calm) done() {
+func (c *GCTuner) done() {
 	if c == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (c *Calm) done() {
 }
 
 // working is begin, for a defer of what it gives.
-func (c *Calm) working() (done func()) {
+func (c *GCTuner) working() (done func()) {
 	c.begin()
 	return c.done
 }

@@ -25,7 +25,7 @@ func TestCalm(t *testing.T) {
 			t.Errorf("%s: %d %%, a limit of %d", when, p, l)
 		}
 	}
-	var c Calm
+	var c GCTuner
 	c.begin()
 	done := c.working()
 	expect("at work", percentAtWork, false)

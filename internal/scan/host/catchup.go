@@ -7,7 +7,7 @@ import (
 
 // catchUpLocked makes sure that what was there when real-time scanning began is known,
 // and that what came while no process listened is found. The host is locked.
-func (l *live) catchUpLocked() {
+func (l *realTimeScan) catchUpLocked() {
 	if l.host.memory.Noted && !l.host.missed {
 		l.know()
 		return
@@ -32,9 +32,9 @@ func (l *live) catchUpLocked() {
 }
 
 // know says that all that was there is known.
-func (l *live) know() { l.once.Do(func() { close(l.noted) }) }
+func (l *realTimeScan) know() { l.once.Do(func() { close(l.noted) }) }
 
-func (l *live) known() bool {
+func (l *realTimeScan) known() bool {
 	select {
 	case <-l.noted:
 		return true
@@ -44,7 +44,7 @@ func (l *live) known() bool {
 }
 
 // later lets folders wait again.
-func (l *live) later(folders []string) {
+func (l *realTimeScan) later(folders []string) {
 	var list []Change
 	for _, f := range folders {
 		list = append(list, Change{outside(f), FolderChanged})
@@ -52,7 +52,7 @@ func (l *live) later(folders []string) {
 	l.pending.add(list, time.Now())
 }
 
-func (l *live) catchUp(before time.Time) {
+func (l *realTimeScan) catchUp(before time.Time) {
 	yield()
 	l.host.lookAround(l.ctx)
 	defer l.know() // whatever came of it
@@ -73,7 +73,7 @@ func (l *live) catchUp(before time.Time) {
 }
 
 // lookBack looks once for what was there before, or was missed.
-func (l *live) lookBack(before time.Time) error {
+func (l *realTimeScan) lookBack(before time.Time) error {
 	s := &step{cause: ByFullScan}
 	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
 	if err == nil {
@@ -88,7 +88,7 @@ func (l *live) lookBack(before time.Time) error {
 }
 
 // waits waits until what failed is tried again, and says whether it is.
-func (l *live) waits() bool {
+func (l *realTimeScan) waits() bool {
 	timer := time.NewTimer(l.host.o.settle.retry)
 	defer timer.Stop()
 	select {
@@ -102,7 +102,7 @@ func (l *live) waits() bool {
 
 // awaitCaught waits until it is known what was there before, or was missed, where what
 // happened cannot be told without.
-func (l *live) awaitCaught() {
+func (l *realTimeScan) awaitCaught() {
 	l.host.mu.Lock()
 	caught := l.caught
 	l.host.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// full is a full scan that runs.
-type full struct {
-	order  order
+// fullScan is a full scan that runs.
+type fullScan struct {
+	order  scanRequest
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has ended and its state is left
 	meter  meter
@@ -51,9 +51,9 @@ func (h *Host) folderOf(path string) (string, error) {
 }
 
 // beginFullLocked starts the goroutine of a full scan.
-func (h *Host) beginFullLocked(o order) {
+func (h *Host) beginFullLocked(o scanRequest) {
 	ctx, cancel := context.WithCancelCause(h.life)
-	f := &full{order: o, cancel: cancel, done: make(chan struct{})}
+	f := &fullScan{order: o, cancel: cancel, done: make(chan struct{})}
 	h.full = f
 	h.goes.Go(func() {
 		defer h.o.Calm.working()() // once for all of it, and calm again when whoever waits knows
@@ -65,8 +65,8 @@ func (h *Host) beginFullLocked(o order) {
 }
 
 // runFull scans, judges, and says what came of it.
-func (h *Host) runFull(ctx context.Context, f *full) Scanned {
-	out := Scanned{Path: f.order.Path, Started: f.order.Started}
+func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
+	out := ScanResult{Path: f.order.Path, Started: f.order.Started}
 	begun := time.Now()
 	s := &step{cause: ByFullScan}
 	err := h.scan(ctx, f, s, &out)
@@ -87,7 +87,7 @@ func (h *Host) runFull(ctx context.Context, f *full) Scanned {
 }
 
 // scan goes through the files of a full scan.
-func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
+func (h *Host) scan(ctx context.Context, f *fullScan, s *step, out *ScanResult) error {
 	h.lookAround(ctx)
 	folder, err := h.folderOf(f.order.Path)
 	if err != nil {
@@ -98,7 +98,7 @@ func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
 		return err
 	}
 	defer closer.Close()
-	p := &pass{host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s, meter: &f.meter}
+	p := &treeScan{host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s, meter: &f.meter}
 	found, err := p.run(ctx)
 	if found.listing != nil {
 		out.note(found, h.silent.missed)
@@ -107,7 +107,7 @@ func (h *Host) scan(ctx context.Context, f *full, s *step, out *Scanned) error {
 }
 
 // note takes the numbers of a pass. What was left out as it is silent was not read.
-func (s *Scanned) note(p passed, silent func(path string) bool) {
+func (s *ScanResult) note(p passed, silent func(path string) bool) {
 	s.Files, s.Read, s.Packages, s.Skipped = p.listing.Files, p.read, len(p.distinct), len(p.listing.Skipped)
 	for _, list := range [][]catalog.Warning{p.listing.Warnings, p.warnings} {
 		for _, w := range list {
@@ -148,7 +148,7 @@ func first(list []string, w catalog.Warning) []string {
 }
 
 // endFull leaves the state of a full scan.
-func (h *Host) endFull(ctx context.Context, f *full, out Scanned) {
+func (h *Host) endFull(ctx context.Context, f *fullScan, out ScanResult) {
 	h.work.fullScans.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()

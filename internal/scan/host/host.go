@@ -39,10 +39,10 @@ type Host struct {
 	book  *inventorydb.DB
 	names *catalog.Names
 	sieve atomic.Pointer[match.Sieve]
-	work  work
+	work  workCounters
 	since atomic.Pointer[time.Time] // last start of a scan
 
-	silent silent // file systems that do not answer
+	silent hungMounts // file systems that do not answer
 
 	life context.Context // of everything that runs
 	kill context.CancelFunc
@@ -62,18 +62,18 @@ type Host struct {
 
 	mu       sync.Mutex // guards the fields below
 	state    State
-	memory   memory
-	missed   bool  // no process listened for a while
-	full     *full // nil when none runs
-	live     *live // nil when there is no real-time scanning
+	memory   savedState
+	missed   bool          // no process listened for a while
+	full     *fullScan     // nil when none runs
+	live     *realTimeScan // nil when there is no real-time scanning
 	warnings []string
 	looked   error // of the last look for a newer database
 	unread   error // why the database cannot be read
 	nextLook time.Time
 }
 
-// work counts.
-type work struct {
+// workCounters counts.
+type workCounters struct {
 	fullScans, changes, rescans, read, packages, findings, judged, updates, failures atomic.Uint64
 }
 
@@ -201,7 +201,7 @@ func (h *Host) resume() error {
 	m := h.memory
 	h.missed = true
 	h.mu.Unlock()
-	var live *live
+	var live *realTimeScan
 	var failed error
 	if m.State == RealTime {
 		if live, failed = h.newLive(cmp.Or(m.Path, "/")); failed != nil {
@@ -287,7 +287,7 @@ func (h *Host) start(o Scan, by trigger) (State, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	or := order{Started: h.begins()}
+	or := scanRequest{Started: h.begins()}
 	if o.Path != "" {
 		or.Path = folder
 	}
@@ -394,7 +394,7 @@ func (h *Host) stop() State {
 
 // await waits for the end of a full scan that was cancelled, and notes that itself where a
 // file system does not let it go.
-func (h *Host) await(f *full) {
+func (h *Host) await(f *fullScan) {
 	select {
 	case <-f.done:
 		return
@@ -403,7 +403,7 @@ func (h *Host) await(f *full) {
 	h.warn("a full scan that was stopped is left behind: a file system does not answer")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.memory.Last = &Scanned{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
+	h.memory.Last = &ScanResult{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
 }
 
 // Reset empties the report: packages are catalogued anew when a full scan finds them, or

@@ -78,7 +78,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 	}
 	b.options = Options{
 		Catalogue: filepath.Join(base, "own", "catalogue.db"),
-		settle:    settling{quiet: 20 * time.Millisecond, most: 100 * time.Millisecond, retry: 50 * time.Millisecond},
+		settle:    debounce{quiet: 20 * time.Millisecond, most: 100 * time.Millisecond, retry: 50 * time.Millisecond},
 		Watch: func(o WatchOptions) (Watcher, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

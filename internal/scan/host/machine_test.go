@@ -24,7 +24,7 @@ func (b *bench) shell(script string) {
 
 // The real watcher of this machine, whatever this user may use of it.
 func TestThisMachine(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, settling{} })
+	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, debounce{} })
 	b.shell(`mkdir -p node_modules/old; echo '{"name":"old","version":"1.0.0"}' > node_modules/old/package.json`)
 	b.start()
 	b.shell(`mkdir -p a/node_modules/x; echo '{"name":"x","version":"1.0.0"}' > a/node_modules/x/package.json`)
@@ -64,7 +64,7 @@ func TestKillAnywhere(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, settling{} })
+	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, debounce{} })
 	b.end()
 	for i := range 200 {
 		b.npm(fmt.Sprint("first", i), "1.0.0")

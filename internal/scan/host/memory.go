@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// memory is what a scanner goes on with after a restart. It lies in a file of its own, so
+// savedState is what a scanner goes on with after a restart. It lies in a file of its own, so
 // that a damaged catalogue does not take it along.
-type memory struct {
+type savedState struct {
 	State   State     `json:"state"`            // Idle or RealTime: what goes on when no full scan runs
 	Path    string    `json:"path,omitempty"`   // of real-time scanning; "" is the whole host
 	Watched time.Time `json:"watched,omitzero"` // when that began
 	// Noted says that the files that were there when it began are known, so that what is not
 	// known came since.
-	Noted bool      `json:"noted,omitempty"`
-	Full  *order    `json:"full,omitempty"` // a full scan that has not ended
-	Since time.Time `json:"since,omitzero"` // last start of a scan
-	Reset time.Time `json:"reset,omitzero"`
-	Last  *Scanned  `json:"last,omitempty"`
+	Noted bool         `json:"noted,omitempty"`
+	Full  *scanRequest `json:"full,omitempty"` // a full scan that has not ended
+	Since time.Time    `json:"since,omitzero"` // last start of a scan
+	Reset time.Time    `json:"reset,omitzero"`
+	Last  *ScanResult  `json:"last,omitempty"`
 }
 
-// order is a full scan that was asked for.
-type order struct {
+// scanRequest is a full scan that was asked for.
+type scanRequest struct {
 	Path    string    `json:"path,omitempty"` // "" is the whole host
 	Started time.Time `json:"started"`
 }
 
 // recall reads the memory of a file; a missing one is that of a new scanner.
-func recall(path string) (memory, error) {
-	m := memory{State: Idle}
+func recall(path string) (savedState, error) {
+	m := savedState{State: Idle}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m, nil
@@ -41,13 +41,13 @@ func recall(path string) (memory, error) {
 		return m, fmt.Errorf("reading what was done last: %w", err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.State != RealTime && m.State != Idle {
-		return memory{State: Idle}, fmt.Errorf("%s tells nothing of what was done last; the scanner is idle", path)
+		return savedState{State: Idle}, fmt.Errorf("%s tells nothing of what was done last; the scanner is idle", path)
 	}
 	return m, nil
 }
 
 // keep writes the memory as a whole.
-func (m *memory) keep(path string) error {
+func (m *savedState) keep(path string) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err

@@ -29,12 +29,12 @@ type Options struct {
 	Log *slog.Logger // nil is silent
 
 	// Calm keeps the memory of the process at rest; nil leaves it to the runtime.
-	Calm *Calm
+	Calm *GCTuner
 
 	// Watch makes what says what changed; nil is that of this machine.
 	Watch WatchFunc
 
-	settle settling // zero is the usual one
+	settle debounce // zero is the usual one
 }
 
 // Database says where the vulnerability database lies, and how it is kept up to date.

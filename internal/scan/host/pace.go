@@ -12,9 +12,9 @@ const (
 	paceMost  = 8 * time.Second // that the next changes wait
 )
 
-// pace says when a worker rests, and how long. It counts the processor time of the whole
+// throttle says when a worker rests, and how long. It counts the processor time of the whole
 // process: what hears of a storm costs, too. One goroutine uses it.
-type pace struct {
+type throttle struct {
 	debt time.Duration // processor time beyond the part
 	used time.Duration // by this process when it was last looked
 	at   time.Time
@@ -22,7 +22,7 @@ type pace struct {
 }
 
 // rest takes what the process has used until now, and gives how long the worker rests.
-func (p *pace) rest(now time.Time, used time.Duration, scan uint64) time.Duration {
+func (p *throttle) rest(now time.Time, used time.Duration, scan uint64) time.Duration {
 	if p.at.IsZero() || p.scan != scan {
 		p.debt = 0
 	} else {

@@ -9,7 +9,7 @@ import (
 // not count.
 func TestPace(t *testing.T) {
 	now, used := time.Unix(1000, 0), time.Duration(0)
-	var p pace
+	var p throttle
 	if d := p.rest(now, used, 0); d != 0 {
 		t.Errorf("it begins with a rest of %s", d)
 	}

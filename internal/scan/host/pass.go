@@ -20,8 +20,8 @@ const (
 	everything
 )
 
-// pass goes through a folder once and brings the catalogue in line with it.
-type pass struct {
+// treeScan goes through a folder once and brings the catalogue in line with it.
+type treeScan struct {
 	host   *Host
 	finder *catalog.Finder
 	from   string // path in the tree
@@ -46,8 +46,8 @@ const (
 	staleTries = 3
 )
 
-// piece is a stretch of the list of files, in its order.
-type piece struct {
+// fileRange is a stretch of the list of files, in its order.
+type fileRange struct {
 	wanted       []catalog.Wanted
 	after, until string
 	files        []inventorydb.File
@@ -64,7 +64,7 @@ type passed struct {
 }
 
 // run goes through the folder.
-func (p *pass) run(ctx context.Context) (passed, error) {
+func (p *treeScan) run(ctx context.Context) (passed, error) {
 	defer p.host.o.Calm.working()()
 	listing, err := p.finder.Walk(ctx, p.from)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *pass) run(ctx context.Context) (passed, error) {
 	defer cancel()
 	pieces := cut(listing.Wanted)
 	listing.Wanted = nil
-	done := make(chan *piece, batchFiles/pieceFiles) // they read on while a batch is kept
+	done := make(chan *fileRange, batchFiles/pieceFiles) // they read on while a batch is kept
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range p.workers {
@@ -107,19 +107,19 @@ func (p *pass) run(ctx context.Context) (passed, error) {
 }
 
 // cut makes pieces of a list.
-func cut(wanted []catalog.Wanted) []*piece {
-	var out []*piece
+func cut(wanted []catalog.Wanted) []*fileRange {
+	var out []*fileRange
 	after := ""
 	for len(wanted) > pieceFiles {
 		until := wanted[pieceFiles-1].Path
-		out = append(out, &piece{wanted: wanted[:pieceFiles], after: after, until: until})
+		out = append(out, &fileRange{wanted: wanted[:pieceFiles], after: after, until: until})
 		wanted, after = wanted[pieceFiles:], until
 	}
-	return append(out, &piece{wanted: wanted, after: after})
+	return append(out, &fileRange{wanted: wanted, after: after})
 }
 
 // read reads those files of a piece that are to be read.
-func (p *pass) read(ctx context.Context, c *piece) {
+func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	seen := make([]inventorydb.Seen, 0, len(c.wanted))
 	marks := make([]catalog.FileStamp, 0, len(c.wanted))
 	still := make([]catalog.Wanted, 0, len(c.wanted))
@@ -161,7 +161,7 @@ func leans(path string) bool {
 }
 
 // one reads one file.
-func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (inventorydb.File, []catalog.Warning) {
+func (p *treeScan) one(ctx context.Context, w catalog.Wanted, mark uint64) (inventorydb.File, []catalog.Warning) {
 	found := p.finder.Read(ctx, w)
 	p.meter.packages.Add(int64(len(found.Packages)))
 	p.host.work.read.Add(1)
@@ -169,11 +169,11 @@ func (p *pass) one(ctx context.Context, w catalog.Wanted, mark uint64) (inventor
 }
 
 // collect keeps what was read, many files in one transaction: each waits for the disk.
-func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) error {
+func (p *treeScan) collect(ctx context.Context, done <-chan *fileRange, out *passed) error {
 	for more := true; more; {
 		var b inventorydb.Batch
 		for n := 0; n < batchFiles; {
-			var c *piece
+			var c *fileRange
 			if c, more = <-done; !more {
 				break
 			}
@@ -197,7 +197,7 @@ func (p *pass) collect(ctx context.Context, done <-chan *piece, out *passed) err
 }
 
 // put adds a piece to a batch.
-func (p *pass) put(b *inventorydb.Batch, c *piece, out *passed) {
+func (p *treeScan) put(b *inventorydb.Batch, c *fileRange, out *passed) {
 	keep := make([]string, len(c.wanted))
 	for i, w := range c.wanted {
 		keep[i] = w.Path
@@ -218,7 +218,7 @@ const maxWarnings = 10_000
 
 // keep puts a batch into the catalogue. Files that changed since they were read are read
 // again; what changes all the time is told of by the next change, or found by the next scan.
-func (p *pass) keep(ctx context.Context, b inventorydb.Batch) error {
+func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
 	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
 	for try := 0; ; try++ {
 		changes, err := p.host.book.Put(b)
@@ -239,7 +239,7 @@ func (p *pass) keep(ctx context.Context, b inventorydb.Batch) error {
 }
 
 // again reads a file as it is now.
-func (p *pass) again(ctx context.Context, path string) (inventorydb.File, bool) {
+func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bool) {
 	w, ok := p.finder.At(path)
 	m, err := p.finder.Mark(path)
 	if !ok || err != nil {
@@ -250,12 +250,12 @@ func (p *pass) again(ctx context.Context, path string) (inventorydb.File, bool) 
 }
 
 // mark says what a file is now.
-func (p *pass) mark(path string) (uint64, bool) {
+func (p *treeScan) mark(path string) (uint64, bool) {
 	m, err := p.finder.Mark(path)
 	return m.Print, err == nil
 }
 
-func (p *pass) there(path string) bool {
+func (p *treeScan) there(path string) bool {
 	_, ok := p.finder.At(path)
 	return ok
 }

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// settling is how long a file must be quiet before it is read, how long it is waited for at
+// debounce is how long a file must be quiet before it is read, how long it is waited for at
 // most, and how long what could not be kept waits for the next try.
-type settling struct {
+type debounce struct {
 	quiet, most, retry time.Duration
 	changes            int // that wait at most; more become those of their folders. 0 is pendingMost
 }
 
-var usualSettling = settling{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
+var usualSettling = debounce{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
 
 // pendingMost is how many changes usually wait at most.
 const pendingMost = 16 << 10
 
-// pending are the changes that wait until they are quiet.
-type pending struct {
+// changeQueue are the changes that wait until they are quiet.
+type changeQueue struct {
 	root     string // that is scanned
-	settling settling
+	settling debounce
 	wake     chan struct{} // of one: something is there
 
 	mu    sync.Mutex
@@ -33,17 +33,17 @@ type pending struct {
 // change is one that waits.
 type change struct {
 	path        string
-	what        What
+	what        ChangeKind
 	first, last time.Time
 }
 
-func newPending(root string, s settling) *pending {
+func newPending(root string, s debounce) *changeQueue {
 	s.changes = cmp.Or(s.changes, pendingMost)
-	return &pending{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
+	return &changeQueue{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
 }
 
 // add notes changes.
-func (p *pending) add(list []Change, now time.Time) {
+func (p *changeQueue) add(list []Change, now time.Time) {
 	if len(list) == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (p *pending) add(list []Change, now time.Time) {
 
 // addLocked notes one. A folder stays one whatever happens to it later: when it is not
 // there any more, looking through it finds nothing.
-func (p *pending) addLocked(c Change, now time.Time) {
+func (p *changeQueue) addLocked(c Change, now time.Time) {
 	old := p.items[c.Path]
 	if old == nil {
 		p.items[c.Path] = &change{c.Path, c.What, now, now}
@@ -76,7 +76,7 @@ func (p *pending) addLocked(c Change, now time.Time) {
 }
 
 // putBack lets changes wait again that were taken. What happened since counts more.
-func (p *pending) putBack(list []change) {
+func (p *changeQueue) putBack(list []change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range list {
@@ -94,7 +94,7 @@ func (p *pending) putBack(list []change) {
 }
 
 // foldLocked makes folders of what waits, until it is few.
-func (p *pending) foldLocked() {
+func (p *changeQueue) foldLocked() {
 	for len(p.items) > p.settling.changes/4 {
 		folded := map[string]*change{}
 		for _, c := range p.items {
@@ -119,7 +119,7 @@ func (p *pending) foldLocked() {
 }
 
 // due takes what is quiet, and says when the next will be; zero is never.
-func (p *pending) due(now time.Time) (list []change, next time.Time) {
+func (p *changeQueue) due(now time.Time) (list []change, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, c := range p.items {
@@ -143,7 +143,7 @@ func (p *pending) due(now time.Time) (list []change, next time.Time) {
 }
 
 // all takes everything.
-func (p *pending) all() []change {
+func (p *changeQueue) all() []change {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []change
@@ -155,7 +155,7 @@ func (p *pending) all() []change {
 }
 
 // folders says whether one of those that wait is a folder.
-func (p *pending) folders() bool {
+func (p *changeQueue) folders() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.items {
@@ -166,7 +166,7 @@ func (p *pending) folders() bool {
 	return false
 }
 
-func (p *pending) len() int {
+func (p *changeQueue) len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.items)

@@ -11,7 +11,7 @@ func (h *Host) repairLocked(damage error) error {
 	if err != nil {
 		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
 	}
-	h.memory.Full = &order{Path: h.memory.Path, Started: h.now()}
+	h.memory.Full = &scanRequest{Path: h.memory.Path, Started: h.now()}
 	h.warnLocked(fmt.Sprintf("the catalogue could not be read (%v): it is set aside as %s since %s, and a full scan makes it anew", damage, aside, moment(h.now())))
 	h.rememberLocked()
 	return nil

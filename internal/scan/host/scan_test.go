@@ -232,7 +232,7 @@ func TestRealTimeFollowsWhatHappens(t *testing.T) {
 }
 
 func TestStopPopulatesBeforeItAnswers(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.settle = settling{quiet: time.Hour, most: time.Hour} })
+	b := newBench(t, func(o *Options) { o.settle = debounce{quiet: time.Hour, most: time.Hour} })
 	b.start()
 	b.npm("a", "1.0.0")
 	b.stopped()
@@ -551,7 +551,7 @@ func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestWhatMakesAScanPartial(t *testing.T) {
-	var s Scanned
+	var s ScanResult
 	s.note(passed{listing: &catalog.Listing{Warnings: []catalog.Warning{
 		{Path: "/a", What: "the folder cannot be listed: " + syscall.ENOENT.Error()},
 		{Path: "/b/package.json", What: "npm: " + syscall.ENOTDIR.Error()},

@@ -12,18 +12,18 @@ import (
 // answerTime is how long a file system may take to answer.
 const answerTime = 3 * time.Second
 
-// silent are the file systems that do not answer: of a program that hangs, or of another
+// hungMounts are the file systems that do not answer: of a program that hangs, or of another
 // machine that is not there. Who asks one of them for anything may wait for ever and cannot
 // be stopped. So each is asked once, by a goroutine that has nothing else to do, and left
 // out until it answers.
-type silent struct {
+type hungMounts struct {
 	mu     sync.Mutex
 	asked  map[string]chan struct{}        // mount point -> closed when it has answered
 	points atomic.Pointer[map[string]bool] // mount point -> it is missed: its type is not left out anyway
 }
 
 // look asks, and gives the mount points of those that are missed now and were not before.
-func (s *silent) look(ctx context.Context) (fresh []string) {
+func (s *hungMounts) look(ctx context.Context) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mounts, err := watch.Distant()
@@ -79,7 +79,7 @@ func over(done <-chan struct{}) bool {
 }
 
 // is says whether a folder is where such a file system begins.
-func (s *silent) is(folder string) bool {
+func (s *hungMounts) is(folder string) bool {
 	points := s.points.Load()
 	if points == nil {
 		return false
@@ -89,13 +89,13 @@ func (s *silent) is(folder string) bool {
 }
 
 // missed says whether a folder is where one begins that would be scanned if it answered.
-func (s *silent) missed(folder string) bool {
+func (s *hungMounts) missed(folder string) bool {
 	points := s.points.Load()
 	return points != nil && (*points)[folder]
 }
 
 // has says whether a path lies in one.
-func (s *silent) has(path string) bool {
+func (s *hungMounts) has(path string) bool {
 	points := s.points.Load()
 	if points == nil {
 		return false

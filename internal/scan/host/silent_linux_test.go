@@ -31,7 +31,7 @@ func TestAFileSystemThatHangs(t *testing.T) {
 		}
 		return
 	}
-	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, settling{} })
+	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, debounce{} })
 	b.shell(`mkdir -p node_modules/a; echo '{"name":"a","version":"1.0.0"}' > node_modules/a/package.json`)
 	b.start()
 	hang := filepath.Join(b.dir, "hang")

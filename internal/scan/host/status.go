@@ -9,12 +9,12 @@ import (
 // Status is what the scanner does and has.
 type Status struct {
 	State    State
-	Path     string    // that real-time scanning is restricted to; "" is the whole host
-	Since    time.Time // last start of a scan; zero is never
-	Reset    time.Time // last reset; zero is never
-	Progress *Progress // of a full scan that runs
-	LastScan *Scanned  // that ended; nil is none since the reset of the catalogue's file
-	Mounts   []Mount   // what is watched, and how, and what is not; in real-time mode
+	Path     string      // that real-time scanning is restricted to; "" is the whole host
+	Since    time.Time   // last start of a scan; zero is never
+	Reset    time.Time   // last reset; zero is never
+	Progress *Progress   // of a full scan that runs
+	LastScan *ScanResult // that ended; nil is none since the reset of the catalogue's file
+	Mounts   []Mount     // what is watched, and how, and what is not; in real-time mode
 	Database DatabaseStatus
 	Counts   Contents
 	Pending  int      // changes that wait to settle or to be read
@@ -34,8 +34,8 @@ type Progress struct {
 	Packages int    // found in them
 }
 
-// Scanned is a full scan that ended.
-type Scanned struct {
+// ScanResult is a full scan that ended.
+type ScanResult struct {
 	Path         string        `json:"path"`
 	Started      time.Time     `json:"started"`
 	Took         time.Duration `json:"took"`

@@ -58,7 +58,7 @@ func (h *Host) databaseStatus() DatabaseStatus {
 }
 
 // progress says how far a full scan is.
-func (f *full) progress() *Progress {
+func (f *fullScan) progress() *Progress {
 	p := &Progress{
 		Path: f.order.Path, Started: f.order.Started, Phase: "looking", Files: int(f.meter.files.Load()),
 		Wanted: int(f.meter.wanted.Load()), Read: int(f.meter.read.Load()), Packages: int(f.meter.packages.Load()),
@@ -72,7 +72,7 @@ func (f *full) progress() *Progress {
 	return p
 }
 
-func (w *work) now() Work {
+func (w *workCounters) now() Work {
 	return Work{
 		FullScans: w.fullScans.Load(), Changes: w.changes.Load(), Rescans: w.rescans.Load(), FilesRead: w.read.Load(),
 		Packages: w.packages.Load(), Findings: w.findings.Load(), Judged: w.judged.Load(), Updates: w.updates.Load(), Failures: w.failures.Load(),

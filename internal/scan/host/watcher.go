@@ -19,17 +19,17 @@ type Watcher interface {
 // Change is something that happened to a path.
 type Change struct {
 	Path string // absolute and clean
-	What What
+	What ChangeKind
 }
 
-// What happened.
-type What uint8
+// ChangeKind happened.
+type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	FileChanged   What = iota + 1 // a file was written, made, linked or moved here, or its mode changed
-	FolderChanged                 // look at everything beneath again
-	Gone                          // what was here is not any more
+	FileChanged   ChangeKind = iota + 1 // a file was written, made, linked or moved here, or its mode changed
+	FolderChanged                       // look at everything beneath again
+	Gone                                // what was here is not any more
 )
 
 // WatchOptions are what a watcher is made with.

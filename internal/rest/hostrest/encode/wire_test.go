@@ -38,7 +38,7 @@ func TestVulnerability(t *testing.T) {
 
 // TestStatus: lists are there when there is nothing in them.
 func TestStatus(t *testing.T) {
-	raw, err := json.Marshal(Status(host.Status{State: host.Idle, LastScan: &host.Scanned{}}))
+	raw, err := json.Marshal(Status(host.Status{State: host.Idle, LastScan: &host.ScanResult{}}))
 	if err != nil {
 		t.Fatal(err)
 	}

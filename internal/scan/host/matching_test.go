@@ -13,7 +13,7 @@ import (
 )
 
 // judged makes a bench with a database, and what compares packages with it.
-func judged(t *testing.T) (*bench, *judging) {
+func judged(t *testing.T) (*bench, *matchRun) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "vuln.db")
 	database(t, path, time.Now(), "a")
@@ -23,7 +23,7 @@ func judged(t *testing.T) (*bench, *judging) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return b, &judging{host: b.Host, db: db, step: &step{}, at: b.now()}
+	return b, &matchRun{host: b.Host, db: db, step: &step{}, at: b.now()}
 }
 
 // put catalogues packages as if a file had them.

@@ -76,7 +76,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	defer func() { _ = db.Close() }() // it was only read
 	h.noteDatabase(nil)
 	totals, by := h.book.Totals(), inventorydb.Database{Built: db.Info().Built, Size: db.Info().Size}
-	j := &judging{host: h, db: db, step: s, at: h.now()}
+	j := &matchRun{host: h, db: db, step: s, at: h.now()}
 	if !totals.Judged.Is(by) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
 		if err := j.everything(ctx); err != nil {
 			return h.notCompared(err)
@@ -100,8 +100,8 @@ func (h *Host) notCompared(err error) error {
 	return fmt.Errorf("comparing packages with the database: %w", err)
 }
 
-// judging is one comparison.
-type judging struct {
+// matchRun is one comparison.
+type matchRun struct {
 	host  *Host
 	db    *vulndb.DB
 	step  *step
@@ -113,7 +113,7 @@ type judging struct {
 
 // everything judges all packages, in the order in which the database keeps what it says
 // of them.
-func (j *judging) everything(ctx context.Context) error {
+func (j *matchRun) everything(ctx context.Context) error {
 	if err := j.together(ctx); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (j *judging) everything(ctx context.Context) error {
 }
 
 // waiting judges what came or changed, also while it does.
-func (j *judging) waiting(ctx context.Context) error {
+func (j *matchRun) waiting(ctx context.Context) error {
 	if j.step.products {
 		if err := j.together(ctx); err != nil {
 			return err
@@ -155,7 +155,7 @@ func (j *judging) waiting(ctx context.Context) error {
 }
 
 // together judges packages of those kinds of which one may decide about another.
-func (j *judging) together(ctx context.Context) error {
+func (j *matchRun) together(ctx context.Context) error {
 	var kinds []catalog.PackageType
 	for _, k := range catalog.Kinds {
 		if match.ByProduct(k) {
@@ -176,7 +176,7 @@ func (j *judging) together(ctx context.Context) error {
 
 // alone judges packages of a list that need no others, and those for which there was no room
 // among the others.
-func (j *judging) alone(ctx context.Context, list []inventorydb.Package) error {
+func (j *matchRun) alone(ctx context.Context, list []inventorydb.Package) error {
 	out := list[:0]
 	for _, p := range list {
 		if _, done := j.whole[p.ID]; !match.ByProduct(p.Kind) || j.over && !done {
@@ -188,7 +188,7 @@ func (j *judging) alone(ctx context.Context, list []inventorydb.Package) error {
 
 // keep judges packages and keeps what comes of it. The rules are those of reports: here
 // everything counts.
-func (j *judging) keep(ctx context.Context, list []inventorydb.Package) error {
+func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 	if len(list) == 0 {
 		return ctx.Err()
 	}

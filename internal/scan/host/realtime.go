@@ -16,16 +16,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// live is real-time scanning of a folder.
-type live struct {
+// realTimeScan is real-time scanning of a folder.
+type realTimeScan struct {
 	host    *Host
 	root    string // absolute; "/" is the whole host
 	watcher Watcher
 	finder  *catalog.Finder
 	closer  io.Closer
-	pending *pending
+	pending *changeQueue
 	meter   meter
-	pace    pace
+	pace    throttle
 
 	listen context.CancelFunc // ends listening to the watcher
 	heard  chan struct{}      // closed when nothing is heard any more
@@ -45,8 +45,8 @@ type live struct {
 const flushMost = 10 * time.Second
 
 // newLive begins to watch a folder. What happens from now on is not missed.
-func (h *Host) newLive(root string) (*live, error) {
-	l := &live{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
+func (h *Host) newLive(root string) (*realTimeScan, error) {
+	l := &realTimeScan{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
 	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (h *Host) newLive(root string) (*live, error) {
 }
 
 // take notes what the watcher tells.
-func (l *live) take(list []Change) {
+func (l *realTimeScan) take(list []Change) {
 	l.host.work.changes.Add(uint64(len(list)))
 	var keep []Change
 	for _, c := range list {
@@ -91,7 +91,7 @@ func (l *live) take(list []Change) {
 }
 
 // work reads what has settled, one piece after the other.
-func (l *live) work() {
+func (l *realTimeScan) work() {
 	yield()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
@@ -122,7 +122,7 @@ func (l *live) work() {
 }
 
 // breathe rests after work that cost much or failed, and says whether there is more to do.
-func (l *live) breathe(timer *time.Timer, failed bool) bool {
+func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
 	h := l.host
 	h.mu.Lock()
 	scans := 2 * h.work.fullScans.Load()
@@ -149,7 +149,7 @@ func (l *live) breathe(timer *time.Timer, failed bool) bool {
 
 // absorb brings the catalogue in line with what changed: what came before what went, so
 // that a package that moved keeps its date. What fails can be tried again with the same list.
-func (l *live) absorb(ctx context.Context, list []change) error {
+func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	s := &step{cause: ByRealTime}
 	l.host.lookAround(ctx)
 	files, folders, gone := l.sort(list)
@@ -184,7 +184,7 @@ func oldest(list []change) time.Time {
 
 // sort says by what is there now what is to be done: read files, look through folders,
 // drop what is gone. What lies beneath a folder of the list is done with it.
-func (l *live) sort(list []change) (files []string, folders []string, gone []string) {
+func (l *realTimeScan) sort(list []change) (files []string, folders []string, gone []string) {
 	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
 	done := map[string]bool{}
 	for _, c := range list {
@@ -212,23 +212,23 @@ func coveredBy(folders map[string]bool, at string) bool {
 	return true
 }
 
-func (l *live) wants(at string) bool {
+func (l *realTimeScan) wants(at string) bool {
 	_, ok := l.finder.At(at)
 	return ok
 }
 
 // pass makes one of a folder.
-func (l *live) pass(s *step, from string, before time.Time) *pass {
-	return &pass{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
+func (l *realTimeScan) pass(s *step, from string, before time.Time) *treeScan {
+	return &treeScan{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
 }
 
 // readFiles reads single files.
-func (l *live) readFiles(ctx context.Context, s *step, paths []string) error {
+func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) error {
 	defer l.host.o.Calm.working()()
 	p := l.pass(s, ".", time.Time{})
 	p.reads = whatIsNamed
 	for some := range slices.Chunk(paths, pieceFiles) {
-		c := &piece{}
+		c := &fileRange{}
 		for _, at := range some {
 			if w, ok := l.finder.At(at); ok {
 				c.wanted = append(c.wanted, w)
@@ -251,7 +251,7 @@ func (l *live) readFiles(ctx context.Context, s *step, paths []string) error {
 }
 
 // rescan looks through a folder for what differs.
-func (l *live) rescan(ctx context.Context, s *step, from string) error {
+func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
 	l.host.work.rescans.Add(1)
 	_, err := l.pass(s, from, time.Time{}).run(ctx)
 	if err != nil && ctx.Err() == nil && !l.finder.IsFolder(from) {
@@ -261,7 +261,7 @@ func (l *live) rescan(ctx context.Context, s *step, from string) error {
 }
 
 // drop forgets what is gone.
-func (l *live) drop(s *step, paths []string) error {
+func (l *realTimeScan) drop(s *step, paths []string) error {
 	if len(paths) == 0 {
 		return nil
 	}
@@ -275,7 +275,7 @@ func (l *live) drop(s *step, paths []string) error {
 }
 
 // end stops listening, and catalogues what happened until now.
-func (l *live) end() {
+func (l *realTimeScan) end() {
 	l.hearOut()
 	l.awaitCaught()
 	l.halt()
@@ -289,7 +289,7 @@ func (l *live) end() {
 }
 
 // hearOut waits until the watcher has told what happened before, and listens no more.
-func (l *live) hearOut() {
+func (l *realTimeScan) hearOut() {
 	select {
 	case <-l.heard: // that was said already
 		return
@@ -305,7 +305,7 @@ func (l *live) hearOut() {
 }
 
 // halt stops listening and working.
-func (l *live) halt() {
+func (l *realTimeScan) halt() {
 	l.listen()
 	<-l.heard
 	l.cancel()
