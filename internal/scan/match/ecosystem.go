@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
-	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // ecosystem is how packages of one kind are judged by advisories.
 type ecosystem struct {
 	name   vulndb.Ecosystem
-	scheme order.Scheme
+	scheme vercmp.Scheme
 	// sources stand by precedence: the first that has a record of a vulnerability decides,
 	// since whoever is nearest to a package knows its versions best.
 	sources []vulndb.Source
@@ -20,13 +20,13 @@ type ecosystem struct {
 
 // ecosystems has no entry for kinds that nobody writes advisories of.
 var ecosystems = map[catalog.PackageType]ecosystem{
-	catalog.Go:     {vulndb.Go, order.SemVer, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}},
-	catalog.Rust:   {vulndb.Crates, order.SemVer, []vulndb.Source{vulndb.RustSec, vulndb.GHSA, vulndb.OSV}},
-	catalog.NPM:    {vulndb.NPM, order.SemVer, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
-	catalog.Java:   {vulndb.Maven, order.Maven, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
-	catalog.Python: {vulndb.PyPI, order.PEP440, []vulndb.Source{vulndb.GHSA, vulndb.PyPA, vulndb.OSV}},
-	catalog.Gem:    {vulndb.RubyGems, order.RubyGems, []vulndb.Source{vulndb.RubySec, vulndb.GHSA, vulndb.OSV}},
-	catalog.Brew:   {vulndb.Homebrew, order.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
+	catalog.Go:     {vulndb.Go, vercmp.SemVer, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}},
+	catalog.Rust:   {vulndb.Crates, vercmp.SemVer, []vulndb.Source{vulndb.RustSec, vulndb.GHSA, vulndb.OSV}},
+	catalog.NPM:    {vulndb.NPM, vercmp.SemVer, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
+	catalog.Java:   {vulndb.Maven, vercmp.Maven, []vulndb.Source{vulndb.GHSA, vulndb.OSV}},
+	catalog.Python: {vulndb.PyPI, vercmp.PEP440, []vulndb.Source{vulndb.GHSA, vulndb.PyPA, vulndb.OSV}},
+	catalog.Gem:    {vulndb.RubyGems, vercmp.RubyGems, []vulndb.Source{vulndb.RubySec, vulndb.GHSA, vulndb.OSV}},
+	catalog.Brew:   {vulndb.Homebrew, vercmp.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
 }
 
 // byProduct are the kinds that are judged by what NVD says of products.
@@ -43,7 +43,7 @@ func (e ecosystem) rank(s vulndb.Source) int {
 // subjectOf makes the version of a package ready to be compared.
 func (e ecosystem) subjectOf(p *catalog.Package) subject {
 	if isGoItself(p) {
-		return newSubject(order.GoTool, order.WithoutMaker(p.Version))
+		return newSubject(vercmp.GoTool, vercmp.WithoutMaker(p.Version))
 	}
 	return newSubject(e.scheme, p.Version)
 }

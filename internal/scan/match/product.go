@@ -7,7 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
-	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
@@ -72,7 +72,7 @@ type item struct {
 }
 
 func (j *judge) newItem(p *catalog.Package) item {
-	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(order.NVD, cpe.MakersVersion(*p))}
+	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(vercmp.NVD, cpe.MakersVersion(*p))}
 	if p.Kind == catalog.System {
 		it.part = "o"
 	}
@@ -132,7 +132,7 @@ func (it *item) isExactly(version, update string) (bool, error) {
 	if release+"p" == it.text || strings.TrimRight(release, digits) == release {
 		return false, nil
 	}
-	n, _ = newSubject(order.NVD, release).compare(version) // which was compared above
+	n, _ = newSubject(vercmp.NVD, release).compare(version) // which was compared above
 	return n == 0, nil
 }
 

@@ -3,25 +3,25 @@ package match
 import (
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
 // subject is the version of a package, ready to be compared.
 type subject struct {
-	scheme order.Scheme
+	scheme vercmp.Scheme
 	text   string
-	full   order.Version
-	public order.Version // full without the local part of PEP 440
-	err    error         // of reading text: then only lists of versions can name it
+	full   vercmp.Version
+	public vercmp.Version // full without the local part of PEP 440
+	err    error          // of reading text: then only lists of versions can name it
 }
 
-func newSubject(s order.Scheme, text string) subject {
+func newSubject(s vercmp.Scheme, text string) subject {
 	out := subject{scheme: s, text: text}
-	out.full, out.err = order.Parse(s, text)
+	out.full, out.err = vercmp.Parse(s, text)
 	out.public = out.full
-	if s == order.PEP440 && out.err == nil && strings.Contains(text, "+") {
-		out.public, out.err = order.Parse(s, order.WithoutLocal(text))
+	if s == vercmp.PEP440 && out.err == nil && strings.Contains(text, "+") {
+		out.public, out.err = vercmp.Parse(s, vercmp.WithoutLocal(text))
 	}
 	return out
 }
@@ -29,7 +29,7 @@ func newSubject(s order.Scheme, text string) subject {
 // compare is below, at or above zero as the version is below, equal to or above bound. A
 // local part counts only where the bound has one too, as PEP 440 wants it.
 func (s subject) compare(bound string) (int, error) {
-	b, err := order.Parse(s.scheme, bound)
+	b, err := vercmp.Parse(s.scheme, bound)
 	if err != nil {
 		return 0, err
 	}

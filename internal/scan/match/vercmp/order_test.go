@@ -1,4 +1,4 @@
-package order_test
+package vercmp_test
 
 import (
 	"cmp"
@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/scan/match/order"
+	"github.com/buildyard/buildyard/internal/scan/match/vercmp"
 )
 
-var schemes = []order.Scheme{order.SemVer, order.GoTool, order.PEP440, order.RubyGems, order.Maven, order.Homebrew, order.NVD}
+var schemes = []vercmp.Scheme{vercmp.SemVer, vercmp.GoTool, vercmp.PEP440, vercmp.RubyGems, vercmp.Maven, vercmp.Homebrew, vercmp.NVD}
 
 func sign(n int) int { return cmp.Compare(n, 0) }
 
@@ -24,8 +24,8 @@ var strange = map[string]bool{
 
 // What the tools of an ecosystem say of two versions is what we say.
 func TestAsTheToolsDo(t *testing.T) {
-	files := map[string]order.Scheme{
-		"maven.tsv": order.Maven, "rubygems.tsv": order.RubyGems, "pep440.tsv": order.PEP440, "semver.tsv": order.SemVer,
+	files := map[string]vercmp.Scheme{
+		"maven.tsv": vercmp.Maven, "rubygems.tsv": vercmp.RubyGems, "pep440.tsv": vercmp.PEP440, "semver.tsv": vercmp.SemVer,
 	}
 	for name, s := range files {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -34,8 +34,8 @@ func TestAsTheToolsDo(t *testing.T) {
 		}
 		for line := range strings.Lines(string(data)) {
 			f := strings.Split(strings.TrimSpace(line), "\t")
-			a, errA := order.Parse(s, f[0])
-			b, errB := order.Parse(s, f[1])
+			a, errA := vercmp.Parse(s, f[0])
+			b, errB := vercmp.Parse(s, f[1])
 			if errA != nil || errB != nil {
 				t.Errorf("%s: %v, %v", name, errA, errB)
 				continue
@@ -52,33 +52,33 @@ func TestAsTheToolsDo(t *testing.T) {
 }
 
 // chains are versions that rise; those within one string are equal.
-var chains = map[order.Scheme][]string{
-	order.SemVer: {
+var chains = map[vercmp.Scheme][]string{
+	vercmp.SemVer: {
 		"0.0.0-20210101000000-0123456789ab", "0.0.0-20220101000000-0123456789ab", "0 0.0.0 v0", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta",
 		"1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.9", "1.0.0-rc.10", "1 v1.0.0 1.0.0+build =1.0 1.00.0", "v1.0.1-0.20240101000000-0123456789ab",
 		"1.0.1", "v2.0.0+incompatible 2.0.0", "2024.1.2", "2024.10.2", "99999999999999999999.0.0",
 	},
-	order.GoTool: {
+	vercmp.GoTool: {
 		"1.20.0-0", "go1.20rc1 1.20.0-rc.1", "go1.20rc10", "go1.20 1.20 1.20.0", "go1.20.9", "go1.20.10 go1.20.10 X:boringcrypto", "1.21.0-0",
 		"go1.21beta1", "go1.21rc2 1.21.0-rc.2", "1.21.0",
 	},
-	order.PEP440: {
+	vercmp.PEP440: {
 		"1.0.dev1", "1.0a1.dev1", "1.0a1 1.0-alpha.1", "1.0b2", "1.0rc1 1.0c1 1.0.pre1", "1 1.0 1.0.0 v1.0", "1.0+cu118", "1.0.post1 1.0-1 1.0rev1",
 		"1.1.dev3", "1.1", "2019.3 2019.03", "1!0.1",
 	},
-	order.RubyGems: {
+	vercmp.RubyGems: {
 		"1.0.a", "1.0.a.2 1.0.a2", "1.0.b1", "1.0.0.pre1", "1.0.0.rc1 1.0.0.rc1-x86_64-linux", "1 1.0 1.0.0", "1.0.0.1 1.0.0.1-java",
 		"1.13.9 1.13.9-x86_64-darwin 1.13.9-arm64-darwin-22", "1.13.10",
 	},
-	order.Maven: {
+	vercmp.Maven: {
 		"1.0-alpha-1 1.0-a1 1.0.Alpha1", "1.0-beta-1", "1.0-M1 1.0.M1", "1.0-rc1 1.0.CR1 1.0.RC1", "1.0-SNAPSHOT", "1 1.0 1.0.Final 1.0-GA 1.0.RELEASE",
 		"1.0-sp1", "1.0-jre", "1.0.1", "1.9", "1.10", "2.13.2", "2.13.2.1", "9.4.40.v20210413", "9.4.41.v20210516",
 	},
-	order.Homebrew: {
+	vercmp.Homebrew: {
 		"r913", "r3095", "r3108 r3108_0", "1.0-alpha1", "1.0-beta.2 1.0b2", "1.0rc1", "1.0 1.0.0 1.0_0", "1.0_1", "1.0_9", "1.0_10", "1.0p1", "1.0.1", "1.1.1", "1.1.1a", "1.1.1w", "1.1.1w_1", "1.1.2",
 		"7.1.1-9", "7.1.1-15", "2024-01-02", "2024-01-02_1",
 	},
-	order.NVD: {
+	vercmp.NVD: {
 		"1.0-dev", "1.0alpha2", "1.0-beta-2 1.0b2", "1.0-rc1 1.0rc1 1.0.RC.1", "1.0 v1.0 1.0.0", "1.0p1 1.0-patch1", "1.0p2", "1.0a", "1.0.1", "9.3p1", "116.0.5845.96", "116.0.5845.110",
 	},
 }
@@ -100,16 +100,16 @@ func TestChains(t *testing.T) {
 }
 
 // spellings splits a link of a chain. Go's own versions may have a space within.
-func spellings(s order.Scheme, link string) []string {
-	if s == order.GoTool && strings.Contains(link, "X:") {
+func spellings(s vercmp.Scheme, link string) []string {
+	if s == vercmp.GoTool && strings.Contains(link, "X:") {
 		return []string{link}
 	}
 	return strings.Fields(link)
 }
 
-func parse(t *testing.T, s order.Scheme, text string) order.Version {
+func parse(t *testing.T, s vercmp.Scheme, text string) vercmp.Version {
 	t.Helper()
-	v, err := order.Parse(s, text)
+	v, err := vercmp.Parse(s, text)
 	if err != nil {
 		t.Fatalf("%s: %v", s, err)
 	}
@@ -120,25 +120,25 @@ func parse(t *testing.T, s order.Scheme, text string) order.Version {
 }
 
 func TestNoVersions(t *testing.T) {
-	none := map[order.Scheme][]string{
-		order.SemVer:   {"latest", "(devel)", "1.2.3.4", "1..2", "1.2.3-", "1.2.3-a..b", "file:../x", "*", "^1.0", "1.2.x", "1.0_1"},
-		order.GoTool:   {"devel go1.24-abc", "go", "go1.24-devel_abc"},
-		order.PEP440:   {"latest", "1.0-foo", "1.0.x", "dev", "==1.0", "1.0 2.0"},
-		order.RubyGems: {"latest", "1..2", ".1", "200MB", "1.0_1", ">= 1"},
-		order.Maven:    {"${project.version}", "[1.0,2.0)", " ", "@VERSION@"},
-		order.Homebrew: {"---", "_", "HEAD", "HEAD-1a2b3c4", "HEAD-1a2b3c4_1", "latest", ".1"},
-		order.NVD:      {"unspecified", "n/a", "*", "7a3e91c2d", "0123456789abcdef0123456789abcdef01234567"},
+	none := map[vercmp.Scheme][]string{
+		vercmp.SemVer:   {"latest", "(devel)", "1.2.3.4", "1..2", "1.2.3-", "1.2.3-a..b", "file:../x", "*", "^1.0", "1.2.x", "1.0_1"},
+		vercmp.GoTool:   {"devel go1.24-abc", "go", "go1.24-devel_abc"},
+		vercmp.PEP440:   {"latest", "1.0-foo", "1.0.x", "dev", "==1.0", "1.0 2.0"},
+		vercmp.RubyGems: {"latest", "1..2", ".1", "200MB", "1.0_1", ">= 1"},
+		vercmp.Maven:    {"${project.version}", "[1.0,2.0)", " ", "@VERSION@"},
+		vercmp.Homebrew: {"---", "_", "HEAD", "HEAD-1a2b3c4", "HEAD-1a2b3c4_1", "latest", ".1"},
+		vercmp.NVD:      {"unspecified", "n/a", "*", "7a3e91c2d", "0123456789abcdef0123456789abcdef01234567"},
 	}
 	for _, s := range schemes {
 		for _, text := range append(none[s], "", "\x00", "1\x00", "1\n2", strings.Repeat("9", 1<<20), strings.Repeat("1.", 1<<19)) {
-			if v, err := order.Parse(s, text); !errors.Is(err, order.ErrVersion) {
+			if v, err := vercmp.Parse(s, text); !errors.Is(err, vercmp.ErrVersion) {
 				t.Errorf("%s takes %.20q as %.20q: %v", s, text, v, err)
-			} else if len(err.Error()) > 3*order.MaxLength {
+			} else if len(err.Error()) > 3*vercmp.MaxLength {
 				t.Errorf("%s: the error has %d bytes", s, len(err.Error()))
 			}
 		}
 	}
-	if _, err := order.Parse("none", "1"); !errors.Is(err, order.ErrVersion) {
+	if _, err := vercmp.Parse("none", "1"); !errors.Is(err, vercmp.ErrVersion) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -156,9 +156,9 @@ func FuzzCompare(f *testing.F) {
 	f.Add(uint8(2), "1.0-foo", strings.Repeat("1.", 127), "1"+strings.Repeat("0", 255))
 	f.Fuzz(func(t *testing.T, scheme uint8, x, y, z string) {
 		s := schemes[int(scheme)%len(schemes)]
-		a, errA := order.Parse(s, x)
-		b, errB := order.Parse(s, y)
-		c, errC := order.Parse(s, z)
+		a, errA := vercmp.Parse(s, x)
+		b, errB := vercmp.Parse(s, y)
+		c, errC := vercmp.Parse(s, z)
 		if errA != nil || errB != nil || errC != nil {
 			return
 		}
@@ -166,7 +166,7 @@ func FuzzCompare(f *testing.F) {
 		if a.Compare(a) != 0 || ab != -ba {
 			t.Errorf("%s: %q and %q compare as %d, and back as %d", s, x, y, ab, ba)
 		}
-		if s != order.Maven && ab <= 0 && bc <= 0 && (ac > 0 || ac == 0 && ab+bc < 0) {
+		if s != vercmp.Maven && ab <= 0 && bc <= 0 && (ac > 0 || ac == 0 && ab+bc < 0) {
 			t.Errorf("%s: %q, %q, %q are in a ring: %d %d %d", s, x, y, z, ab, bc, ac)
 		}
 	})
@@ -175,14 +175,14 @@ func FuzzCompare(f *testing.F) {
 // Plain numbers are compared without the library, and must be as it compares them. A
 // leading "v" or a trailing local part sends a text the long way.
 func TestPlainAsFull(t *testing.T) {
-	long := map[order.Scheme]func(string) string{
-		order.SemVer:   func(s string) string { return "v" + s },
-		order.GoTool:   func(s string) string { return "go" + s },
-		order.PEP440:   func(s string) string { return "v" + s },
-		order.RubyGems: func(s string) string { return " " + s },
-		order.Maven:    func(s string) string { return " " + s },
-		order.Homebrew: func(s string) string { return s + "_0" },
-		order.NVD:      func(s string) string { return "v" + s },
+	long := map[vercmp.Scheme]func(string) string{
+		vercmp.SemVer:   func(s string) string { return "v" + s },
+		vercmp.GoTool:   func(s string) string { return "go" + s },
+		vercmp.PEP440:   func(s string) string { return "v" + s },
+		vercmp.RubyGems: func(s string) string { return " " + s },
+		vercmp.Maven:    func(s string) string { return " " + s },
+		vercmp.Homebrew: func(s string) string { return s + "_0" },
+		vercmp.NVD:      func(s string) string { return "v" + s },
 	}
 	versions := []string{"0", "0.0", "1", "1.0.0", "1.0", "01.2", "1.2", "1.02.0", "1.10", "1.9", "2", "10", "9.9.9", "10.0.0", "2024.1.2", "20240102", "99999999999999999999", "100000000000000000000"}
 	for s, full := range long {

@@ -1,4 +1,4 @@
-// Package order compares versions as those do who publish them: Semantic Versioning for
+// Package vercmp compares versions as those do who publish them: Semantic Versioning for
 // Go, npm and crates, PEP 440, RubyGems, Maven, Homebrew with its revisions, and the loose
 // numbers that NVD writes.
 //
@@ -8,4 +8,4 @@
 //
 // Invariant: a text that a scheme does not admit is an error, never a version that is
 // somewhere in the order, and what a comparison costs is bounded by MaxLength.
-package order
+package vercmp

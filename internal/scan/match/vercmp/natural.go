@@ -1,4 +1,4 @@
-package order
+package vercmp
 
 import (
 	"cmp"
