@@ -109,7 +109,7 @@ e2e-host: ## use the host scanner as it is meant to be, while package managers b
 
 test-truth: ## hold the matcher to the truth table and to a naive matcher on every advisory; needs SHARED (../shared)
 	@test -d "$(or $(SHARED),../shared)/data/vuln" || { echo "test-truth needs SHARED, the folder that holds data/vuln"; exit 1; }
-	SHARED="$(abspath $(or $(SHARED),../shared))" EVIDENCE=1 scripts/test.sh ./internal/scan/match/truth/... -trimpath -count=1 -timeout 30m
+	SHARED="$(abspath $(or $(SHARED),../shared))" EVIDENCE=1 scripts/test.sh ./internal/scan/match/truthtable/... -trimpath -count=1 -timeout 30m
 
 test-full: ## what "make test" leaves out: every step and case of tests that try some by chance there, second passes with real guests, and all of a registry at once for 60 s
 	scripts/need.sh test

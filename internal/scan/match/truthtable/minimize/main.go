@@ -17,12 +17,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/buildyard/buildyard/internal/scan/match/truth"
+	"github.com/buildyard/buildyard/internal/scan/match/truthtable"
 )
 
 func main() {
 	from := flag.String("from", "", "folder with the whole sets, NAME.tar.zst each")
-	to := flag.String("to", "internal/scan/match/truth/testdata", "folder to write to")
+	to := flag.String("to", "internal/scan/match/truthtable/testdata", "folder to write to")
 	flag.Parse()
 	if err := run(*from, *to); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -31,7 +31,7 @@ func main() {
 }
 
 func run(from, to string) error {
-	for _, set := range truth.Sets {
+	for _, set := range truthtable.Sets {
 		files, err := reduced(from, set)
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ type file struct {
 
 // reduced gives the records of a set that the table needs, sorted by name.
 func reduced(from, set string) ([]file, error) {
-	rows, err := truth.Rows()
+	rows, err := truthtable.Rows()
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func reduced(from, set string) ([]file, error) {
 	}
 	form := forms[set]
 	var out []file
-	err = truth.ReadSet(from, set, func(name string, data []byte) error {
+	err = truthtable.ReadSet(from, set, func(name string, data []byte) error {
 		id := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
 		if !form.is(name) || form.named && !ids[id] && !cited[name] {
 			return nil

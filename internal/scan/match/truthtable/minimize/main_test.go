@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/scan/match/truth"
+	"github.com/buildyard/buildyard/internal/scan/match/truthtable"
 )
 
 const carried = "../testdata"
@@ -18,13 +18,13 @@ func TestCarriedIsFresh(t *testing.T) {
 	if dir == "" {
 		t.Skip("SHARED does not name the folder with the whole sets of advisories")
 	}
-	for _, set := range truth.Sets {
+	for _, set := range truthtable.Sets {
 		want, err := reduced(filepath.Join(dir, "data", "vuln"), set)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []file
-		err = truth.ReadSet(carried, set, func(name string, data []byte) error {
+		err = truthtable.ReadSet(carried, set, func(name string, data []byte) error {
 			got = append(got, file{name[len(set)+1:], data})
 			return nil
 		})
@@ -48,8 +48,8 @@ var prose = regexp.MustCompile(`(?m)"(summary|details|description|descriptions|r
 
 func TestCarriedIsFactsOnly(t *testing.T) {
 	total := int64(0)
-	for _, set := range truth.Sets {
-		err := truth.ReadSet(carried, set, func(name string, data []byte) error {
+	for _, set := range truthtable.Sets {
+		err := truthtable.ReadSet(carried, set, func(name string, data []byte) error {
 			if at := prose.Find(data); at != nil {
 				t.Errorf("%s holds %s", name, at)
 			}
