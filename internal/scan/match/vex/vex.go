@@ -46,7 +46,7 @@ type statement struct {
 }
 
 var _ interface {
-	Dismisses(f *match.Finding) (string, bool)
+	Suppresses(f *match.Finding) (string, bool)
 } = (*Statements)(nil)
 
 // Load reads documents, which may be pipes. A later one counts more where two statements have one date.
@@ -153,8 +153,8 @@ func (s *Statements) add(to statement, ids []string) {
 // lastPart is the id in an address of a vulnerability.
 func lastPart(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
 
-// Dismisses says whether the newest statement on a finding calls it none, and what it says.
-func (s *Statements) Dismisses(f *match.Finding) (string, bool) {
+// Suppresses says whether the newest statement on a finding calls it none, and what it says.
+func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
 	var newest *statement
 	ids := append([]string{f.Vulnerability.ID, f.Advisory}, f.Vulnerability.Related...)
 	slices.Sort(ids)

@@ -93,7 +93,7 @@ func TestDismisses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := s.Dismisses(finding(tt.id, tt.purl)); got != tt.want || ok != (tt.want != "") {
+		if got, ok := s.Suppresses(finding(tt.id, tt.purl)); got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s of %s: got %q, want %q", tt.id, tt.purl, got, tt.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestDismisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := s.Dismisses(finding("RUSTSEC-1", "pkg:npm/%40s/p@1.0.0", "GHSA-1")); !ok {
+	if _, ok := s.Suppresses(finding("RUSTSEC-1", "pkg:npm/%40s/p@1.0.0", "GHSA-1")); !ok {
 		t.Error("another name of the vulnerability is not known")
 	}
 }
@@ -139,7 +139,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 		if s, err := vex.Load(t.Context(), path); err == nil {
-			s.Dismisses(finding("CVE-2024-1", "pkg:npm/p@1.0.0"))
+			s.Suppresses(finding("CVE-2024-1", "pkg:npm/p@1.0.0"))
 		}
 	})
 }
