@@ -179,7 +179,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 }
 
 // hidden says why matches are not shown, and how many each time.
-func hidden(h match.Hidden) map[string]int {
+func hidden(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{
 		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline, "minimum": h.Minimum, "unknown-score": h.Unknown,
@@ -191,7 +191,7 @@ func hidden(h match.Hidden) map[string]int {
 	return out
 }
 
-func unjudged(list []match.Unjudged) []api.ScanNotEvaluated {
+func unjudged(list []match.NotEvaluated) []api.ScanNotEvaluated {
 	var out []api.ScanNotEvaluated
 	for _, u := range list[:min(len(list), mostNamed)] {
 		out = append(out, api.ScanNotEvaluated{Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason})

@@ -80,7 +80,7 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 		return err
 	}
 	defer j.close()
-	e, err := match.Explain(ctx, j.db, match.Question{ID: vulnerabilityID(id), Package: p}, match.Options{Rules: j.rules})
+	e, err := match.Explain(ctx, j.db, match.ExplainRequest{ID: vulnerabilityID(id), Package: p}, match.Options{Rules: j.rules})
 	if err != nil {
 		return err
 	}

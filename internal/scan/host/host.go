@@ -38,7 +38,7 @@ type Host struct {
 	log   *slog.Logger
 	book  *inventorydb.DB
 	names *catalog.Names
-	sieve atomic.Pointer[match.Sieve]
+	sieve atomic.Pointer[match.RuleFilter]
 	work  workCounters
 	since atomic.Pointer[time.Time] // last start of a scan
 

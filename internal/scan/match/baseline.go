@@ -8,12 +8,12 @@ import (
 
 // Baseline is what a former report found. Nil is an empty one.
 type Baseline struct {
-	known map[known]bool
+	known map[findingKey]bool
 }
 
-// known is a finding as a report names it: one vulnerability of one version of a package,
+// findingKey is a finding as a report names it: one vulnerability of one version of a package,
 // wherever it lies.
-type known struct{ id, kind, name, version string }
+type findingKey struct{ id, kind, name, version string }
 
 // reported is what counts of a report.
 type reported struct {
@@ -48,13 +48,13 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	if report.Reports == nil {
 		report.Reports = []reported{report.reported}
 	}
-	b := &Baseline{known: map[known]bool{}}
+	b := &Baseline{known: map[findingKey]bool{}}
 	for _, r := range report.Reports {
 		if r.Matches == nil {
 			return nil, fmt.Errorf("read the baseline: it is no report of a scan, it has no matches")
 		}
 		for _, m := range *r.Matches {
-			b.known[known{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true
+			b.known[findingKey{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true
 		}
 	}
 	return b, nil
@@ -62,5 +62,5 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 
 // Has says whether the baseline has a finding.
 func (b *Baseline) Has(f *Finding) bool {
-	return b != nil && b.known[known{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
+	return b != nil && b.known[findingKey{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
 }

@@ -22,26 +22,26 @@ type Explanation struct {
 	KnownID, KnownPackage bool
 }
 
-// story writes down how one vulnerability is judged. A nil story writes nothing.
-type story struct {
+// trace writes down how one vulnerability is judged. A nil story writes nothing.
+type trace struct {
 	ids   []string // of the vulnerability
 	steps []string
 	any   bool // something was about the package
 	known bool // something of that has the id
 }
 
-// Question asks for one vulnerability of one package.
-type Question struct {
+// ExplainRequest asks for one vulnerability of one package.
+type ExplainRequest struct {
 	ID      string // a CVE, or that of an advisory
 	Package catalog.Package
 	Beside  []catalog.Package // what else was found: some configurations ask for two products
 }
 
 // Explain judges one vulnerability of one package as Match does, and says every step.
-func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, error) {
+func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
-	s := &story{ids: []string{id}}
-	j, err := newJudge(&heard{db, s}, q.Beside, o)
+	s := &trace{ids: []string{id}}
+	j, err := newJudge(&tracingDB{db, s}, q.Beside, o)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func Explain(ctx context.Context, db DB, q Question, o Options) (*Explanation, e
 
 // topics leaves those that are about the vulnerability, and notes its other names. It is asked
 // once all are known, since a record may have its CVE from another.
-func (s *story) topics(all []topic) []topic {
+func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
 	if s == nil {
 		return all
 	}
 	id := s.ids[0]
-	var out []topic
+	var out []advisoryGroup
 	for _, t := range all {
 		records := slices.Concat(t.deciding, t.overruled)
 		named := slices.ContainsFunc(records, func(a *vulndb.Advisory) bool { return a.ID == id || slices.Contains(a.Related, id) })
@@ -100,14 +100,14 @@ func (s *story) topics(all []topic) []topic {
 	return out
 }
 
-// heard is a database that tells a story of what is asked of it.
-type heard struct {
+// tracingDB is a database that tells a story of what is asked of it.
+type tracingDB struct {
 	DB
-	story *story
+	story *trace
 }
 
 // EachApplicability notes what there is.
-func (h *heard) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
+func (h *tracingDB) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
 	return func(yield func(vulndb.Applicability, error) bool) {
 		for a, err := range h.DB.EachApplicability(vendor, product) {
 			if err == nil {
@@ -120,16 +120,16 @@ func (h *heard) EachApplicability(vendor, product string) iter.Seq2[vulndb.Appli
 	}
 }
 
-func (s *story) tell(format string, args ...any) {
+func (s *trace) tell(format string, args ...any) {
 	if s != nil {
 		s.steps = append(s.steps, fmt.Sprintf(format, args...))
 	}
 }
 
 // about says whether a step on an id is wanted.
-func (s *story) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
+func (s *trace) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
 
-func (s *story) tellAdvisory(a *vulndb.Advisory) {
+func (s *trace) tellAdvisory(a *vulndb.Advisory) {
 	if s == nil {
 		return
 	}
@@ -147,7 +147,7 @@ func many(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-func (s *story) tellRange(version string, r vulndb.Range, holds bool, err error) {
+func (s *trace) tellRange(version string, r vulndb.Range, holds bool, err error) {
 	switch {
 	case s == nil:
 	case err != nil:
@@ -160,7 +160,7 @@ func (s *story) tellRange(version string, r vulndb.Range, holds bool, err error)
 }
 
 // tellConfiguration says how an item stands to a configuration of NVD.
-func (j *judge) tellConfiguration(it *item, a *vulndb.Applicability, c *configuration) {
+func (j *matcher) tellConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
 	if j.story == nil {
 		return
 	}

@@ -22,23 +22,23 @@ func TestExplain(t *testing.T) {
 	ruled.Rules = match.Rules{CVEs: []string{"CVE-2024-1"}}
 	tests := []struct {
 		name string
-		q    match.Question
+		q    match.ExplainRequest
 		o    match.Options
 		want []string // each in one of the steps
 		has  bool
 	}{
-		{"affected", match.Question{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{
+		{"affected", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{
 			"GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first", "1.0.0 is within < 2.0.0", "So p 1.0.0 has CVE-2024-1",
 		}, true},
-		{"fixed", match.Question{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "2.0.0")}, named("v"), []string{
+		{"fixed", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "2.0.0")}, named("v"), []string{
 			"2.0.0 is outside of < 2.0.0", "So CVE-2024-1 is not reported",
 		}, false},
-		{"by another name", match.Question{ID: "RUSTSEC-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"1.0.0 is within < 2.0.0"}, true},
-		{"replaced", match.Question{ID: "CVE-2024-1", Package: replaced}, named("v"), []string{"its code was replaced"}, false},
-		{"not comparable", match.Question{ID: "CVE-2024-1", Package: odd}, named("v"), []string{`not a version of SemVer: "odd"`}, false},
-		{"unknown", match.Question{ID: "CVE-2024-9", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"Nothing in the database"}, false},
-		{"ignored", match.Question{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, ruled, []string{"It is left out: CVE-2024-1 is ignored"}, false},
-		{"product", match.Question{ID: "CVE-2024-1", Package: pkg(catalog.MacOSApp, "app", "1.0")}, named("v"), []string{
+		{"by another name", match.ExplainRequest{ID: "RUSTSEC-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"1.0.0 is within < 2.0.0"}, true},
+		{"replaced", match.ExplainRequest{ID: "CVE-2024-1", Package: replaced}, named("v"), []string{"its code was replaced"}, false},
+		{"not comparable", match.ExplainRequest{ID: "CVE-2024-1", Package: odd}, named("v"), []string{`not a version of SemVer: "odd"`}, false},
+		{"unknown", match.ExplainRequest{ID: "CVE-2024-9", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"Nothing in the database"}, false},
+		{"ignored", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, ruled, []string{"It is left out: CVE-2024-1 is ignored"}, false},
+		{"product", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.MacOSApp, "app", "1.0")}, named("v"), []string{
 			"(< 2.0) holds for version 1.0", "windows:-:*:*:*:*:*:*:* (= -) does not hold", "does not hold as a whole",
 		}, false},
 	}
@@ -74,7 +74,7 @@ func TestExplainDecidesAsMatch(t *testing.T) {
 			t.Errorf("%s: the match says %v", version, found)
 		}
 		for _, id := range []string{"CVE-2024-1", "GHSA-1", "PYSEC-1"} {
-			e, err := match.Explain(t.Context(), db, match.Question{ID: id, Package: p}, match.Options{})
+			e, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: id, Package: p}, match.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,9 @@ func TestExplainSteps(t *testing.T) {
 	both := inEcosystem(vulndb.Homebrew, formula)
 	both.applicabilities = applies(anyOf(criterion("a:v:p:*" + rest))).applicabilities
 
-	ask := func(id string, p catalog.Package) match.Question { return match.Question{ID: id, Package: p} }
+	ask := func(id string, p catalog.Package) match.ExplainRequest {
+		return match.ExplainRequest{ID: id, Package: p}
+	}
 	rust := pkg(catalog.Rust, "p", "1.0.0")
 	third := fixed("GHSA-2", vulndb.GHSA, "3.0.0", "CVE-2024-1")
 	ruled := match.Options{Rules: match.Rules{CVEs: []string{"CVE-2024-1", "CVE-2024-2"}}}
@@ -117,7 +119,7 @@ func TestExplainSteps(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		db   *memory
-		q    match.Question
+		q    match.ExplainRequest
 		o    match.Options
 		want string
 	}{
@@ -199,7 +201,7 @@ func TestExplainKnows(t *testing.T) {
 		{"CVE-2024-1", pkg(catalog.Brew, "p", "3.0.0"), true, true},
 		{"CVE-2024-9", pkg(catalog.Brew, "p", "3.0.0"), false, true},
 	} {
-		e, err := match.Explain(t.Context(), db, match.Question{ID: tt.id, Package: tt.p}, named("v"))
+		e, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: tt.id, Package: tt.p}, named("v"))
 		if err != nil || e.KnownID != tt.known || e.KnownPackage != tt.about {
 			t.Errorf("%s of %s %s: %v, %v, %v", tt.id, tt.p.Kind, tt.p.Name, e.KnownID, e.KnownPackage, err)
 		}

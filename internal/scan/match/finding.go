@@ -33,14 +33,14 @@ type Finding struct {
 	Unconfirmed bool
 }
 
-// Unjudged is a package that could not be compared with what the database has of it.
-type Unjudged struct {
+// NotEvaluated is a package that could not be compared with what the database has of it.
+type NotEvaluated struct {
 	Package catalog.Package
 	Reason  string
 }
 
-// Hidden counts findings that were left out, by the first rule that did it.
-type Hidden struct {
+// Suppressed counts findings that were left out, by the first rule that did it.
+type Suppressed struct {
 	Packages int // of ignored packages
 	CVEs     int // of ignored ids
 	VEX      int // that somebody says are none
@@ -50,7 +50,7 @@ type Hidden struct {
 }
 
 // Total is how many were left out.
-func (h Hidden) Total() int {
+func (h Suppressed) Total() int {
 	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.Minimum + h.Unknown
 }
 
@@ -58,8 +58,8 @@ func (h Hidden) Total() int {
 type Result struct {
 	Findings      []Finding // sorted by package, version, location and id
 	Packages      int       // how many were looked at
-	Unjudged      []Unjudged
-	Hidden        Hidden
+	Unjudged      []NotEvaluated
+	Hidden        Suppressed
 	UnknownScores int // among Findings: 0.0 or none
 }
 
@@ -86,7 +86,7 @@ func (r *Result) sort(found []*Finding) {
 	for i, f := range found {
 		r.Findings[i] = *f
 	}
-	slices.SortFunc(r.Unjudged, func(a, b Unjudged) int {
+	slices.SortFunc(r.Unjudged, func(a, b NotEvaluated) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// judge carries what a match needs while it runs. One goroutine uses it.
-type judge struct {
+// matcher carries what a match needs while it runs. One goroutine uses it.
+type matcher struct {
 	db       DB
 	packages []catalog.Package
 	options  Options
 	known    map[string]*vulndb.Vulnerability // looked up before, by id
-	items    map[string][]item                // by "vendor:product"; nil until it is asked for
+	items    map[string][]productQuery        // by "vendor:product"; nil until it is asked for
 	ignored  map[string]bool                  // CPEs of packages that are left out
-	story    *story                           // of Explain; nil otherwise
+	story    *trace                           // of Explain; nil otherwise
 	found    []*Finding
 	result   Result // but for its findings
 }
 
-func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
+func newJudge(db DB, packages []catalog.Package, o Options) (*matcher, error) {
 	if o.Products == nil {
 		o.Products = cpe.Products
 	}
@@ -32,21 +32,21 @@ func newJudge(db DB, packages []catalog.Package, o Options) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{
+	return &matcher{
 		db: db, packages: packages, options: o, ignored: ignored,
 		known: map[string]*vulndb.Vulnerability{},
 	}, nil
 }
 
 // another gives a judge of the same packages, for another goroutine.
-func (j *judge) another() *judge {
+func (j *matcher) another() *matcher {
 	out := *j
 	out.known = map[string]*vulndb.Vulnerability{}
 	return &out
 }
 
 // run judges until no work is left.
-func (j *judge) run(ctx context.Context, w *work) error {
+func (j *matcher) run(ctx context.Context, w *work) error {
 	for groups := w.take(); len(groups) > 0; groups = w.take() {
 		for _, group := range groups {
 			if err := ctx.Err(); err != nil {
@@ -61,9 +61,9 @@ func (j *judge) run(ctx context.Context, w *work) error {
 }
 
 // judgeGroup judges all versions of one package.
-func (j *judge) judgeGroup(group []*catalog.Package) error {
+func (j *matcher) judgeGroup(group []*catalog.Package) error {
 	first := group[0]
-	var topics []topic
+	var topics []advisoryGroup
 	e, ok := ecosystems[first.Kind]
 	if ok {
 		advisories, err := j.db.Advisories(e.name, first.Name)
@@ -84,7 +84,7 @@ func (j *judge) judgeGroup(group []*catalog.Package) error {
 	return nil
 }
 
-func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) error {
+func (j *matcher) judgePackage(e ecosystem, p *catalog.Package, topics []advisoryGroup) error {
 	found := findings{judge: j, pkg: p}
 	if len(topics) > 0 && cpe.IsCask(*p) {
 		j.story.tell("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
@@ -104,13 +104,13 @@ func (j *judge) judgePackage(e ecosystem, p *catalog.Package, topics []topic) er
 		}
 	}
 	if found.unjudged != nil {
-		j.result.Unjudged = append(j.result.Unjudged, Unjudged{Package: *p, Reason: found.unjudged.Error()})
+		j.result.Unjudged = append(j.result.Unjudged, NotEvaluated{Package: *p, Reason: found.unjudged.Error()})
 	}
 	return nil
 }
 
 // judgeTopic asks the source that decides on a vulnerability.
-func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
+func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error {
 	for _, a := range t.overruled {
 		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
 	}
@@ -144,7 +144,7 @@ func (j *judge) judgeTopic(found *findings, s subject, t *topic) error {
 
 // judgeProducts asks what NVD says of the products that a package is. What Homebrew says
 // of a CVE is nearer to its packages: such a CVE is left alone.
-func (j *judge) judgeProducts(found *findings, p *catalog.Package, topics []topic) error {
+func (j *matcher) judgeProducts(found *findings, p *catalog.Package, topics []advisoryGroup) error {
 	it := j.newItem(p)
 	if len(it.products) == 0 {
 		j.story.tell("What NVD would call %s is not known.", p.Name)
@@ -185,11 +185,11 @@ func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
 }
 
 // judgeCVE asks the configurations of one CVE. One that holds is enough.
-func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, topics []topic) error {
+func (j *matcher) judgeCVE(found *findings, it *productQuery, of []vulndb.Applicability, topics []advisoryGroup) error {
 	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
 		return nil
 	}
-	if i := slices.IndexFunc(topics, func(t topic) bool { return t.id == of[0].ID }); i >= 0 {
+	if i := slices.IndexFunc(topics, func(t advisoryGroup) bool { return t.id == of[0].ID }); i >= 0 {
 		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
 		return nil
 	}
@@ -217,9 +217,9 @@ func (j *judge) judgeCVE(found *findings, it *item, of []vulndb.Applicability, t
 }
 
 // itemsOf gives the packages that are a product.
-func (j *judge) itemsOf(vendor, product string) []item {
+func (j *matcher) itemsOf(vendor, product string) []productQuery {
 	if j.items == nil {
-		j.items = map[string][]item{}
+		j.items = map[string][]productQuery{}
 		for i := range j.packages {
 			p := &j.packages[i]
 			if !byProduct[p.Kind] {

@@ -43,7 +43,7 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 		return nil, err
 	}
 	work := &work{groups: groupsOf(packages)}
-	judges := []*judge{first}
+	judges := []*matcher{first}
 	for range min(runtime.GOMAXPROCS(0), maxJudges, len(work.groups)/chunk+1) - 1 {
 		judges = append(judges, first.another())
 	}

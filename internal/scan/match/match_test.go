@@ -333,7 +333,7 @@ func TestMatchEnds(t *testing.T) {
 	if _, err := match.Match(ctx, db, many, match.Options{}); !errors.Is(err, context.Canceled) || len(db.names) != 1 {
 		t.Errorf("got %v after %q", err, db.names)
 	}
-	if _, err := match.Explain(ctx, &memory{}, match.Question{Package: many[0]}, match.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := match.Explain(ctx, &memory{}, match.ExplainRequest{Package: many[0]}, match.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	broken := &memory{err: errors.New("broken")}
@@ -431,13 +431,13 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%+v: the match says %v", f, err)
 		}
 		for _, id := range []string{cmp.Or(f.id, "CVE-2024-8"), "X-1"} {
-			_, err := match.Explain(t.Context(), broken, match.Question{ID: id, Package: p}, named("v"))
+			_, err := match.Explain(t.Context(), broken, match.ExplainRequest{ID: id, Package: p}, named("v"))
 			if wanted := id != "X-1" || f.products; errors.Is(err, errFaulty) != wanted {
 				t.Errorf("%+v: explaining %s says %v", f, id, err)
 			}
 		}
 	}
-	if _, err := match.Explain(t.Context(), &faulty{id: "X-1"}, match.Question{ID: "X-1", Package: pkg(catalog.Go, "p", "1.0.0")}, named("v")); !errors.Is(err, errFaulty) {
+	if _, err := match.Explain(t.Context(), &faulty{id: "X-1"}, match.ExplainRequest{ID: "X-1", Package: pkg(catalog.Go, "p", "1.0.0")}, named("v")); !errors.Is(err, errFaulty) {
 		t.Errorf("an id that cannot be read: %v", err)
 	}
 }
@@ -501,7 +501,7 @@ func FuzzMatch(f *testing.F) {
 			if found.Constraint == "" || found.Version != version || found.Vulnerability.ID == "" {
 				t.Errorf("got %+v", found)
 			}
-			if _, err := match.Explain(t.Context(), db, match.Question{ID: found.Vulnerability.ID, Package: p}, named("v")); err != nil {
+			if _, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: found.Vulnerability.ID, Package: p}, named("v")); err != nil {
 				t.Error(err)
 			}
 		}

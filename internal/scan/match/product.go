@@ -63,16 +63,16 @@ func systemOf(p *catalog.Package) system {
 // that differ in their numbers alone. Paid ones ("enterprise") are other products.
 var editions = []string{"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard", "continuous", "classic"}
 
-// item is a package that is judged by products.
-type item struct {
+// productQuery is a package that is judged by products.
+type productQuery struct {
 	part     string // of its CPEs: "a", or "o" for macOS itself
 	products []cpe.Product
 	system   system
 	subject
 }
 
-func (j *judge) newItem(p *catalog.Package) item {
-	it := item{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(vercmp.NVD, cpe.MakersVersion(*p))}
+func (j *matcher) newItem(p *catalog.Package) productQuery {
+	it := productQuery{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(vercmp.NVD, cpe.MakersVersion(*p))}
 	if p.Kind == catalog.System {
 		it.part = "o"
 	}
@@ -85,7 +85,7 @@ func (j *judge) newItem(p *catalog.Package) item {
 }
 
 // is says whether the item is the product of a criterion.
-func (it *item) is(c *name) bool {
+func (it *productQuery) is(c *name) bool {
 	if c.part != it.part {
 		return false
 	}
@@ -96,7 +96,7 @@ func (it *item) is(c *name) bool {
 }
 
 // inRange says whether the versions of a criterion hold that of the item.
-func (it *item) inRange(c *name, k *vulndb.Criterion) (bool, error) {
+func (it *productQuery) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	if it.err != nil {
 		return false, it.err
 	}
@@ -114,7 +114,7 @@ func (it *item) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 
 // isExactly says whether the item is one version. What NVD calls an update is written
 // behind the version by those who make packages: "9.3" with "p2" is "9.3p2".
-func (it *item) isExactly(version, update string) (bool, error) {
+func (it *productQuery) isExactly(version, update string) (bool, error) {
 	if !isOpen(update) {
 		version += "-" + update
 	}
@@ -175,7 +175,7 @@ type configuration struct {
 
 // evaluate says whether a configuration applies to an item: all its nodes hold, and one
 // of their criteria calls the item vulnerable.
-func (j *judge) evaluate(it *item, a *vulndb.Applicability) configuration {
+func (j *matcher) evaluate(it *productQuery, a *vulndb.Applicability) configuration {
 	out := configuration{holds: true}
 	for i := range a.Nodes {
 		if !j.nodeHolds(it, &a.Nodes[i], &out) {
@@ -187,7 +187,7 @@ func (j *judge) evaluate(it *item, a *vulndb.Applicability) configuration {
 	return out
 }
 
-func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
+func (j *matcher) nodeHolds(it *productQuery, n *vulndb.Node, out *configuration) bool {
 	holds := n.All && len(n.Criteria) > 0
 	for i := range n.Criteria {
 		k := &n.Criteria[i]
@@ -207,7 +207,7 @@ func (j *judge) nodeHolds(it *item, n *vulndb.Node, out *configuration) bool {
 
 // criterionHolds says whether a criterion is about the item itself, about what it runs
 // on, or about another package that was found.
-func (j *judge) criterionHolds(it *item, c *name, k *vulndb.Criterion, out *configuration) bool {
+func (j *matcher) criterionHolds(it *productQuery, c *name, k *vulndb.Criterion, out *configuration) bool {
 	switch {
 	case it.is(c):
 		holds, err := it.inRange(c, k)
@@ -225,7 +225,7 @@ func (j *judge) criterionHolds(it *item, c *name, k *vulndb.Criterion, out *conf
 
 // runsOn says whether a criterion can be about the system that an item runs on. Its version
 // counts where it was found; mostly it is unknown, and rules nothing out.
-func (j *judge) runsOn(it *item, c *name, k *vulndb.Criterion) bool {
+func (j *matcher) runsOn(it *productQuery, c *name, k *vulndb.Criterion) bool {
 	if !slices.Contains(it.system.platforms, c.vendor+":"+c.product) {
 		return false
 	}
@@ -241,7 +241,7 @@ func (j *judge) runsOn(it *item, c *name, k *vulndb.Criterion) bool {
 }
 
 // hasProduct says whether any package that was found is what a criterion names.
-func (j *judge) hasProduct(c *name, k *vulndb.Criterion) bool {
+func (j *matcher) hasProduct(c *name, k *vulndb.Criterion) bool {
 	for _, it := range j.itemsOf(c.vendor, c.product) {
 		if !it.is(c) {
 			continue

@@ -28,9 +28,9 @@ type Rules struct {
 
 	// VEX judges a finding by statements of others; nil leaves all.
 	VEX interface {
-		// Dismisses says why a finding is none: the status that somebody gave it. It is
+		// Suppresses says why a finding is none: the status that somebody gave it. It is
 		// called from several goroutines.
-		Dismisses(f *Finding) (status string, ok bool)
+		Suppresses(f *Finding) (status string, ok bool)
 	}
 	// Baseline has what was known before; nil has nothing.
 	Baseline *Baseline
@@ -76,11 +76,11 @@ func (r *Rules) ignored() (map[string]bool, error) {
 	return out, nil
 }
 
-// ruling is why a finding is left out.
-type ruling int
+// suppression is why a finding is left out.
+type suppression int
 
 const (
-	shown ruling = iota
+	shown suppression = iota
 	byPackage
 	byCVE
 	byVEX
@@ -90,7 +90,7 @@ const (
 )
 
 // keep gives a finding to the rules, and counts or keeps it.
-func (j *judge) keep(f *Finding) {
+func (j *matcher) keep(f *Finding) {
 	why, words := j.rule(f)
 	h := &j.result.Hidden
 	switch why {
@@ -117,7 +117,7 @@ func (j *judge) keep(f *Finding) {
 }
 
 // rule gives the first rule that leaves a finding out, and says it in words.
-func (j *judge) rule(f *Finding) (ruling, string) {
+func (j *matcher) rule(f *Finding) (suppression, string) {
 	r := &j.options.Rules
 	if c := j.ignoredCPE(&f.Package); c != "" {
 		return byPackage, "its package is ignored as " + c
@@ -126,7 +126,7 @@ func (j *judge) rule(f *Finding) (ruling, string) {
 		return byCVE, f.Vulnerability.ID + " is ignored"
 	}
 	if r.VEX != nil {
-		if status, ok := r.VEX.Dismisses(f); ok {
+		if status, ok := r.VEX.Suppresses(f); ok {
 			return byVEX, "a VEX statement says " + status
 		}
 	}
@@ -137,7 +137,7 @@ func (j *judge) rule(f *Finding) (ruling, string) {
 }
 
 // minimum hides what is not bad enough, and what nobody knows how bad it is.
-func (r *Rules) minimum(s vulndb.Score) (ruling, string) {
+func (r *Rules) minimum(s vulndb.Score) (suppression, string) {
 	switch {
 	case r.MinScore > 0 && isUnknown(s):
 		return byUnknown, "its score is unknown, while a least one is asked for"
@@ -152,7 +152,7 @@ func (r *Rules) minimum(s vulndb.Score) (ruling, string) {
 }
 
 // ignoredCPE gives the CPE for which a package is ignored, "" for none.
-func (j *judge) ignoredCPE(p *catalog.Package) string {
+func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	for _, c := range p.CPEs {
 		if j.ignored[c] {
 			return c

@@ -38,7 +38,7 @@ func ids(list []match.Finding) string {
 
 type dismissal struct{ id, status string }
 
-func (d dismissal) Dismisses(f *match.Finding) (string, bool) {
+func (d dismissal) Suppresses(f *match.Finding) (string, bool) {
 	return d.status, f.Vulnerability.ID == d.id
 }
 
@@ -53,18 +53,18 @@ func TestRules(t *testing.T) {
 		name   string
 		rules  match.Rules
 		want   string
-		hidden match.Hidden
+		hidden match.Suppressed
 	}{
-		{"none", match.Rules{}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
-		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Hidden{Minimum: 2, Unknown: 2}},
-		{"severity", match.Rules{MinSeverity: vulndb.High}, "1 2 5", match.Hidden{Minimum: 2, Unknown: 1}},
-		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Hidden{Unknown: 1}},
-		{"ids", match.Rules{CVEs: []string{"cve-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Hidden{CVEs: 2}},
-		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Hidden{VEX: 1}},
-		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Hidden{Baseline: 1}},
-		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Hidden{Packages: 6}},
-		{"another version", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
-		{"any version", match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}}, "1 2 3 4 5 GHSA-6", match.Hidden{}},
+		{"none", match.Rules{}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
+		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Suppressed{Minimum: 2, Unknown: 2}},
+		{"severity", match.Rules{MinSeverity: vulndb.High}, "1 2 5", match.Suppressed{Minimum: 2, Unknown: 1}},
+		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Suppressed{Unknown: 1}},
+		{"ids", match.Rules{CVEs: []string{"cve-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Suppressed{CVEs: 2}},
+		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Suppressed{VEX: 1}},
+		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Suppressed{Baseline: 1}},
+		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Suppressed{Packages: 6}},
+		{"another version", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
+		{"any version", match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
 	}
 	for _, tt := range tests {
 		r := run(t, scored(), match.Options{Rules: tt.rules}, pkg(catalog.NPM, "p", "1.0.0"))
@@ -77,7 +77,7 @@ func TestRules(t *testing.T) {
 	} {
 		rules := match.Rules{Packages: []string{bad}}
 		_, matching := match.Match(t.Context(), scored(), nil, match.Options{Rules: rules})
-		_, explaining := match.Explain(t.Context(), scored(), match.Question{}, match.Options{Rules: rules})
+		_, explaining := match.Explain(t.Context(), scored(), match.ExplainRequest{}, match.Options{Rules: rules})
 		_, sieving := match.NewSieve(rules)
 		for _, err := range []error{matching, explaining, sieving, rules.Check()} {
 			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), want) {

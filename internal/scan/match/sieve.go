@@ -2,20 +2,20 @@ package match
 
 import "github.com/buildyard/buildyard/internal/scan/catalog"
 
-// Sieve applies rules to findings that were made without any. Several goroutines may use it.
-type Sieve struct{ judge judge }
+// RuleFilter applies rules to findings that were made without any. Several goroutines may use it.
+type RuleFilter struct{ judge matcher }
 
 // NewSieve makes one. It fails when the rules make no sense.
-func NewSieve(r Rules) (*Sieve, error) {
+func NewSieve(r Rules) (*RuleFilter, error) {
 	ignored, err := r.ignored()
 	if err != nil {
 		return nil, err
 	}
-	return &Sieve{judge{options: Options{Rules: r}, ignored: ignored}}, nil
+	return &RuleFilter{matcher{options: Options{Rules: r}, ignored: ignored}}, nil
 }
 
 // Keep says whether the rules leave a finding in.
-func (s *Sieve) Keep(f *Finding) bool {
+func (s *RuleFilter) Keep(f *Finding) bool {
 	why, _ := s.judge.rule(f)
 	return why == shown
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// topic is one vulnerability of one package, and who speaks of it.
-type topic struct {
+// advisoryGroup is one vulnerability of one package, and who speaks of it.
+type advisoryGroup struct {
 	id        string
 	deciding  []*vulndb.Advisory // of the source that comes first
 	overruled []*vulndb.Advisory // of others
@@ -18,15 +18,15 @@ type topic struct {
 // sources are about the same when they name the same CVE, or, where one has none, when one
 // names the other. That is not carried on from one to the next: lists of other names are
 // written by hand, and one wrong entry would melt two vulnerabilities into one.
-func (e ecosystem) topics(advisories []vulndb.Advisory) []topic {
-	byID := map[string]*topic{}
+func (e ecosystem) topics(advisories []vulndb.Advisory) []advisoryGroup {
+	byID := map[string]*advisoryGroup{}
 	var ids []string
 	for i := range advisories {
 		a := &advisories[i]
 		for _, id := range e.idsOf(a, advisories) {
 			t := byID[id]
 			if t == nil {
-				t = &topic{id: id}
+				t = &advisoryGroup{id: id}
 				byID[id] = t
 				ids = append(ids, id)
 			}
@@ -34,7 +34,7 @@ func (e ecosystem) topics(advisories []vulndb.Advisory) []topic {
 		}
 	}
 	slices.Sort(ids)
-	out := make([]topic, 0, len(ids))
+	out := make([]advisoryGroup, 0, len(ids))
 	for _, id := range ids {
 		out = append(out, *byID[id])
 	}
@@ -42,7 +42,7 @@ func (e ecosystem) topics(advisories []vulndb.Advisory) []topic {
 }
 
 // add puts an advisory among those that decide, or those that do not.
-func (e ecosystem) add(t *topic, a *vulndb.Advisory) {
+func (e ecosystem) add(t *advisoryGroup, a *vulndb.Advisory) {
 	c := -1
 	if len(t.deciding) > 0 {
 		c = cmp.Compare(e.rank(a.Source), e.rank(t.deciding[0].Source))

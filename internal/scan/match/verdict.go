@@ -17,7 +17,7 @@ type verdict struct {
 }
 
 // verdict compares a version with the ranges and the list of an advisory.
-func (j *judge) verdict(s subject, a *vulndb.Advisory) verdict {
+func (j *matcher) verdict(s subject, a *vulndb.Advisory) verdict {
 	var v verdict
 	j.story.tellAdvisory(a)
 	if s.err != nil {
@@ -81,7 +81,7 @@ func (s subject) nearest(versions []string) []string {
 
 // findings collects what is found of one package.
 type findings struct {
-	judge    *judge
+	judge    *matcher
 	pkg      *catalog.Package
 	ids      []string
 	unjudged error
@@ -118,7 +118,7 @@ func (f *findings) add(id string, found *Finding) error {
 }
 
 // vulnerability looks an id up, once.
-func (j *judge) vulnerability(id string) (*vulndb.Vulnerability, error) {
+func (j *matcher) vulnerability(id string) (*vulndb.Vulnerability, error) {
 	if v := j.known[id]; v != nil {
 		return v, nil
 	}
