@@ -92,8 +92,8 @@ func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer,
 	}
 }
 
-// several is the JSON of all that a registry has.
-type several struct {
+// multiReport is the JSON of all that a registry has.
+type multiReport struct {
 	Source  api.ScanSource `json:"source"`
 	Reports []any          `json:"reports"`
 }
@@ -105,7 +105,7 @@ func writeJSON(w io.Writer, reports []Report, o Options) error {
 	if !o.All {
 		return e.Encode(reports[0].document())
 	}
-	all := several{Source: api.ScanSource{Type: "registry_template", Target: "*"}, Reports: []any{}}
+	all := multiReport{Source: api.ScanSource{Type: "registry_template", Target: "*"}, Reports: []any{}}
 	for _, r := range reports {
 		all.Reports = append(all.Reports, r.document())
 	}
