@@ -9,14 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 // destination is where a report goes. It is looked at before the scan, which may take long.
 // One of a regular file is replaced as a whole; what is none, a pipe or a terminal, is
 // written to.
 type destination struct {
-	file *beside.File // nil when it is no regular file
+	file *atomicfile.File // nil when it is no regular file
 	path string
 }
 
@@ -29,7 +29,7 @@ func openDestination(path string) (*destination, error) {
 		}
 		return &destination{path: path}, nil
 	}
-	f, err := beside.Create(path)
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/license"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 // defaultLicense is the licence file in the current directory.
@@ -136,7 +136,7 @@ func replaceFile(path string, data []byte) error {
 
 // writeBeside lets a file be written beside its place, so that it is never half there.
 func writeBeside(path string, write func(io.Writer) error) error {
-	f, err := beside.Create(path)
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
@@ -59,7 +59,7 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	target, err := beside.Create(o.Target)
+	target, err := atomicfile.Create(o.Target)
 	if err != nil {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
@@ -83,7 +83,7 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 
 // writable says before the work whether temporary files can be written.
 func writable(folder string) error {
-	f, err := beside.Scratch(folder)
+	f, err := atomicfile.CreateUnnamed(folder)
 	if err != nil {
 		return fmt.Errorf("temporary files: %w", err)
 	}

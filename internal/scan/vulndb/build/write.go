@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/extsort"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
 // write joins what was collected into a file and puts it in place.
-func (c *collector) write(ctx context.Context, f *beside.File) (*Report, error) {
+func (c *collector) write(ctx context.Context, f *atomicfile.File) (*Report, error) {
 	if err := c.fill(ctx, f.File); err != nil {
 		return nil, err
 	}

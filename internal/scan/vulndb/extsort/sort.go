@@ -19,7 +19,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 const (
@@ -85,7 +85,7 @@ func (s *Sorter) sort() {
 // spill writes what is in memory into a file.
 func (s *Sorter) spill() error {
 	s.sort()
-	f, err := beside.Scratch(s.folder)
+	f, err := atomicfile.CreateUnnamed(s.folder)
 	if err != nil {
 		return err
 	}

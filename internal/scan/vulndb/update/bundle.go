@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
@@ -105,7 +105,7 @@ func (p place) take(ctx context.Context, file string, o Options) error {
 		return err
 	}
 	defer f.Close()
-	temp, err := beside.Create(string(p))
+	temp, err := atomicfile.Create(string(p))
 	if err != nil {
 		return err
 	}

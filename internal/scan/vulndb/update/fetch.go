@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 // source is where listings and databases come from.
@@ -258,7 +258,7 @@ func (p place) fetch(ctx context.Context, o Options, src source, l Listing) erro
 		os.Remove(p.part())
 		return err
 	}
-	return beside.Move(f, string(p))
+	return atomicfile.Rename(f, string(p))
 }
 
 // receive writes the listed bytes to f and gives their checksum. What f holds already is

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/beside"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
 // place is where a database lies, with what is kept beside it: the lock, what the last
@@ -129,7 +129,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := beside.Create(path)
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}

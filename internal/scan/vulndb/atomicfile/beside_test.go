@@ -1,4 +1,4 @@
-package beside
+package atomicfile
 
 import (
 	"bufio"
@@ -54,7 +54,7 @@ func TestCommitAndDiscard(t *testing.T) {
 	f, err = Create(path)
 	check(t, err)
 	f.Discard()
-	s, err := Scratch(dir)
+	s, err := CreateUnnamed(dir)
 	check(t, err)
 	if got := names(t, dir); got != "file" {
 		t.Errorf("there are %q", got)

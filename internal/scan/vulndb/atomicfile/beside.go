@@ -1,11 +1,11 @@
-// Package beside writes files beside the place that they are for, and puts them there as a
+// Package atomicfile writes files beside the place that they are for, and puts them there as a
 // whole. What a process that was killed has left is removed by the next that writes there.
 //
 // It does not keep two writers of one file apart: the last one stays.
 //
 // Invariant: a file that is being written is locked by its process, and what is locked, has
 // another name than its own ones, or belongs to another user is never removed.
-package beside
+package atomicfile
 
 import (
 	"crypto/rand"
@@ -51,8 +51,8 @@ func Create(path string) (*File, error) {
 	return &File{f, path}, nil
 }
 
-// Scratch gives a file without a name, whose space is free as soon as it is closed.
-func Scratch(folder string) (*os.File, error) {
+// CreateUnnamed gives a file without a name, whose space is free as soon as it is closed.
+func CreateUnnamed(folder string) (*os.File, error) {
 	f, err := locked(folder)
 	if err != nil {
 		return nil, err
@@ -96,9 +96,9 @@ func (f *File) Commit() error {
 	return errors.Join(f.Close(), syncFolder(f.target))
 }
 
-// Move puts an open file that lies in the folder of a path there, as Commit does. When that
+// Rename puts an open file that lies in the folder of a path there, as Commit does. When that
 // fails, both files are as they were.
-func Move(f *os.File, path string) error {
+func Rename(f *os.File, path string) error {
 	if err := put(f, path); err != nil {
 		return err
 	}
