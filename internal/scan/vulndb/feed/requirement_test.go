@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
 // holds says whether ranges hold a version, as a matcher would.
-func holds(order interval.Order, ranges []vulndb.Range, v string) bool {
+func holds(order versionrange.Order, ranges []vulndb.Range, v string) bool {
 	for _, r := range ranges {
 		if r.Introduced != "" {
 			if c := order(v, r.Introduced); c < 0 || c == 0 && r.IntroducedOpen {
@@ -129,7 +129,7 @@ func TestComplementIsTheOpposite(t *testing.T) {
 				for part := range strings.SplitSeq(req, ",") {
 					i, err := cargoRequirement(strings.TrimSpace(part))
 					check(t, err)
-					inside = inside && holds(cargoOrder, interval.Ranges([]interval.Interval{i}), v)
+					inside = inside && holds(cargoOrder, versionrange.Ranges([]versionrange.Interval{i}), v)
 				}
 				want = want && !inside
 			}

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/score"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
 // rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of
@@ -124,14 +124,14 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 }
 
 // requirement gives the versions that one requirement of an ecosystem holds.
-type requirement func(string) (interval.Interval, error)
+type requirement func(string) (versionrange.Interval, error)
 
 // complement gives the ranges that none of the requirements holds. In each, what commas
 // divide must hold together.
-func complement(order interval.Order, parse requirement, good []string) ([]vulndb.Range, error) {
-	var sets []interval.Interval
+func complement(order versionrange.Order, parse requirement, good []string) ([]vulndb.Range, error) {
+	var sets []versionrange.Interval
 	for _, req := range good {
-		var parts []interval.Interval
+		var parts []versionrange.Interval
 		for part := range strings.SplitSeq(req, ",") {
 			i, err := parse(strings.TrimSpace(part))
 			if err != nil {
@@ -143,7 +143,7 @@ func complement(order interval.Order, parse requirement, good []string) ([]vulnd
 			sets = append(sets, i)
 		}
 	}
-	return interval.Ranges(order.Complement(sets)), nil
+	return versionrange.Ranges(order.Complement(sets)), nil
 }
 
 var errRequirement = errors.New("it is not understood")
@@ -165,28 +165,28 @@ func rubyOrder(a, b string) int {
 	return c
 }
 
-func rubyRequirement(s string) (interval.Interval, error) {
+func rubyRequirement(s string) (versionrange.Interval, error) {
 	op, v := splitRequirement(s)
 	v = strings.ReplaceAll(v, "-", ".pre.") // as RubyGems does
 	if odd(v) || v[0] < '0' || v[0] > '9' {
-		return interval.Interval{}, errRequirement
+		return versionrange.Interval{}, errRequirement
 	}
 	switch op {
 	case ">=":
-		return interval.From(v), nil
+		return versionrange.From(v), nil
 	case ">":
-		return interval.Above(v), nil
+		return versionrange.Above(v), nil
 	case "<":
-		return interval.Below(v), nil
+		return versionrange.Below(v), nil
 	case "<=":
-		return interval.UpTo(v), nil
+		return versionrange.UpTo(v), nil
 	case "=", "":
-		return interval.Only(v), nil
+		return versionrange.Only(v), nil
 	case "~>":
 		bumped, err := rubyBump(v)
-		return interval.Interval{Low: interval.Bound{Version: v}, High: interval.Bound{Version: bumped, Open: true}}, err
+		return versionrange.Interval{Low: versionrange.Bound{Version: v}, High: versionrange.Bound{Version: bumped, Open: true}}, err
 	default:
-		return interval.Interval{}, errRequirement
+		return versionrange.Interval{}, errRequirement
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
-	"github.com/buildyard/buildyard/internal/scan/vulndb/interval"
+	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
 // rustAdvisory is the front matter of an advisory of RustSec. Its versions are Cargo's
@@ -161,32 +161,32 @@ func parseCargo(s string) (v cargoVersion, err error) {
 
 // cargoRequirement reads one comparator. Without an operator it is a caret's. Where parts
 // are missing, "=" and "<=" hold every version that has those which are there.
-func cargoRequirement(s string) (interval.Interval, error) {
+func cargoRequirement(s string) (versionrange.Interval, error) {
 	if s == "*" {
-		return interval.All, nil
+		return versionrange.All, nil
 	}
 	op, text := splitRequirement(s)
 	v, err := parseCargo(text)
 	if err != nil {
-		return interval.All, err
+		return versionrange.All, err
 	}
 	last := len(v.numbers) - 1
 	whole := last == 2
 	switch {
 	case op == ">=":
-		return interval.From(v.String()), nil
+		return versionrange.From(v.String()), nil
 	case op == "<":
-		return interval.Below(v.String()), nil
+		return versionrange.Below(v.String()), nil
 	case op == ">" && whole:
-		return interval.Above(v.String()), nil
+		return versionrange.Above(v.String()), nil
 	case op == ">":
-		return interval.From(v.behind(last)), nil
+		return versionrange.From(v.behind(last)), nil
 	case op == "<=" && whole:
-		return interval.UpTo(v.String()), nil
+		return versionrange.UpTo(v.String()), nil
 	case op == "<=":
-		return interval.Below(v.behind(last)), nil
+		return versionrange.Below(v.behind(last)), nil
 	case op == "=" && whole:
-		return interval.Only(v.String()), nil
+		return versionrange.Only(v.String()), nil
 	case op == "=" || strings.HasSuffix(text, "*"):
 		return until(v, last), nil
 	case op == "~":
@@ -194,7 +194,7 @@ func cargoRequirement(s string) (interval.Interval, error) {
 	case op == "^" || op == "":
 		return until(v, v.caret()), nil
 	default:
-		return interval.All, errRequirement
+		return versionrange.All, errRequirement
 	}
 }
 
@@ -208,6 +208,6 @@ func (v cargoVersion) caret() int {
 	return len(v.numbers) - 1
 }
 
-func until(v cargoVersion, part int) interval.Interval {
-	return interval.Interval{Low: interval.Bound{Version: v.String()}, High: interval.Bound{Version: v.behind(part), Open: true}}
+func until(v cargoVersion, part int) versionrange.Interval {
+	return versionrange.Interval{Low: versionrange.Bound{Version: v.String()}, High: versionrange.Bound{Version: v.behind(part), Open: true}}
 }

@@ -1,11 +1,11 @@
-// Package interval computes with sets of versions that are made of intervals, so that
+// Package versionrange computes with sets of versions that are made of intervals, so that
 // "patched in these" becomes "affected in those".
 //
 // It does not compare versions itself: each ecosystem brings its own order.
 //
 // Invariant: the complement of a set holds a version exactly when the set does not, in
 // the order that was given.
-package interval
+package versionrange
 
 import (
 	"slices"
