@@ -34,7 +34,7 @@ func Export(ctx context.Context, path string, w io.Writer) (Listing, error) {
 		return l, fmt.Errorf("export the vulnerability database: %w", err)
 	}
 	l.Path = bundleDatabase
-	for _, was := range place(path).load().known() {
+	for _, was := range dbLocation(path).load().known() {
 		if was.Checksum == l.Checksum && was.Size == l.Size && was.Signature != "" {
 			l.Signature = was.Signature
 		}
@@ -82,7 +82,7 @@ func writeBundle(path string, l Listing, w io.Writer) error {
 // Target. It takes older ones too. With a key, only a bundle that is signed is taken.
 func Import(ctx context.Context, file string, o Options) (Status, error) {
 	o = o.filled()
-	p := place(o.Target)
+	p := dbLocation(o.Target)
 	release, err := p.hold(ctx, o.Wait)
 	if err == nil {
 		defer release()
@@ -99,7 +99,7 @@ func Import(ctx context.Context, file string, o Options) (Status, error) {
 }
 
 // take copies a file into the folder of the database, compares it and lets it settle.
-func (p place) take(ctx context.Context, file string, o Options) error {
+func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	f, err := input.Open(ctx, file)
 	if err != nil {
 		return err

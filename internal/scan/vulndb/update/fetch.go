@@ -28,8 +28,8 @@ type source interface {
 }
 
 var (
-	_ source = (*web)(nil)
-	_ source = disk("")
+	_ source = (*httpListing)(nil)
+	_ source = fileListing("")
 )
 
 // validators tell a server what is known.
@@ -49,13 +49,13 @@ func open(o Options) (source, error) {
 	u, err := url.Parse(o.Listing)
 	switch {
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
-		return &web{o, u}, nil
+		return &httpListing{o, u}, nil
 	case err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost"):
-		return disk(filepath.FromSlash(u.Path)), nil
+		return fileListing(filepath.FromSlash(u.Path)), nil
 	case strings.Contains(o.Listing, "://"):
 		return nil, fmt.Errorf("the listing %q is no http, https or file URL", o.Listing)
 	}
-	return disk(o.Listing), nil
+	return fileListing(o.Listing), nil
 }
 
 // onlySafer keeps redirects from leaving https.
@@ -69,10 +69,10 @@ func onlySafer(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// disk is a listing on this machine, by its path.
-type disk string
+// fileListing is a listing on this machine, by its path.
+type fileListing string
 
-func (d disk) listing(_ context.Context, _ validators) (offer, error) {
+func (d fileListing) listing(_ context.Context, _ validators) (offer, error) {
 	f, err := os.Open(string(d))
 	if err != nil {
 		return offer{}, err
@@ -85,7 +85,7 @@ func (d disk) listing(_ context.Context, _ validators) (offer, error) {
 	return offer{body: b}, err
 }
 
-func (d disk) file(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
+func (d fileListing) file(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	if !filepath.IsLocal(path) {
 		return nil, 0, fmt.Errorf("the listing names %q, which is not below its folder", path)
 	}
@@ -107,13 +107,13 @@ func (d disk) file(_ context.Context, path string, from int64) (io.ReadCloser, i
 	return f, from, nil
 }
 
-// web is a listing on a server.
-type web struct {
+// httpListing is a listing on a server.
+type httpListing struct {
 	o   Options
 	url *url.URL
 }
 
-func (w *web) listing(ctx context.Context, known validators) (offer, error) {
+func (w *httpListing) listing(ctx context.Context, known validators) (offer, error) {
 	head := http.Header{}
 	if known.ETag != "" {
 		head.Set("If-None-Match", known.ETag)
@@ -139,7 +139,7 @@ func (w *web) listing(ctx context.Context, known validators) (offer, error) {
 	return offer{validators: validators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}, body: b}, err
 }
 
-func (w *web) file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
+func (w *httpListing) file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	u, err := w.url.Parse(path)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || w.url.Scheme == "https" && u.Scheme != "https" {
 		return nil, 0, fmt.Errorf("the listing names %q, which cannot be fetched", path)
@@ -168,7 +168,7 @@ func (w *web) file(ctx context.Context, path string, from int64) (io.ReadCloser,
 
 // get asks, and gives up when the server sends nothing for too long, then and in the
 // body.
-func (w *web) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
+func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silent := time.AfterFunc(w.o.Stall, func() {
 		cancel(fmt.Errorf("%s has sent nothing for %s", u.Redacted(), w.o.Stall))
@@ -189,12 +189,12 @@ func (w *web) get(ctx context.Context, u *url.URL, head http.Header) (*http.Resp
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, silent: silent, stall: w.o.Stall, cancel: cancel}
+	resp.Body = &stallReader{ReadCloser: resp.Body, ctx: ctx, silent: silent, stall: w.o.Stall, cancel: cancel}
 	return resp, nil
 }
 
-// watched is a body whose reader gives up when nothing comes.
-type watched struct {
+// stallReader is a body whose reader gives up when nothing comes.
+type stallReader struct {
 	io.ReadCloser
 	ctx    context.Context // it is that of the request whose body this is
 	silent *time.Timer
@@ -203,7 +203,7 @@ type watched struct {
 	closed atomic.Bool
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *stallReader) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if n > 0 {
 		w.silent.Reset(w.stall)
@@ -216,7 +216,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) Close() error {
+func (w *stallReader) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (w *watched) Close() error {
 
 // fetch brings the listed file into the folder, goes on where a former one ended when it
 // is of the same listing, compares all of it and makes it the database.
-func (p place) fetch(ctx context.Context, o Options, src source, l Listing) error {
+func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing) error {
 	_, st := p.recall()
 	if st.Part.Checksum != l.Checksum || st.Part.Size != l.Size {
 		os.Remove(p.part())
@@ -263,7 +263,7 @@ func (p place) fetch(ctx context.Context, o Options, src source, l Listing) erro
 
 // receive writes the listed bytes to f and gives their checksum. What f holds already is
 // kept, should the server be able to go on there.
-func (p place) receive(ctx context.Context, o Options, src source, l Listing, f *os.File) (string, error) {
+func (p dbLocation) receive(ctx context.Context, o Options, src source, l Listing, f *os.File) (string, error) {
 	h := sha256.New()
 	have, err := io.Copy(h, io.LimitReader(f, l.Size))
 	if err != nil || have == l.Size {

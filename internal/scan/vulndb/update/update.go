@@ -80,7 +80,7 @@ func (o Options) filled() Options {
 // Look says what database is there, without asking anybody. One that cannot be read is
 // not present, and the error says why; a missing one is no error.
 func Look(target string) (Status, error) {
-	p := place(target)
+	p := dbLocation(target)
 	st := p.load()
 	s := Status{Checked: st.Checked}
 	db, err := vulndb.Open(target)
@@ -99,7 +99,7 @@ func Look(target string) (Status, error) {
 // was fetched or imported must be signed, also when that was before. What was built here
 // came from nobody else. One that is missing or cannot be read is no error here.
 func Verify(target string, key ed25519.PublicKey) error {
-	if _, err := place(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := dbLocation(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature, target, err)
 	}
 	s, _ := Look(target) // whoever opens it is told
@@ -116,7 +116,7 @@ func Verify(target string, key ed25519.PublicKey) error {
 // status what is still there.
 func Update(ctx context.Context, o Options) (Status, error) {
 	o = o.filled()
-	p := place(o.Target)
+	p := dbLocation(o.Target)
 	release, err := p.hold(ctx, o.Wait)
 	if err == nil {
 		defer release()
@@ -150,7 +150,7 @@ func Update(ctx context.Context, o Options) (Status, error) {
 }
 
 // update does the work; the lock is held.
-func (p place) update(ctx context.Context, o Options) (Outcome, error) {
+func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
 	here, st := p.recall()
 	if st.URL != o.Listing {
 		st = state{URL: o.Listing, Listing: st.Listing, Part: st.Part}
@@ -200,7 +200,7 @@ func (p place) update(ctx context.Context, o Options) (Outcome, error) {
 }
 
 // settled keeps the state of a place whose database is the newest: nothing is half fetched.
-func (p place) settled(st state) error {
+func (p dbLocation) settled(st state) error {
 	_ = os.Remove(p.part())
 	st.Part = Listing{}
 	return writeJSON(p.state(), st)

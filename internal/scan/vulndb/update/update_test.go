@@ -346,7 +346,7 @@ func TestTwoUpdatesAtOnce(t *testing.T) {
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
-	release, err := place(o.Target).hold(t.Context(), 0)
+	release, err := dbLocation(o.Target).hold(t.Context(), 0)
 	check(t, err)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -482,10 +482,10 @@ func TestLimits(t *testing.T) {
 	if st.Outcome != Failed || err == nil || !strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
 		t.Errorf("trickling: %+v, %v", st, err)
 	}
-	if part, err := os.Stat(place(o.Target).part()); err != nil || part.Size() != 1000 {
+	if part, err := os.Stat(dbLocation(o.Target).part()); err != nil || part.Size() != 1000 {
 		t.Errorf("what came: %v, %v", part, err)
 	}
-	release, err := place(o.Target).hold(t.Context(), 0)
+	release, err := dbLocation(o.Target).hold(t.Context(), 0)
 	check(t, err)
 	o.Within, o.Wait = 0, 50*time.Millisecond
 	if _, err = Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
@@ -506,7 +506,7 @@ func TestNothingIsLeft(t *testing.T) {
 	o := s.options(t)
 	_, err := Update(t.Context(), o)
 	check(t, err)
-	part, left := place(o.Target).part(), filepath.Join(filepath.Dir(o.Target), ".buildyard-0123456789abcdef.tmp")
+	part, left := dbLocation(o.Target).part(), filepath.Join(filepath.Dir(o.Target), ".buildyard-0123456789abcdef.tmp")
 	check(t, os.WriteFile(part, []byte("half"), 0o644))
 	check(t, os.WriteFile(left, []byte("half"), 0o644))
 	_, err = Update(t.Context(), o)
@@ -565,13 +565,13 @@ func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 			o := s.options(t)
 			_, err := Update(t.Context(), o)
 			check(t, err)
-			was := place(o.Target).load()
+			was := dbLocation(o.Target).load()
 			s.publish(t, day.AddDate(0, 0, 1), c.after)
 			st, err := c.bring(o)
 			check(t, err)
 			killed := was
 			killed.Part = st.Listing
-			check(t, writeJSON(place(o.Target).state(), killed))
+			check(t, writeJSON(dbLocation(o.Target).state(), killed))
 
 			is := func(when string) {
 				t.Helper()
@@ -612,7 +612,7 @@ func TestTwoListingsOfOneTime(t *testing.T) {
 	o := s.options(t)
 	_, err = Update(t.Context(), o)
 	check(t, err)
-	p := place(o.Target)
+	p := dbLocation(o.Target)
 	st := p.load()
 	st.Part = st.Listing
 	st.Part.Checksum = "sha256:" + strings.Repeat("0", 64)

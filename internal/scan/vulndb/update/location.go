@@ -15,14 +15,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// place is where a database lies, with what is kept beside it: the lock, what the last
+// dbLocation is where a database lies, with what is kept beside it: the lock, what the last
 // check found, and a file that is being fetched. All lie in one folder, so that a rename
 // never leaves its file system.
-type place string
+type dbLocation string
 
-func (p place) lock() string  { return string(p) + ".lock" }
-func (p place) state() string { return string(p) + ".state" }
-func (p place) part() string  { return string(p) + ".part" }
+func (p dbLocation) lock() string  { return string(p) + ".lock" }
+func (p dbLocation) state() string { return string(p) + ".state" }
+func (p dbLocation) part() string  { return string(p) + ".part" }
 
 // state is what is remembered of the last check.
 type state struct {
@@ -42,7 +42,7 @@ func (s state) known() []Listing { return []Listing{s.Part, s.Listing} }
 
 // origin gives the listing that the database in use came with; the zero one when it was built
 // here. When two fit, its bytes decide.
-func (p place) origin(info vulndb.Info, st state) Listing {
+func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	var fit []Listing
 	for _, l := range st.known() {
 		if l.Checksum != "" && l.Built.Equal(info.Built) && l.Size == info.Size {
@@ -61,7 +61,7 @@ func (p place) origin(info vulndb.Info, st state) Listing {
 }
 
 // recall gives what is there, and the state with the listing that it came with.
-func (p place) recall() (Status, state) {
+func (p dbLocation) recall() (Status, state) {
 	here, _ := Look(string(p)) // a database that cannot be read is replaced
 	st := p.load()
 	if here.Listing.Checksum != "" {
@@ -72,7 +72,7 @@ func (p place) recall() (Status, state) {
 
 // load gives the zero state when there is none or it is damaged: then everything is
 // asked for anew.
-func (p place) load() state {
+func (p dbLocation) load() state {
 	s, err := p.read()
 	if err != nil {
 		return state{}
@@ -80,7 +80,7 @@ func (p place) load() state {
 	return s
 }
 
-func (p place) read() (s state, err error) {
+func (p dbLocation) read() (s state, err error) {
 	b, err := os.ReadFile(p.state())
 	if err == nil {
 		err = json.Unmarshal(b, &s)
@@ -92,7 +92,7 @@ const lockPoll = 100 * time.Millisecond
 
 // hold waits until no other update of the place runs, or for a time. The lock ends with its
 // process.
-func (p place) hold(ctx context.Context, wait time.Duration) (release func(), err error) {
+func (p dbLocation) hold(ctx context.Context, wait time.Duration) (release func(), err error) {
 	if wait > 0 {
 		var cancel func()
 		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("it was waited for %s", wait))
