@@ -54,11 +54,11 @@ func (b *block) seal() []byte {
 type sealed struct {
 	level   int
 	entries []byte
-	marks   []mark // of some entries, so that a search need not read all before
+	marks   []restartPoint // of some entries, so that a search need not read all before
 }
 
-// mark is an entry that a search can begin with.
-type mark struct {
+// restartPoint is an entry that a search can begin with.
+type restartPoint struct {
 	at     int    // in entries
 	before []byte // the key of the entry before it, nil of the first
 	key    []byte
@@ -95,7 +95,7 @@ func (b *sealed) mark() error {
 			return c.err
 		}
 		if i%every == 0 {
-			b.marks = append(b.marks, mark{at, before, bytes.Clone(c.key), c.value})
+			b.marks = append(b.marks, restartPoint{at, before, bytes.Clone(c.key), c.value})
 		}
 		if (i+1)%every == 0 {
 			before = bytes.Clone(c.key)
@@ -167,21 +167,21 @@ func (c *cursor) take() ([]byte, bool) {
 	return b, true
 }
 
-// place is where a block lies in the file.
-type place struct{ at, length int64 }
+// blockHandle is where a block lies in the file.
+type blockHandle struct{ at, length int64 }
 
-func (p place) marshal() []byte {
+func (p blockHandle) marshal() []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(p.at)), uint64(p.length))
 }
 
-func parsePlace(b []byte) (place, bool) {
+func parsePlace(b []byte) (blockHandle, bool) {
 	at, n := binary.Uvarint(b)
 	if n <= 0 {
-		return place{}, false
+		return blockHandle{}, false
 	}
 	length, m := binary.Uvarint(b[n:])
 	if m <= 0 || at > 1<<62 || length > blockLimit || length <= checksumSize {
-		return place{}, false
+		return blockHandle{}, false
 	}
-	return place{int64(at), int64(length)}, true
+	return blockHandle{int64(at), int64(length)}, true
 }

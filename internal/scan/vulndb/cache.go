@@ -63,16 +63,16 @@ const (
 	textKept  = 128  // bytes of one; longer ones are not shared often
 )
 
-// texts keeps shared texts by their number: sources and vectors, which nearly every record
+// stringTable keeps shared texts by their number: sources and vectors, which nearly every record
 // has, and which are few.
-type texts struct {
+type stringTable struct {
 	mu   sync.RWMutex // guards kept
 	kept map[uint64]string
 }
 
-func newTexts() *texts { return &texts{kept: map[uint64]string{}} }
+func newTexts() *stringTable { return &stringTable{kept: map[uint64]string{}} }
 
-func (t *texts) get(n uint64) (string, bool) {
+func (t *stringTable) get(n uint64) (string, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s, ok := t.kept[n]
@@ -80,7 +80,7 @@ func (t *texts) get(n uint64) (string, bool) {
 }
 
 // put keeps a text while there is room.
-func (t *texts) put(n uint64, s string) {
+func (t *stringTable) put(n uint64, s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(s) <= textKept && len(t.kept) < textsKept {

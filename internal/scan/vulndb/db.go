@@ -15,7 +15,7 @@ type DB struct {
 	file  io.Closer
 	info  Info
 	trees map[sectionName]*tree
-	texts *texts
+	texts *stringTable
 }
 
 // Open opens a database file and reads its header. What is asked of it reads no more
@@ -56,7 +56,7 @@ func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	c := newCache()
 	for _, name := range sectionOrder {
 		s := d.Sections[name]
-		db.trees[name] = &tree{r: r, cache: c, begin: s.Begin, root: place{s.Root, s.Length}, entries: s.Entries}
+		db.trees[name] = &tree{r: r, cache: c, begin: s.Begin, root: blockHandle{s.Root, s.Length}, entries: s.Entries}
 	}
 	db.info = Info{
 		Schema: Schema, Built: d.Built, Sources: d.Sources, Size: size,

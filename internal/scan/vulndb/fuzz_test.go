@@ -55,11 +55,11 @@ func mend(b []byte) {
 		return
 	}
 	for _, s := range d.Sections {
-		mendTree(b, place{s.Root, s.Length}, 0)
+		mendTree(b, blockHandle{s.Root, s.Length}, 0)
 	}
 }
 
-func mendTree(b []byte, p place, depth int) {
+func mendTree(b []byte, p blockHandle, depth int) {
 	if depth > 3 || p.at < headerSize || p.length <= checksumSize || p.at > int64(len(b))-p.length {
 		return
 	}

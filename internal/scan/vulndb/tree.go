@@ -14,7 +14,7 @@ type tree struct {
 	r       io.ReaderAt
 	cache   *cache
 	begin   int64
-	root    place
+	root    blockHandle
 	entries int
 }
 
@@ -58,7 +58,7 @@ func (t *tree) run(q query) error {
 
 // walk visits the entries below one block. Low is where the first block below it may
 // begin, level its level, -1 of the root.
-func (t *tree) walk(q query, at place, low int64, level int) (more bool, err error) {
+func (t *tree) walk(q query, at blockHandle, low int64, level int) (more bool, err error) {
 	b, err := t.block(at)
 	if err != nil {
 		return false, err
@@ -74,7 +74,7 @@ func (t *tree) walk(q query, at place, low int64, level int) (more bool, err err
 		return false, err
 	}
 	for _, c := range children {
-		if more, err = t.walk(q, c.place, c.low, b.level-1); err != nil || !more {
+		if more, err = t.walk(q, c.blockHandle, c.low, b.level-1); err != nil || !more {
 			return false, err
 		}
 	}
@@ -82,7 +82,7 @@ func (t *tree) walk(q query, at place, low int64, level int) (more bool, err err
 }
 
 // block gives a block whose checksum is right.
-func (t *tree) block(at place) (*sealed, error) {
+func (t *tree) block(at blockHandle) (*sealed, error) {
 	if b := t.cache.get(at.at); b != nil {
 		return b, nil
 	}
@@ -122,7 +122,7 @@ func (b *sealed) visit(q query) (more bool, err error) {
 
 // child is a block below another one.
 type child struct {
-	place
+	blockHandle
 	low int64 // where the blocks below it may begin
 }
 

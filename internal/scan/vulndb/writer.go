@@ -198,10 +198,10 @@ func (w *Writer) room(n, size int) {
 
 // closeBlock writes the block of a level, and names it on the level above. The block
 // above is closed before, when it is full, so that it lies behind its own alone.
-func (w *Writer) closeBlock(n int) place {
+func (w *Writer) closeBlock(n int) blockHandle {
 	l := w.levels[n]
 	w.room(n+1, len(l.first)+2*binary.MaxVarintLen64)
-	p := place{at: w.at}
+	p := blockHandle{at: w.at}
 	b := l.seal()
 	p.length = int64(len(b))
 	w.write(b)
