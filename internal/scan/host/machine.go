@@ -26,7 +26,7 @@ func thisMachine(o WatchOptions) (Watcher, error) {
 
 // Run tells of changes until ctx ends.
 func (m machine) Run(ctx context.Context, take func([]Change)) error {
-	what := map[watch.What]ChangeKind{watch.File: FileChanged, watch.Folder: FolderChanged, watch.Gone: Gone}
+	what := map[watch.ChangeKind]ChangeKind{watch.File: FileChanged, watch.Folder: FolderChanged, watch.Gone: Gone}
 	return m.Watcher.Run(ctx, func(list []watch.Change) {
 		out := make([]Change, len(list))
 		for i, c := range list {

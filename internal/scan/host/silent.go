@@ -26,7 +26,7 @@ type hungMounts struct {
 func (s *hungMounts) look(ctx context.Context) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mounts, err := watch.Distant()
+	mounts, err := watch.IsNetworkFS()
 	if err != nil || len(mounts) == 0 {
 		s.asked = nil
 		s.points.Store(nil)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are those who wait until the goroutine that reads a queue has read what was in it
+// flushRequests are those who wait until the goroutine that reads a queue has read what was in it
 // when they asked.
-type calls struct {
+type flushRequests struct {
 	wake signal        // of that goroutine, while it waits in poll(2)
 	bell chan struct{} // of one: the same while it rests
 
@@ -18,10 +18,10 @@ type calls struct {
 	waiting []chan struct{}
 }
 
-func newCalls() calls { return calls{wake: -1, bell: make(chan struct{}, 1)} }
+func newCalls() flushRequests { return flushRequests{wake: -1, bell: make(chan struct{}, 1)} }
 
 // ask wakes the goroutine and waits. One that has ended knows nothing more.
-func (c *calls) ask(ctx context.Context, ended <-chan struct{}) error {
+func (c *flushRequests) ask(ctx context.Context, ended <-chan struct{}) error {
 	done := make(chan struct{})
 	c.mu.Lock()
 	c.waiting = append(c.waiting, done)
@@ -38,7 +38,7 @@ func (c *calls) ask(ctx context.Context, ended <-chan struct{}) error {
 }
 
 // raise wakes the goroutine.
-func (c *calls) raise() {
+func (c *flushRequests) raise() {
 	c.wake.raise()
 	select {
 	case c.bell <- struct{}{}:
@@ -48,7 +48,7 @@ func (c *calls) raise() {
 
 // rest waits, until somebody calls. It is no poll(2): a thread that hangs there keeps the
 // runtime's own watching awake for a while each time, which costs more than the queue.
-func (c *calls) rest(most time.Duration) {
+func (c *flushRequests) rest(most time.Duration) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -58,7 +58,7 @@ func (c *calls) rest(most time.Duration) {
 }
 
 // take gives those who wait, to be answered when the queue was read.
-func (c *calls) take() callers {
+func (c *flushRequests) take() callers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.waiting

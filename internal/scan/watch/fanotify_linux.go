@@ -24,13 +24,13 @@ const (
 	fanFolders = 4096 // folders whose paths are remembered
 )
 
-// fan watches whole file systems by fanotify. One goroutine does everything after start.
-type fan struct {
+// fanotifyWatcher watches whole file systems by fanotify. One goroutine does everything after start.
+type fanotifyWatcher struct {
 	s       *scope
-	news    *gather
+	news    *changeBuffer
 	fd      int
 	changed int // the table of mounts, for poll
-	calls   calls
+	calls   flushRequests
 	leave   atomic.Bool // somebody asked for the end
 	ended   chan struct{}
 	low     *partial // for file systems that refuse
@@ -54,8 +54,8 @@ type fanSystem struct {
 	snapshots bool      // folders may come with content, without being moved
 }
 
-func openFan(s *scope, news *gather) (_ source, err error) {
-	f := &fan{
+func openFan(s *scope, news *changeBuffer) (_ source, err error) {
+	f := &fanotifyWatcher{
 		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
 		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: newCalls(),
 	}
@@ -93,7 +93,7 @@ func openFan(s *scope, news *gather) (_ source, err error) {
 
 // mark sets a mark on every file system that has something beneath the roots, and gives
 // the ids of the mounts that refuse with the reason.
-func (f *fan) mark() map[int]string {
+func (f *fanotifyWatcher) mark() map[int]string {
 	f.systems = map[[fanFsid]byte]*fanSystem{}
 	refused := map[int]string{}
 	var said []Mount
@@ -127,7 +127,7 @@ func (f *fan) mark() map[int]string {
 
 // markOne asks one file system. Those in user space are not even asked: they may not
 // answer for ever.
-func (f *fan) markOne(m mounted) (fsid [fanFsid]byte, err error) {
+func (f *fanotifyWatcher) markOne(m mounted) (fsid [fanFsid]byte, err error) {
 	if strings.HasPrefix(m.kind, "fuse") {
 		return fsid, errors.New("a file system in user space")
 	}
@@ -146,7 +146,7 @@ func (f *fan) markOne(m mounted) (fsid [fanFsid]byte, err error) {
 }
 
 // start runs until stop.
-func (f *fan) start() {
+func (f *fanotifyWatcher) start() {
 	f.low.start()
 	go func() {
 		defer close(f.ended)
@@ -158,7 +158,7 @@ func (f *fan) start() {
 }
 
 // loop waits, reads, and rests.
-func (f *fan) loop() error {
+func (f *fanotifyWatcher) loop() error {
 	pause := restShort
 	for {
 		fds := []unix.PollFd{
@@ -188,7 +188,7 @@ func (f *fan) loop() error {
 }
 
 // remount looks at the table of mounts again.
-func (f *fan) remount() {
+func (f *fanotifyWatcher) remount() {
 	t, err := readMounts()
 	if err != nil {
 		f.s.Log.Error("The table of mounts cannot be read.", "error", err)
@@ -212,7 +212,7 @@ func (f *fan) remount() {
 
 // read empties the kernel's queue, or reads a part of at least so many bytes, and says how
 // many events that had.
-func (f *fan) read(least int) (int, error) {
+func (f *fanotifyWatcher) read(least int) (int, error) {
 	f.anchors = map[string]int{}
 	defer func() {
 		for _, fd := range f.anchors {
@@ -242,7 +242,7 @@ func (f *fan) read(least int) (int, error) {
 	}
 }
 
-func (f *fan) events(b []byte) (count int, err error) {
+func (f *fanotifyWatcher) events(b []byte) (count int, err error) {
 	for len(b) > 0 {
 		var e fanEvent
 		if e, b, err = nextFanEvent(b); err != nil {
@@ -255,7 +255,7 @@ func (f *fan) events(b []byte) (count int, err error) {
 }
 
 // event tells of one event, unless nobody wants it.
-func (f *fan) event(e *fanEvent) {
+func (f *fanotifyWatcher) event(e *fanEvent) {
 	if e.fd >= 0 {
 		closeFile(int(e.fd))
 	}
@@ -289,7 +289,7 @@ func (f *fan) event(e *fanEvent) {
 // of one process about one name together at the place of the first, before what another
 // process did in between. What is there now counts; what happens after this look has an
 // event that is still to be read.
-func (f *fan) tell(path string, mask uint64) {
+func (f *fanotifyWatcher) tell(path string, mask uint64) {
 	left := mask&fanLeft != 0
 	if left {
 		_, err := os.Lstat(path)
@@ -307,7 +307,7 @@ func (f *fan) tell(path string, mask uint64) {
 	}
 }
 
-func (f *fan) snapshots(handle []byte) bool {
+func (f *fanotifyWatcher) snapshots(handle []byte) bool {
 	fsid, _, _, ok := handleParts(handle)
 	sys := f.systems[fsid]
 	return ok && sys != nil && sys.snapshots
@@ -315,7 +315,7 @@ func (f *fan) snapshots(handle []byte) bool {
 
 // resolve gives the paths of a folder that are seen beneath the roots, none if it is gone:
 // then its own end is in the queue too, or that of a folder above it.
-func (f *fan) resolve(handle []byte) []string {
+func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	if paths, ok := f.paths.get(handle); ok {
 		return paths
 	}
@@ -342,7 +342,7 @@ func (f *fan) resolve(handle []byte) []string {
 
 // seenAt gives where a folder of a file system is seen: not where something else is
 // mounted over it.
-func (f *fan) seenAt(sys *fanSystem, inner string) []string {
+func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
 	var out []string
 	for _, m := range sys.mounts {
 		if !within(m.root, inner) {
@@ -358,7 +358,7 @@ func (f *fan) seenAt(sys *fanSystem, inner string) []string {
 
 // locate gives the path of a folder within its file system, "" if it is gone or is seen
 // nowhere. A mount shows what lies beneath its own root only, so that several are tried.
-func (f *fan) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
+func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
 	tried := map[string]bool{}
 	mounts := slices.Clone(sys.mounts)
 	slices.SortStableFunc(mounts, func(a, b mounted) int { return cmp.Compare(len(a.root), len(b.root)) })
@@ -383,7 +383,7 @@ func (f *fan) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
 
 // openHandle gives the path of a folder as it is seen through a mount. ESTALE is the error
 // of one that is gone.
-func (f *fan) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
+func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
 	anchor, err := f.anchor(sys, point)
 	if err != nil {
 		return "", err
@@ -398,7 +398,7 @@ func (f *fan) openHandle(sys *fanSystem, point string, h unix.FileHandle) (strin
 
 // anchor gives an open file of a file system. It is closed when the queue was read, so that
 // nobody is kept from unmounting.
-func (f *fan) anchor(sys *fanSystem, point string) (int, error) {
+func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	if fd, ok := f.anchors[point]; ok {
 		return fd, nil
 	}
@@ -446,7 +446,7 @@ func pathOf(fd int) (string, error) {
 	return path, nil
 }
 
-func (f *fan) mounts() []Mount {
+func (f *fanotifyWatcher) mounts() []Mount {
 	f.mu.Lock()
 	out := slices.Clone(f.said)
 	f.mu.Unlock()
@@ -455,14 +455,14 @@ func (f *fan) mounts() []Mount {
 	return out
 }
 
-func (f *fan) flush(ctx context.Context) error {
+func (f *fanotifyWatcher) flush(ctx context.Context) error {
 	if err := f.calls.ask(ctx, f.ended); err != nil {
 		return err
 	}
 	return f.low.flush(ctx)
 }
 
-func (f *fan) stop() error {
+func (f *fanotifyWatcher) stop() error {
 	f.leave.Store(true)
 	f.calls.raise()
 	<-f.ended
@@ -471,7 +471,7 @@ func (f *fan) stop() error {
 }
 
 // release closes what is its own.
-func (f *fan) release() {
+func (f *fanotifyWatcher) release() {
 	for _, fd := range []int{f.fd, f.changed, int(f.calls.wake)} {
 		if fd >= 0 {
 			closeFile(fd)

@@ -53,7 +53,7 @@ func macPath(path string) string {
 // macEvent adds what an event of FSEvents means. Flags of several events on one path come
 // together, and their order is lost: what is there now decides. It says whether mounts
 // changed.
-func (s *scope) macEvent(news *gather, path string, flags uint32) (mounts bool) {
+func (s *scope) macEvent(news *changeBuffer, path string, flags uint32) (mounts bool) {
 	path = macPath(path)
 	switch {
 	case flags&evIDsWrapped != 0:
@@ -82,7 +82,7 @@ func (s *scope) macEvent(news *gather, path string, flags uint32) (mounts bool) 
 }
 
 // present gives what is told of a path: that it is gone, if it is.
-func present(path string, what What) What {
+func present(path string, what ChangeKind) ChangeKind {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return Gone
 	}

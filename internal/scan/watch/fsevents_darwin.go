@@ -16,8 +16,8 @@ import (
 )
 
 // open chooses among the ways that a Mac has.
-func open(s *scope, news *gather) (source, error) {
-	return choose(s, news, []way{{FSEvents, openEvents}, {Poll, openPoll}})
+func open(s *scope, news *changeBuffer) (source, error) {
+	return choose(s, news, []methodEntry{{FSEvents, openEvents}, {Poll, openPoll}})
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 	utf8         = 0x08000100 // kCFStringEncodingUTF8
 )
 
-// apple are the functions of the system that are used, found when they are needed first.
-type apple struct {
+// coreServices are the functions of the system that are used, found when they are needed first.
+type coreServices struct {
 	stringCreate  func(alloc uintptr, s string, encoding uint32) uintptr
 	stringGet     func(s uintptr, buf *byte, size int, encoding uint32) bool
 	arrayCreate   func(alloc uintptr, values *uintptr, n int, callbacks uintptr) uintptr
@@ -63,8 +63,8 @@ type streamContext struct {
 
 var system = sync.OnceValues(findApple)
 
-func findApple() (*apple, error) {
-	a := &apple{}
+func findApple() (*coreServices, error) {
+	a := &coreServices{}
 	core, err := library("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation", map[string]any{
 		"CFStringCreateWithCString": &a.stringCreate, "CFStringGetCString": &a.stringGet, "CFArrayCreate": &a.arrayCreate,
 		"CFUUIDCreateString": &a.uuidString, "CFRelease": &a.release,
@@ -121,8 +121,8 @@ var (
 // own, one call at a time.
 type events struct {
 	s       *scope
-	news    *gather
-	a       *apple
+	news    *changeBuffer
+	a       *coreServices
 	number  uintptr
 	stream  uintptr
 	queue   uintptr
@@ -135,7 +135,7 @@ type events struct {
 	saved   time.Time
 }
 
-func openEvents(s *scope, news *gather) (source, error) {
+func openEvents(s *scope, news *changeBuffer) (source, error) {
 	a, err := system()
 	if err != nil {
 		return nil, err

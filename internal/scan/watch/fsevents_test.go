@@ -29,7 +29,7 @@ func TestMacEvents(t *testing.T) {
 	put(t, dir+"/r/a.json", dir+"/r/d/b.json", dir+"/r/c.txt")
 	s, err := newScope(&Options{Roots: []string{dir + "/r"}, Wants: wanted, Leave: func(p string) bool { return p == dir+"/r/left" }})
 	must(t, err)
-	at := func(name string, what What) []Change { return []Change{{filepath.Join(dir, name), what}} }
+	at := func(name string, what ChangeKind) []Change { return []Change{{filepath.Join(dir, name), what}} }
 	for _, c := range []struct {
 		what  string
 		path  string

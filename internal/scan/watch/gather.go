@@ -18,10 +18,10 @@ const (
 // ErrClosed is what Run gives when the watcher was closed.
 var ErrClosed = errors.New("the watcher is closed")
 
-// gather keeps changes until they are delivered: each path once with its last news, in the
+// changeBuffer keeps changes until they are delivered: each path once with its last news, in the
 // order of these, and never more than a limit: beyond it the folders where most happened
 // stand for what is beneath them. Any goroutine may add.
-type gather struct {
+type changeBuffer struct {
 	roots []string
 	limit int
 	first chan struct{} // has an element while changes wait
@@ -38,15 +38,15 @@ type gather struct {
 	given []chan struct{} // of them, those whose batch is being taken
 }
 
-func newGather(roots []string) *gather {
-	return &gather{
+func newGather(roots []string) *changeBuffer {
+	return &changeBuffer{
 		roots: roots, limit: gatherLimit, at: map[string]int{},
 		first: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
 // add keeps one change.
-func (g *gather) add(path string, what What) {
+func (g *changeBuffer) add(path string, what ChangeKind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.coveredLocked(path, what) {
@@ -73,14 +73,14 @@ func (g *gather) add(path string, what What) {
 }
 
 // reached says that events up to this one were added.
-func (g *gather) reached(event uint64) {
+func (g *changeBuffer) reached(event uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mark = event
 }
 
 // delivered gives the last event that was delivered, 0 for none.
-func (g *gather) delivered() uint64 {
+func (g *changeBuffer) delivered() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.at) == 0 {
@@ -91,7 +91,7 @@ func (g *gather) delivered() uint64 {
 
 // coveredLocked says whether news are part of what waits already: a folder above is to be
 // looked at anyway, or is gone.
-func (g *gather) coveredLocked(path string, what What) bool {
+func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
 	for p := parent(path); p != ""; p = parent(p) {
 		i, ok := g.at[p]
 		if !ok {
@@ -105,7 +105,7 @@ func (g *gather) coveredLocked(path string, what What) bool {
 }
 
 // compactLocked takes out what was replaced, and what a later one covers.
-func (g *gather) compactLocked() {
+func (g *changeBuffer) compactLocked() {
 	var out []Change
 	for i, c := range g.list {
 		if c.What != 0 && !g.laterLocked(c.Path, i) {
@@ -120,7 +120,7 @@ func (g *gather) compactLocked() {
 }
 
 // laterLocked says whether a folder above was told of after the place i.
-func (g *gather) laterLocked(path string, i int) bool {
+func (g *changeBuffer) laterLocked(path string, i int) bool {
 	for p := parent(path); p != ""; p = parent(p) {
 		if j, ok := g.at[p]; ok && j > i && g.list[j].What != File {
 			return true
@@ -132,7 +132,7 @@ func (g *gather) laterLocked(path string, i int) bool {
 // collapseLocked lets folders stand for what is beneath until at most half of the limit
 // is left. The deepest ones that have a good part of the changes go first, so that one
 // change elsewhere never widens to a folder high up.
-func (g *gather) collapseLocked() {
+func (g *changeBuffer) collapseLocked() {
 	g.compactLocked()
 	goal := g.limit / 2
 	total := len(g.list)
@@ -163,7 +163,7 @@ func (g *gather) collapseLocked() {
 }
 
 // countLocked counts for each folder beneath the roots the changes that lie in it.
-func (g *gather) countLocked() map[string]int {
+func (g *changeBuffer) countLocked() map[string]int {
 	counts := map[string]int{}
 	for _, c := range g.list {
 		i := slices.IndexFunc(g.roots, func(r string) bool { return within(r, c.Path) })
@@ -179,11 +179,11 @@ func (g *gather) countLocked() map[string]int {
 }
 
 // replaceLocked puts folders in the place of what lies in them.
-func (g *gather) replaceLocked(whole map[string]bool) {
+func (g *changeBuffer) replaceLocked(whole map[string]bool) {
 	list := g.list
 	g.list = nil
 	clear(g.at)
-	put := func(path string, what What) {
+	put := func(path string, what ChangeKind) {
 		if _, ok := g.at[path]; !ok {
 			g.at[path] = len(g.list)
 			g.list = append(g.list, Change{path, what})
@@ -209,7 +209,7 @@ func (g *gather) replaceLocked(whole map[string]bool) {
 
 // next waits for changes, gathers for a while, and gives them. What it gave before was
 // taken.
-func (g *gather) next(ctx context.Context) ([]Change, error) {
+func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
 	for {
 		g.taken()
 		if err := g.gatherSome(ctx); err != nil {
@@ -222,7 +222,7 @@ func (g *gather) next(ctx context.Context) ([]Change, error) {
 }
 
 // gatherSome waits until there is something to deliver, or somebody waits for it.
-func (g *gather) gatherSome(ctx context.Context) error {
+func (g *changeBuffer) gatherSome(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -246,7 +246,7 @@ func (g *gather) gatherSome(ctx context.Context) error {
 }
 
 // flush waits until all that was added before is taken.
-func (g *gather) flush(ctx context.Context) error {
+func (g *changeBuffer) flush(ctx context.Context) error {
 	done := make(chan struct{})
 	g.mu.Lock()
 	g.asked = append(g.asked, done)
@@ -266,7 +266,7 @@ func (g *gather) flush(ctx context.Context) error {
 }
 
 // taken lets those go whose batch is done with.
-func (g *gather) taken() {
+func (g *changeBuffer) taken() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, done := range g.given {
@@ -276,7 +276,7 @@ func (g *gather) taken() {
 }
 
 // wake lets the next call of next see that changes wait.
-func (g *gather) wake() {
+func (g *changeBuffer) wake() {
 	select {
 	case g.first <- struct{}{}:
 	default:
@@ -284,7 +284,7 @@ func (g *gather) wake() {
 }
 
 // drain empties the gather.
-func (g *gather) drain() []Change {
+func (g *changeBuffer) drain() []Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.compactLocked()
@@ -304,4 +304,4 @@ func (g *gather) drain() []Change {
 }
 
 // end lets those who wait go.
-func (g *gather) end() { close(g.done) }
+func (g *changeBuffer) end() { close(g.done) }

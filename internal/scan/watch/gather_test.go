@@ -21,7 +21,7 @@ func after(limit int, news ...string) []string {
 	}
 	for _, n := range news {
 		what, path, _ := strings.Cut(n, " ")
-		g.add(path, map[string]What{"f": File, "d": Folder, "g": Gone}[what])
+		g.add(path, map[string]ChangeKind{"f": File, "d": Folder, "g": Gone}[what])
 	}
 	var out []string
 	for _, c := range g.drain() {
@@ -75,21 +75,21 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGather([]string{"/r", "/s/t"})
 		g.limit = rapid.IntRange(4, 40).Draw(t, "limit")
-		last := map[string]What{}
+		last := map[string]ChangeKind{}
 		part := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		for range rapid.IntRange(0, 300).Draw(t, "n") {
 			path := rapid.SampledFrom([]string{"/r", "/s/t"}).Draw(t, "root")
 			for _, p := range rapid.SliceOfN(part, 1, 5).Draw(t, "path") {
 				path += "/" + p
 			}
-			what := What(rapid.IntRange(1, 3).Draw(t, "what"))
+			what := ChangeKind(rapid.IntRange(1, 3).Draw(t, "what"))
 			g.add(path, what)
 			last[path] = what
 			if len(g.at) > g.limit || len(g.list) > 2*g.limit+1 {
 				t.Fatalf("%d changes wait", len(g.list))
 			}
 		}
-		got := map[string]What{}
+		got := map[string]ChangeKind{}
 		for _, c := range g.drain() {
 			if got[c.Path] != 0 || c.What == 0 {
 				t.Fatalf("%v comes twice", c)
@@ -109,7 +109,7 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 
 // told says whether news are delivered: themselves, or a folder above that is looked at,
 // gone, or a file now.
-func told(got map[string]What, path string, what What) bool {
+func told(got map[string]ChangeKind, path string, what ChangeKind) bool {
 	if w := got[path]; w == what || w == Folder {
 		return true
 	}

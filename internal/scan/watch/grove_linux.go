@@ -18,11 +18,11 @@ const (
 	inoMask = inoCame | inoLeft | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 )
 
-// grove is a set of trees of folders that are watched by inotify, one watch a folder, and
+// inotifyTrees is a set of trees of folders that are watched by inotify, one watch a folder, and
 // the ladders that lead to them from the root: when a step of a ladder is renamed or
 // removed, the tree at its end goes with it, and a tree that is not there yet is planted
 // when its last step comes. One goroutine uses it.
-type grove struct {
+type inotifyTrees struct {
 	s       *scope
 	fd      int
 	limit   int
@@ -57,41 +57,41 @@ func (n *node) path() string {
 	return join(n.up.path(), n.name)
 }
 
-func newGrove(s *scope) (*grove, error) {
+func newGrove(s *scope) (*inotifyTrees, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
-	return &grove{
+	return &inotifyTrees{
 		s: s, fd: fd, limit: s.tune.watches, foreign: func(string) bool { return false },
 		trees: map[string]*node{}, steps: map[string]*node{}, nodes: map[int32][]*node{}, rest: map[string]bool{},
 	}, nil
 }
 
-// plantAll sets the places of trees. Those that stand are left as they are.
-func (g *grove) plantAll(starts []string) {
+// setTrees sets the places of trees. Those that stand are left as they are.
+func (g *inotifyTrees) setTrees(starts []string) {
 	slices.Sort(starts)
 	starts = slices.Compact(starts)
 	for _, old := range g.starts {
 		if !slices.Contains(starts, old) {
-			g.fell(old)
+			g.removeTree(old)
 		}
 	}
 	g.starts = starts
 	for _, st := range starts {
-		g.plant(st)
+		g.addTree(st)
 	}
 }
 
-// plant sets the ladder to a tree, and the tree if its place is there. It says whether it
+// addTree sets the ladder to a tree, and the tree if its place is there. It says whether it
 // was planted now. The order makes sure that no step comes unnoticed: each is watched
 // before the next one is looked for.
-func (g *grove) plant(start string) bool {
+func (g *inotifyTrees) addTree(start string) bool {
 	for i, c := range start {
 		if c != '/' {
 			continue
 		}
-		if !g.climb(start[:max(i, 1)]) {
+		if !g.watchAncestors(start[:max(i, 1)]) {
 			return false
 		}
 	}
@@ -105,8 +105,8 @@ func (g *grove) plant(start string) bool {
 	return n != nil
 }
 
-// climb watches a step of a ladder.
-func (g *grove) climb(path string) bool {
+// watchAncestors watches a step of a ladder.
+func (g *inotifyTrees) watchAncestors(path string) bool {
 	if g.steps[path] != nil {
 		return true
 	}
@@ -119,8 +119,8 @@ func (g *grove) climb(path string) bool {
 	return true
 }
 
-// fell removes a tree. Its ladder stays.
-func (g *grove) fell(start string) {
+// removeTree removes a tree. Its ladder stays.
+func (g *inotifyTrees) removeTree(start string) {
 	if n := g.trees[start]; n != nil {
 		g.drop(n)
 		delete(g.trees, start)
@@ -129,7 +129,7 @@ func (g *grove) fell(start string) {
 }
 
 // add begins to watch a folder.
-func (g *grove) add(n *node, path string) error {
+func (g *inotifyTrees) add(n *node, path string) error {
 	if len(g.nodes) >= g.limit {
 		return unix.ENOSPC
 	}
@@ -143,7 +143,7 @@ func (g *grove) add(n *node, path string) error {
 }
 
 // grow watches a folder and those beneath. Each is watched before it is listed.
-func (g *grove) grow(up *node, name string) *node {
+func (g *inotifyTrees) grow(up *node, name string) *node {
 	n := &node{name: name, up: up}
 	path := n.path()
 	if !g.s.seen(path) || up != nil && g.foreign(path) {
@@ -198,7 +198,7 @@ func foldersIn(path string) []string {
 }
 
 // leave keeps a folder for polling.
-func (g *grove) leave(path string) {
+func (g *inotifyTrees) leave(path string) {
 	for p := path; p != ""; p = parent(p) {
 		if g.rest[p] {
 			return
@@ -209,7 +209,7 @@ func (g *grove) leave(path string) {
 }
 
 // trim forgets what was left for polling beneath a folder.
-func (g *grove) trim(path string) {
+func (g *inotifyTrees) trim(path string) {
 	for p := range g.rest {
 		if within(path, p) {
 			delete(g.rest, p)
@@ -219,7 +219,7 @@ func (g *grove) trim(path string) {
 }
 
 // drop ends watching a folder and those beneath.
-func (g *grove) drop(n *node) {
+func (g *inotifyTrees) drop(n *node) {
 	for _, k := range n.kids {
 		g.drop(k)
 	}
@@ -237,7 +237,7 @@ func (g *grove) drop(n *node) {
 }
 
 // find gives the watched folders at a path, outside of ladders.
-func (g *grove) find(path string) []*node {
+func (g *inotifyTrees) find(path string) []*node {
 	var out []*node
 	for start, n := range g.trees {
 		if !within(start, path) {
@@ -255,11 +255,11 @@ func (g *grove) find(path string) []*node {
 	return out
 }
 
-// uproot ends watching a path, whatever it is in, and what lies beneath.
-func (g *grove) uproot(path string) {
+// unwatchTree ends watching a path, whatever it is in, and what lies beneath.
+func (g *inotifyTrees) unwatchTree(path string) {
 	for _, n := range g.find(path) {
 		if n.up == nil {
-			g.fell(n.name)
+			g.removeTree(n.name)
 			continue
 		}
 		g.drop(n)
@@ -267,7 +267,7 @@ func (g *grove) uproot(path string) {
 	}
 	for _, start := range g.starts {
 		if within(path, start) {
-			g.fell(start)
+			g.removeTree(start)
 		}
 	}
 	for at, n := range g.steps {
@@ -279,8 +279,8 @@ func (g *grove) uproot(path string) {
 	g.trim(path)
 }
 
-// replant grows again what was uprooted at a path: a part of a tree, and trees beneath.
-func (g *grove) replant(path string) {
+// rewatchTree grows again what was uprooted at a path: a part of a tree, and trees beneath.
+func (g *inotifyTrees) rewatchTree(path string) {
 	if up := parent(path); up != "" {
 		for _, n := range g.find(up) {
 			if name := strings.TrimPrefix(path[len(up):], "/"); n.kids[name] == nil {
@@ -290,13 +290,13 @@ func (g *grove) replant(path string) {
 	}
 	for _, start := range g.starts {
 		if within(path, start) {
-			g.plant(start)
+			g.addTree(start)
 		}
 	}
 }
 
 // event takes one event of the kernel.
-func (g *grove) event(news *gather, e inoEvent) {
+func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
 	switch {
 	case e.mask&unix.IN_Q_OVERFLOW != 0:
 		g.overflow(news)
@@ -317,12 +317,12 @@ func (g *grove) event(news *gather, e inoEvent) {
 }
 
 // overflow begins anew: folders may have come and gone unnoticed.
-func (g *grove) overflow(news *gather) {
+func (g *inotifyTrees) overflow(news *changeBuffer) {
 	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
 	if err := g.renew(); err != nil {
 		g.s.Log.Error("Changes may be missed: the folders cannot be watched anew.", "error", err)
 	} else {
-		g.plantAll(g.starts)
+		g.setTrees(g.starts)
 	}
 	for _, st := range g.starts {
 		news.add(st, Folder)
@@ -331,7 +331,7 @@ func (g *grove) overflow(news *gather) {
 
 // renew takes another queue in the place of this one, and watches nothing yet. To end the watches
 // of a queue one by one would put an event for each into it, of which it would run over again.
-func (g *grove) renew() error {
+func (g *inotifyTrees) renew() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return os.NewSyscallError("inotify_init1", err)
@@ -350,7 +350,7 @@ func (g *grove) renew() error {
 }
 
 // ignored forgets a folder that the kernel does not watch any more.
-func (g *grove) ignored(n *node) {
+func (g *inotifyTrees) ignored(n *node) {
 	delete(g.nodes, n.watch)
 	switch {
 	case n.step:
@@ -363,7 +363,7 @@ func (g *grove) ignored(n *node) {
 }
 
 // stepped follows what happens on the way to trees.
-func (g *grove) stepped(news *gather, path string, mask uint32) {
+func (g *inotifyTrees) stepped(news *changeBuffer, path string, mask uint32) {
 	if mask&(inoLeft|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
 		return
 	}
@@ -377,11 +377,11 @@ func (g *grove) stepped(news *gather, path string, mask uint32) {
 		return
 	}
 	if mask&inoLeft != 0 {
-		g.uproot(path)
+		g.unwatchTree(path)
 	}
 	for _, start := range touched {
 		switch {
-		case g.plant(start):
+		case g.addTree(start):
 			news.add(start, Folder)
 		case g.trees[start] == nil && mask&inoLeft != 0:
 			news.add(start, Gone)
@@ -390,7 +390,7 @@ func (g *grove) stepped(news *gather, path string, mask uint32) {
 }
 
 // changed tells what happened in a watched folder.
-func (g *grove) changed(news *gather, n *node, e inoEvent) {
+func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
 	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoLeft != 0
 	if !folder && !g.s.Wants(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
 		return
@@ -403,25 +403,25 @@ func (g *grove) changed(news *gather, n *node, e inoEvent) {
 		news.add(path, File)
 	case !g.s.seen(path):
 	case left:
-		g.uproot(path)
+		g.unwatchTree(path)
 		news.add(path, Gone)
 	case g.foreign(path):
 	default:
-		g.uproot(path)
-		g.replant(path)
+		g.unwatchTree(path)
+		g.rewatchTree(path)
 		news.add(path, Folder)
 	}
 }
 
 // unwatched lists the folders that have to be polled.
-func (g *grove) unwatched() []string {
+func (g *inotifyTrees) unwatched() []string {
 	out := append(slices.Collect(maps.Keys(g.rest)), g.polled...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
 // why says why some are.
-func (g *grove) why() string {
+func (g *inotifyTrees) why() string {
 	if !g.full {
 		return ""
 	}

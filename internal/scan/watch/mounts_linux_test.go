@@ -231,7 +231,7 @@ func TestOverflowLooksAgain(t *testing.T) {
 func TestWatchesRunOut(t *testing.T) {
 	dir := realPath(t.TempDir())
 	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do mkdir -p d$i/a/b; echo 1 > d$i/a/b/c.json; done")
-	few := func(tn *tune) { tn.watches = 20 }
+	few := func(tn *testTuning) { tn.watches = 20 }
 	w := begin(t, options(t, Inotify, dir), often, few)
 	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do echo 1 > d$i/a/b/d.json; rm d$i/a/b/c.json; mkdir d$i/a/e; mv d$i/a/b d$i/a/e; done")
 	w.equal()

@@ -9,8 +9,8 @@ import (
 )
 
 // open chooses among the ways that Linux has.
-func open(s *scope, news *gather) (source, error) {
-	return choose(s, news, []way{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
+func open(s *scope, news *changeBuffer) (source, error) {
+	return choose(s, news, []methodEntry{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
 }
 
 // Between two looks at a queue the reader rests, so that many changes cost one look; less

@@ -21,11 +21,11 @@ import (
 // asks for whole file systems: these here may hang on one in user space.
 type partial struct {
 	s        *scope
-	news     *gather
+	news     *changeBuffer
 	fallback bool
 	written  int // fanotify group; below zero if not allowed
 	changed  int // the table of mounts, for poll; below zero for a fallback, which is told
-	calls    calls
+	calls    flushRequests
 	ended    chan struct{}
 	poll     *poller
 	own      int32
@@ -33,7 +33,7 @@ type partial struct {
 
 	t     *table
 	mine  map[int]string // id of a mount -> why it is not watched as a whole
-	grown *grove
+	grown *inotifyTrees
 
 	mu      sync.Mutex
 	said    []Mount
@@ -42,7 +42,7 @@ type partial struct {
 	leaving bool
 }
 
-func openPartial(s *scope, news *gather) (source, error) {
+func openPartial(s *scope, news *changeBuffer) (source, error) {
 	p, err := newPartial(s, news, false)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func openPartial(s *scope, news *gather) (source, error) {
 	return p, nil
 }
 
-func newPartial(s *scope, news *gather, fallback bool) (_ *partial, err error) {
+func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err error) {
 	p := &partial{
 		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newCalls(), own: int32(os.Getpid()),
 		ended: make(chan struct{}), poll: newPoller(s, news), buf: make([]byte, fanBuffer/2),
@@ -110,12 +110,12 @@ func (p *partial) set(t *table, mine map[int]string) error {
 	}
 	p.markWritten()
 	for _, at := range points {
-		p.grown.uproot(at)
+		p.grown.unwatchTree(at)
 	}
 	starts, polled := p.starts()
-	p.grown.plantAll(starts)
+	p.grown.setTrees(starts)
 	for _, at := range points {
-		p.grown.replant(at)
+		p.grown.rewatchTree(at)
 		p.s.told(p.news, at, Folder)
 	}
 	p.grown.polled = polled

@@ -20,7 +20,7 @@ const settled = 2 * time.Second
 // times of folders and of wanted files, up to a limit.
 type poller struct {
 	s     *scope
-	news  *gather
+	news  *changeBuffer
 	quit  chan struct{}
 	ended chan struct{}
 	set   chan struct{} // the tops changed
@@ -57,7 +57,7 @@ type stamp struct {
 	mode fs.FileMode
 }
 
-func newPoller(s *scope, news *gather) *poller {
+func newPoller(s *scope, news *changeBuffer) *poller {
 	return &poller{
 		s: s, news: news, quit: make(chan struct{}), ended: make(chan struct{}), set: make(chan struct{}, 1),
 		folders: map[string]folder{},
@@ -65,7 +65,7 @@ func newPoller(s *scope, news *gather) *poller {
 }
 
 // openPoll watches by polling alone.
-func openPoll(s *scope, news *gather) (source, error) {
+func openPoll(s *scope, news *changeBuffer) (source, error) {
 	p := newPoller(s, news)
 	p.look(s.starts(), "", func(string) bool { return false })
 	return p, nil

@@ -14,18 +14,18 @@ import (
 type scope struct {
 	Options
 	roots []string // without links, none within another
-	tune  tune
+	tune  testTuning
 }
 
-// tune are figures that tests make small.
-type tune struct {
+// testTuning are figures that tests make small.
+type testTuning struct {
 	watches  int           // folders that inotify watches at most
 	polled   int           // folders and files that polling remembers at most
 	interval time.Duration // between two looks
 }
 
 func newScope(o *Options) (*scope, error) {
-	s := &scope{Options: *o, tune: tune{watches: 1 << 16, polled: 50_000, interval: time.Minute}}
+	s := &scope{Options: *o, tune: testTuning{watches: 1 << 16, polled: 50_000, interval: time.Minute}}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +150,7 @@ func (s *scope) starts() []string {
 }
 
 // told adds what happened to a folder: to those roots that lie in it, if it is above them.
-func (s *scope) told(news *gather, folder string, what What) {
+func (s *scope) told(news *changeBuffer, folder string, what ChangeKind) {
 	if _, ok := s.rootOf(folder); ok {
 		if s.seen(folder) {
 			news.add(folder, what)
@@ -165,7 +165,7 @@ func (s *scope) told(news *gather, folder string, what What) {
 }
 
 // lost says that anything may have happened beneath the roots.
-func (s *scope) lost(news *gather) {
+func (s *scope) lost(news *changeBuffer) {
 	for _, r := range s.roots {
 		news.add(r, Folder)
 	}

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// What says what happened at a path.
-type What uint8
+// ChangeKind says what happened at a path.
+type ChangeKind uint8
 
 // The kinds of changes.
 const (
 	// File is a wanted file that was written and closed, made, linked or moved here, or
 	// whose mode changed. It may be gone again by now. If there was a folder of this name,
 	// what was known beneath it is gone.
-	File What = iota + 1
+	File ChangeKind = iota + 1
 	// Folder is to be looked at with everything beneath: it came with content, or news of
 	// it were lost. What was known beneath it and is not there any more is gone.
 	Folder
@@ -28,7 +28,7 @@ const (
 )
 
 // String gives the name.
-func (w What) String() string {
+func (w ChangeKind) String() string {
 	switch w {
 	case File:
 		return "file"
@@ -44,7 +44,7 @@ func (w What) String() string {
 // Change is one piece of news. The path is absolute and clean.
 type Change struct {
 	Path string
-	What What
+	What ChangeKind
 }
 
 // Method is a way of watching.
@@ -119,15 +119,15 @@ type source interface {
 	stop() error // ends the goroutines and waits for them
 }
 
-// keeper is a source that wants to know what was delivered.
-type keeper interface {
+// ackSource is a source that wants to know what was delivered.
+type ackSource interface {
 	delivered()
 }
 
 // Watcher tells what changed. Open makes it.
 type Watcher struct {
 	src   source
-	news  *gather
+	news  *changeBuffer
 	once  sync.Once
 	close error
 }
@@ -157,7 +157,7 @@ func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 			return err
 		}
 		take(batch)
-		if k, ok := w.src.(keeper); ok {
+		if k, ok := w.src.(ackSource); ok {
 			k.delivered()
 		}
 	}
@@ -185,7 +185,7 @@ func (w *Watcher) Close() error {
 }
 
 // choose opens the first method that works, or the one that was asked for.
-func choose(s *scope, news *gather, ways []way) (source, error) {
+func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
 	var refused []error
 	for _, w := range ways {
 		if s.Method != None && s.Method != w.method {
@@ -206,10 +206,10 @@ func choose(s *scope, news *gather, ways []way) (source, error) {
 	return nil, errors.Join(refused...)
 }
 
-// way is a method and how it is opened.
-type way struct {
+// methodEntry is a method and how it is opened.
+type methodEntry struct {
 	method Method
-	open   func(*scope, *gather) (source, error)
+	open   func(*scope, *changeBuffer) (source, error)
 }
 
 // realPath gives the path of a folder without links, as a walk from the root sees it. A folder

@@ -50,7 +50,7 @@ func options(t *testing.T, m Method, root string) Options {
 	return Options{Roots: []string{root}, Method: m}
 }
 
-func often(tn *tune) { tn.interval = 50 * time.Millisecond }
+func often(tn *testTuning) { tn.interval = 50 * time.Millisecond }
 
 // each runs a test with every method in a folder of its own.
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
@@ -91,7 +91,7 @@ func quietFolder(t *testing.T) string {
 
 func TestEachKind(t *testing.T) {
 	eachIn(t, quietFolder, func(t *testing.T, w *watched, dir string, sh func(string)) {
-		at := func(name string, what What) Change { return Change{filepath.Join(dir, name), what} }
+		at := func(name string, what ChangeKind) Change { return Change{filepath.Join(dir, name), what} }
 		steps := []struct {
 			script string
 			want   []Change

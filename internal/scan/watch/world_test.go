@@ -83,7 +83,7 @@ type watched struct {
 }
 
 // begin watches folders and keeps a catalogue of them.
-func begin(t *testing.T, o Options, tunes ...func(*tune)) *watched {
+func begin(t *testing.T, o Options, tunes ...func(*testTuning)) *watched {
 	t.Helper()
 	if o.Wants == nil {
 		o.Wants = wanted
@@ -111,7 +111,7 @@ func begin(t *testing.T, o Options, tunes ...func(*tune)) *watched {
 }
 
 // openTuned is Open with other figures.
-func openTuned(o Options, tunes ...func(*tune)) (*Watcher, error) {
+func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	s, err := newScope(&o)
 	if err != nil {
 		return nil, err

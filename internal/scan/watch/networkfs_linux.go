@@ -2,10 +2,10 @@ package watch
 
 import "strings"
 
-// Distant gives the file systems that others answer for, and may not: a program of this
+// IsNetworkFS gives the file systems that others answer for, and may not: a program of this
 // machine, or another machine. Nobody of them is asked. Those that are left out by type say
 // why.
-func Distant() ([]Mount, error) {
+func IsNetworkFS() ([]Mount, error) {
 	t, err := readMounts()
 	if err != nil {
 		return nil, err
