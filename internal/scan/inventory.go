@@ -59,12 +59,12 @@ func (i *Inventory) Partial() bool {
 func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
 	inv := &Inventory{Source: src}
 	if src.Type == Folder {
-		return inv, inv.takeFolder(ctx, o)
+		return inv, inv.catalogDir(ctx, o)
 	}
-	return inv, inv.takeImage(ctx, o)
+	return inv, inv.catalogImage(ctx, o)
 }
 
-func (i *Inventory) takeFolder(ctx context.Context, o Options) error {
+func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
 	root, closer, err := catalog.Folder(i.Source.Target)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (i *Inventory) takeFolder(ctx context.Context, o Options) error {
 	return i.catalog(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: folderFormat}}}, o)
 }
 
-func (i *Inventory) takeImage(ctx context.Context, o Options) error {
+func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 	img, err := disk.OpenImage(i.Source.Target)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	defer func() { _ = storage.Close() }()
 	if !src.All() {
 		id, tag := src.version()
-		inv, err := takeTemplate(ctx, storage, id, tag, o)
+		inv, err := catalogTemplate(ctx, storage, id, tag, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", src, err)
 		}
@@ -45,7 +45,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		ahead[t.ContentID]--
 		inv := known[t.ContentID].of(t)
 		if inv == nil {
-			inv, err = takeTemplate(ctx, storage, t.ID, t.Tag, o)
+			inv, err = catalogTemplate(ctx, storage, t.ID, t.Tag, o)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -85,7 +85,7 @@ func unreadable(target, problem string) *Inventory {
 	return &Inventory{Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}}}
 }
 
-func takeTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
+func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {
 	t, err := storage.Open(id, tag)
 	if err != nil {
 		return nil, err
