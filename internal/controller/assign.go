@@ -133,7 +133,7 @@ func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDe
 
 // takeBackLocked undoes a decision: the index knows the instance as the records do.
 func (p *placer) takeBackLocked(id string) {
-	p.index.Unplace(id)
+	p.index.UndoPlacement(id)
 	p.setInstanceLocked(id)
 }
 

@@ -399,5 +399,5 @@ func (c *cloud) putNode(n *farm.Node) {
 func (p *placer) used(node string) sched.Load {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.index.Used(node)
+	return p.index.UsedBy(node)
 }

@@ -36,7 +36,7 @@ func (p *placer) permit(permits PlacementPolicy) {
 	for node, groups := range starters {
 		ids := make([]string, len(groups))
 		for i, g := range groups {
-			ids[i] = sched.Permit(g)
+			ids[i] = sched.PolicyGroup(g)
 		}
 		starters[node] = ids
 	}
@@ -73,9 +73,9 @@ func (p *placer) groupsLocked(n *farm.Node) []string {
 
 // requestLocked gives an instance as the index knows it.
 func (p *placer) requestLocked(i *farm.Instance) sched.Instance {
-	out := sched.InstanceOf(i)
+	out := sched.NewInstance(i)
 	if i.PermissionGroup != "" && p.starters != nil {
-		out.Group = sched.Permit(i.PermissionGroup)
+		out.Group = sched.PolicyGroup(i.PermissionGroup)
 	}
 	return out
 }

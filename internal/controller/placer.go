@@ -167,7 +167,7 @@ func (p *placer) setNodeLocked(id string) {
 	beside := p.c.besideOn(id)
 	was := p.nodes[id]
 	p.nodes[id] = indexedNode{node, rev, beside}
-	to := sched.NodeOf(node, info, beside.foreign)
+	to := sched.NewNode(node, info, beside.foreign)
 	to.Groups = p.groupsLocked(node)
 	if to.Held == "" && beside.untold {
 		to.Held = untold
@@ -244,7 +244,7 @@ func (p *placer) explain(list []InstanceView) {
 		if l.Instance == nil || !l.Waiting() {
 			continue
 		}
-		if reason := p.index.Why(l.ID, now); reason.Name != sched.Unknown {
+		if reason := p.index.WaitReason(l.ID, now); reason.Name != sched.Unknown {
 			list[i].Message = reason.Text
 			if l.Instance.Message != "" { // a note that stays until the VM is pulled or started
 				list[i].Message += "; " + l.Instance.Message
@@ -276,7 +276,7 @@ func (p *placer) run(ctx context.Context, r *leaderTerm) {
 			more = p.pass(ctx, r)
 		}
 		p.mu.Lock()
-		next := p.index.Wake()
+		next := p.index.NextDeadline()
 		p.mu.Unlock()
 		timer.Stop()
 		if !next.IsZero() {

@@ -39,7 +39,7 @@ func BenchmarkFreedSlot(b *testing.B) {
 						b.Fatalf("%d placements, want one", len(a))
 					}
 					x.SetNode(full)
-					x.Unplace(a[0].RequestID)
+					x.UndoPlacement(a[0].RequestID)
 				}
 			})
 		}
@@ -63,7 +63,7 @@ func BenchmarkPlace(b *testing.B) {
 					}
 					b.StopTimer()
 					for _, p := range a {
-						x.Unplace(p.RequestID)
+						x.UndoPlacement(p.RequestID)
 					}
 					b.StartTimer()
 				}
@@ -215,6 +215,6 @@ func BenchmarkManyOwners(b *testing.B) {
 			b.Fatalf("%d placements, want one", len(a))
 		}
 		x.SetInstance(on("n00000", ask("i000000", 0)))
-		x.Unplace(a[0].RequestID)
+		x.UndoPlacement(a[0].RequestID)
 	}
 }

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// class is the requests of one version inside a pool, and the nodes that have
+// versionClass is the requests of one version inside a pool, and the nodes that have
 // something of it. To all other nodes it stands as the rest of the pool does.
-type class struct {
-	pool    *pool
+type versionClass struct {
+	pool    *requestGroup
 	version version
-	near    shelf
+	near    nodeHeap
 	waiting int
 
-	line  *line     // its own one, nil unless it had to wait for its version
-	since time.Time // when it could first be placed, but far from its version; zero: it could not yet
-	held  bool      // it waits for its version
-	warm  bool      // while held: a node that has its version got better
-	pos   int       // in Index.held
+	line  *fairQueue // its own one, nil unless it had to wait for its version
+	since time.Time  // when it could first be placed, but far from its version; zero: it could not yet
+	held  bool       // it waits for its version
+	warm  bool       // while held: a node that has its version got better
+	pos   int        // in Index.held
 }
 
-func (c *class) moved(pos int) { c.pos = pos }
+func (c *versionClass) moved(pos int) { c.pos = pos }
 
 // before orders held classes by whose wait ends first.
-func (c *class) before(o *class) bool {
+func (c *versionClass) before(o *versionClass) bool {
 	if d := c.since.Compare(o.since); d != 0 {
 		return d < 0
 	}
@@ -32,7 +32,7 @@ func (c *class) before(o *class) bool {
 
 // rate gives the score of a node that can take a request of the class now and has
 // something of its version.
-func (c *class) rate(n *node) (Score, bool) {
+func (c *versionClass) rate(n *node) (Score, bool) {
 	s, ok := c.pool.rate(n)
 	if !ok {
 		return s, false
@@ -42,7 +42,7 @@ func (c *class) rate(n *node) (Score, bool) {
 }
 
 // look files a node that can take requests of the pool.
-func (c *class) look(n *node) {
+func (c *versionClass) look(n *node) {
 	if s, ok := c.rate(n); ok {
 		c.near.put(n, s)
 	} else {
@@ -51,7 +51,7 @@ func (c *class) look(n *node) {
 }
 
 // queues gives the line that the class's requests join.
-func (c *class) queues() *line {
+func (c *versionClass) queues() *fairQueue {
 	if c.line != nil {
 		return c.line
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// hold is what an instance has of a node's USB devices.
-type hold struct {
+// deviceHold is what an instance has of a node's USB devices.
+type deviceHold struct {
 	want   string // as it asked: claim name or location
 	device string // location of the one that it was given; "" where a record of before does not say it
 	next   string // location of the one that a restart which goes on is to give it
@@ -19,7 +19,7 @@ func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Lo
 // attach marks the devices that instances have as busy: the very ones that they were
 // given. One that does not say which has the first free one that it asked for, those
 // that name a location before those that name a kind.
-func attach(devices []farm.USBDevice, holds map[string]hold) []farm.USBDevice {
+func attach(devices []farm.USBDevice, holds map[string]deviceHold) []farm.USBDevice {
 	if len(holds) == 0 {
 		return devices
 	}
@@ -47,7 +47,7 @@ func attach(devices []farm.USBDevice, holds map[string]hold) []farm.USBDevice {
 }
 
 // device says whether the node has a wanted USB device, and whether one is free.
-func (n *node) device(d demand) (has, free bool) {
+func (n *node) device(d constraints) (has, free bool) {
 	if d.usb == "" {
 		return true, true
 	}

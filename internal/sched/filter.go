@@ -54,9 +54,9 @@ const (
 // ("node x ...") and of all.
 type rule struct {
 	name    Filter
-	refuses func(p *pool, n *node) bool
-	one     func(p *pool, n *node) string
-	all     func(p *pool) string
+	refuses func(p *requestGroup, n *node) bool
+	one     func(p *requestGroup, n *node) string
+	all     func(p *requestGroup) string
 }
 
 // rules are asked in this order; the first that refuses names the reason. What a
@@ -64,86 +64,88 @@ type rule struct {
 var rules = []rule{
 	{
 		FilterPinned,
-		func(p *pool, n *node) bool { return p.want.pinned != "" && p.want.pinned != n.ID },
-		func(*pool, *node) string { return "is not the pinned node" },
-		func(p *pool) string { return fmt.Sprintf("node %s is not known", p.want.pinned) },
+		func(p *requestGroup, n *node) bool { return p.want.pinned != "" && p.want.pinned != n.ID },
+		func(*requestGroup, *node) string { return "is not the pinned node" },
+		func(p *requestGroup) string { return fmt.Sprintf("node %s is not known", p.want.pinned) },
 	},
 	{
 		FilterGroup,
-		func(p *pool, n *node) bool { _, in := p.tier(n); return !in },
-		func(p *pool, _ *node) string { return p.want.outside(p.groupName) },
-		func(p *pool) string { return p.want.nowhere(p.groupName) },
+		func(p *requestGroup, n *node) bool { _, in := p.tier(n); return !in },
+		func(p *requestGroup, _ *node) string { return p.want.outside(p.groupName) },
+		func(p *requestGroup) string { return p.want.nowhere(p.groupName) },
 	},
 	{
 		FilterArch,
-		func(p *pool, n *node) bool { return p.want.arch != "" && p.want.arch != n.Arch },
-		func(p *pool, n *node) string {
+		func(p *requestGroup, n *node) bool { return p.want.arch != "" && p.want.arch != n.Arch },
+		func(p *requestGroup, n *node) string {
 			return fmt.Sprintf("has architecture %s, not %s", orUnknown(n.Arch), p.want.arch)
 		},
-		func(p *pool) string { return p.subject() + " has architecture " + p.want.arch },
+		func(p *requestGroup) string { return p.subject() + " has architecture " + p.want.arch },
 	},
 	{
 		FilterSaved,
-		func(p *pool, n *node) bool { return !n.loads(p.want) },
-		func(p *pool, n *node) string {
+		func(p *requestGroup, n *node) bool { return !n.loads(p.want) },
+		func(p *requestGroup, n *node) string {
 			return "cannot load the saved state of this version: " + p.want.lacks(n)
 		},
-		func(p *pool) string {
+		func(p *requestGroup) string {
 			return p.subject() + " can load the saved state of this version: it needs " + p.want.saved()
 		},
 	},
 	{
 		FilterUSB,
-		func(p *pool, n *node) bool { has, _ := n.device(p.want); return !has },
-		func(p *pool, _ *node) string { return "has no USB device " + p.want.usb },
-		func(p *pool) string { return p.subject() + " has a USB device " + p.want.usb },
+		func(p *requestGroup, n *node) bool { has, _ := n.device(p.want); return !has },
+		func(p *requestGroup, _ *node) string { return "has no USB device " + p.want.usb },
+		func(p *requestGroup) string { return p.subject() + " has a USB device " + p.want.usb },
 	},
 	{
 		FilterNetwork,
-		func(p *pool, n *node) bool { return p.want.bridge && p.want.vlan == 0 && !n.Bridge },
-		func(*pool, *node) string { return "has no bridge for guests" },
-		func(p *pool) string { return p.subject() + " has a bridge for guests" },
+		func(p *requestGroup, n *node) bool { return p.want.bridge && p.want.vlan == 0 && !n.Bridge },
+		func(*requestGroup, *node) string { return "has no bridge for guests" },
+		func(p *requestGroup) string { return p.subject() + " has a bridge for guests" },
 	},
 	{
 		FilterVLAN,
-		func(p *pool, n *node) bool { return p.want.vlan != 0 && !slices.Contains(n.VLANs, p.want.vlan) },
-		func(p *pool, _ *node) string { return fmt.Sprintf("does not offer VLAN %d", p.want.vlan) },
-		func(p *pool) string { return fmt.Sprintf("%s offers VLAN %d", p.subject(), p.want.vlan) },
+		func(p *requestGroup, n *node) bool { return p.want.vlan != 0 && !slices.Contains(n.VLANs, p.want.vlan) },
+		func(p *requestGroup, _ *node) string { return fmt.Sprintf("does not offer VLAN %d", p.want.vlan) },
+		func(p *requestGroup) string { return fmt.Sprintf("%s offers VLAN %d", p.subject(), p.want.vlan) },
 	},
 	{
 		FilterSize,
-		func(p *pool, n *node) bool { return n.tooSmall(p.want) },
-		func(p *pool, n *node) string { return "is too small for " + p.want.size() + n.machineSize(p.want) },
-		func(p *pool) string { return p.subject() + " is large enough for " + p.want.size() },
+		func(p *requestGroup, n *node) bool { return n.tooSmall(p.want) },
+		func(p *requestGroup, n *node) string {
+			return "is too small for " + p.want.size() + n.machineSize(p.want)
+		},
+		func(p *requestGroup) string { return p.subject() + " is large enough for " + p.want.size() },
 	},
 	{
 		FilterState,
-		func(_ *pool, n *node) bool { return n.Held != "" },
-		func(_ *pool, n *node) string { return "is " + n.Held },
-		func(p *pool) string { return p.subject() + " takes starts now" },
+		func(_ *requestGroup, n *node) bool { return n.Held != "" },
+		func(_ *requestGroup, n *node) string { return "is " + n.Held },
+		func(p *requestGroup) string { return p.subject() + " takes starts now" },
 	},
 	{
 		FilterReserved,
-		func(p *pool, n *node) bool { return n.promised != nil && n.promised != p },
-		func(*pool, *node) string { return "is kept for a larger request that has waited long" },
-		func(p *pool) string { return p.subject() + " has a free slot" },
+		func(p *requestGroup, n *node) bool { return n.promised != nil && n.promised != p },
+		func(*requestGroup, *node) string { return "is kept for a larger request that has waited long" },
+		func(p *requestGroup) string { return p.subject() + " has a free slot" },
 	},
 	{
 		FilterRoom,
-		func(p *pool, n *node) bool { return !n.fits(p.want) },
-		func(*pool, *node) string { return "is full" },
-		func(p *pool) string { return p.subject() + " has a free slot" },
+		func(p *requestGroup, n *node) bool { return !n.fits(p.want) },
+		func(*requestGroup, *node) string { return "is full" },
+		func(p *requestGroup) string { return p.subject() + " has a free slot" },
 	},
 	{
 		FilterDevice,
-		func(p *pool, n *node) bool { _, free := n.device(p.want); return !free },
-		func(p *pool, _ *node) string { return "has no free USB device " + p.want.usb },
-		func(p *pool) string { return p.subject() + " has a free USB device " + p.want.usb },
+		func(p *requestGroup, n *node) bool { _, free := n.device(p.want); return !free },
+		func(p *requestGroup, _ *node) string { return "has no free USB device " + p.want.usb },
+		func(p *requestGroup) string { return p.subject() + " has a free USB device " + p.want.usb },
 	},
 }
 
 // refusal gives the first rule that refuses the node, nil when it can take the request now.
-func (p *pool) refusal(n *node) *rule {
+func (p *requestGroup) refusal(n *node) *rule {
 	for i := range rules {
 		if rules[i].refuses(p, n) {
 			return &rules[i]
@@ -153,7 +155,7 @@ func (p *pool) refusal(n *node) *rule {
 }
 
 // subject begins a sentence about the nodes that were asked.
-func (p *pool) subject() string {
+func (p *requestGroup) subject() string {
 	if p.want.group == "" {
 		return "no node"
 	}
@@ -161,7 +163,7 @@ func (p *pool) subject() string {
 }
 
 // machineSize names what the whole machine has, where a VM of this size needs more than that.
-func (n *node) machineSize(d demand) string {
+func (n *node) machineSize(d constraints) string {
 	alone := d.load()
 	switch {
 	case exceeds(alone.VCPU, n.CPUs):
@@ -173,12 +175,12 @@ func (n *node) machineSize(d demand) string {
 	}
 }
 
-func (d demand) size() string {
+func (d constraints) size() string {
 	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
 }
 
 // saved says what the saved state needs.
-func (d demand) saved() string {
+func (d constraints) saved() string {
 	text := fmt.Sprintf("%s %s with %s, CPU %s", d.needs.Driver, d.needs.Version, d.needs.Accelerator, d.needs.CPU)
 	if d.needs.Machine != "" {
 		text += ", machine " + d.needs.Machine
@@ -190,7 +192,7 @@ func (d demand) saved() string {
 }
 
 // lacks names the first thing that the saved state needs and the node does not have.
-func (d demand) lacks(n *node) string {
+func (d constraints) lacks(n *node) string {
 	const text = "it needs %s %s, the node has %s"
 	for _, row := range []struct{ what, need, have string }{
 		{"driver", d.needs.Driver, n.Loads.Driver},

@@ -30,28 +30,28 @@ type Options struct {
 // goroutine owns it. Use New.
 type Index struct {
 	options  Options
-	rank     ranker
+	rank     agingRank
 	nodes    map[string]*node
 	groups   map[string]farm.Group
-	rooms    map[string]*room // by node id; also of nodes that are not known
-	sources  sources
+	rooms    map[string]*nodeUsage // by node id; also of nodes that are not known
+	sources  versionLocations
 	requests map[string]*request
 	waiting  int
 
-	pools   map[demand]*pool
-	cures   cures
-	idle    recent[*pool]  // those that nothing waits in, kept for the next request
-	unused  recent[*class] // as idle
-	tenants map[string]*tenant
-	turn    heapOf[*tenant] // those with a request that may be placed now
-	held    heapOf[*class]  // those that wait for their version
-	failing heapOf[*room]   // nodes on which starts failed lately
-	placed  uint64          // placements so far
+	pools   map[constraints]*requestGroup
+	cures   wakeIndex
+	idle    lruList[*requestGroup] // those that nothing waits in, kept for the next request
+	unused  lruList[*versionClass] // as idle
+	tenants map[string]*groupQueue
+	turn    heapOf[*groupQueue]   // those with a request that may be placed now
+	held    heapOf[*versionClass] // those that wait for their version
+	failing heapOf[*nodeUsage]    // nodes on which starts failed lately
+	placed  uint64                // placements so far
 
-	fresh    []*pool           // those that have been short of room since the last Place
-	short    heapOf[*shortage] // those that were so before
-	reserved int               // nodes
-	last     turn              // of the last placement
+	fresh    []*requestGroup       // those that have been short of room since the last Place
+	short    heapOf[*starvedGroup] // those that were so before
+	reserved int                   // nodes
+	last     servedTurn            // of the last placement
 
 	changes uint64 // grows with everything that may change a reason
 }
@@ -60,10 +60,10 @@ type Index struct {
 func New(o Options) *Index {
 	return &Index{
 		options: o, rank: newRanker(o.AgePerSecond),
-		nodes: map[string]*node{}, groups: map[string]farm.Group{}, rooms: map[string]*room{},
-		sources: sources{}, requests: map[string]*request{}, pools: map[demand]*pool{},
-		cures: newCures(), tenants: map[string]*tenant{},
-		idle: recent[*pool]{limit: maxIdlePools}, unused: recent[*class]{limit: maxIdleClasses},
+		nodes: map[string]*node{}, groups: map[string]farm.Group{}, rooms: map[string]*nodeUsage{},
+		sources: versionLocations{}, requests: map[string]*request{}, pools: map[constraints]*requestGroup{},
+		cures: newCures(), tenants: map[string]*groupQueue{},
+		idle: lruList[*requestGroup]{limit: maxIdlePools}, unused: lruList[*versionClass]{limit: maxIdleClasses},
 	}
 }
 
@@ -141,7 +141,7 @@ func (x *Index) regroup() {
 			x.recheck(p.promised)
 		}
 		if p.waiting > 0 {
-			x.arrange(p)
+			x.requeue(p)
 		}
 	}
 }
@@ -153,13 +153,13 @@ func (x *Index) changed(n *node) {
 	if n.shut() {
 		return
 	}
-	x.cures.each(n, func(p *pool) {
+	x.cures.each(n, func(p *requestGroup) {
 		if !p.look(n) || p.waiting == 0 {
 			return
 		}
 		warmed := p.warm(n)
 		if p.pos < 0 || warmed {
-			x.arrange(p)
+			x.requeue(p)
 		}
 	})
 }

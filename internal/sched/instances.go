@@ -69,10 +69,10 @@ func (x *Index) RemoveInstance(id string) {
 	x.vacate(r)
 }
 
-// Unplace takes back an assignment that could not be stored: the room is free
+// UndoPlacement takes back an assignment that could not be stored: the room is free
 // again and the request waits again, with its age. The turn that its owner had is
 // not given back.
-func (x *Index) Unplace(id string) {
+func (x *Index) UndoPlacement(id string) {
 	r := x.requests[id]
 	if r == nil || !r.reserved {
 		return
@@ -102,7 +102,7 @@ func (x *Index) enqueue(r *request) {
 	l := c.queues()
 	l.push(r, p.tenant.joins(r.Owner), x.rank)
 	p.show(l)
-	x.arrange(p)
+	x.requeue(p)
 }
 
 // unqueue takes a request out of its pool. Pools and classes that nothing waits in
@@ -120,13 +120,13 @@ func (x *Index) unqueue(r *request) {
 	c.waiting--
 	x.waiting--
 	if c.waiting == 0 {
-		x.rest(c)
+		x.retainClass(c)
 	}
-	x.arrange(p)
+	x.requeue(p)
 	x.leaves(t, o)
 	if p.waiting == 0 {
 		x.settled(p)
 		p.tenant = nil
-		x.park(p)
+		x.deactivate(p)
 	}
 }

@@ -189,10 +189,10 @@ func TestLocalityWaitEnds(t *testing.T) {
 	x.SetInstance(waiting(ask("other", 1, func(r *Request) { r.Template, r.ContentID = "u", "u1" })))
 	x.SetInstance(waiting(ask("small", 2, func(r *Request) { r.Template, r.ContentID, r.Size = "s", "s1", gigabyte })))
 	placedAt(t, x, 100, "other>far", "small>far") // they do not wait behind it
-	if want := noon.Add(110 * time.Second); !x.Wake().Equal(want) {
-		t.Errorf("wakes at %v, want %v", x.Wake(), want)
+	if want := noon.Add(110 * time.Second); !x.NextDeadline().Equal(want) {
+		t.Errorf("wakes at %v, want %v", x.NextDeadline(), want)
 	}
-	why := x.Why("large", noon.Add(103*time.Second))
+	why := x.WaitReason("large", noon.Add(103*time.Second))
 	if why.Name != Nearby || why.Text != "waits up to 7 s for a node that has the version" {
 		t.Errorf("reason %q: %s", why.Name, why.Text)
 	}
@@ -200,8 +200,8 @@ func TestLocalityWaitEnds(t *testing.T) {
 	x.SetInstance(waiting(ask("second", 105, sized(8))))
 	placedAt(t, x, 109)
 	placedAt(t, x, 110, "large>far", "second>far")
-	if !x.Wake().IsZero() {
-		t.Errorf("wakes at %v, want never", x.Wake())
+	if !x.NextDeadline().IsZero() {
+		t.Errorf("wakes at %v, want never", x.NextDeadline())
 	}
 	x.SetInstance(waiting(ask("third", 111, sized(8))))
 	placedAt(t, x, 120) // the wait begins anew once nobody waits
@@ -223,8 +223,8 @@ func TestLocalityWaitIsMet(t *testing.T) {
 	x.RemoveInstance("r0")
 	placedAt(t, x, 52, "r1>near")
 	x.RemoveInstance("r2")
-	if !x.Wake().IsZero() || len(x.pools) != 1 {
-		t.Errorf("wakes at %v, want never", x.Wake())
+	if !x.NextDeadline().IsZero() || len(x.pools) != 1 {
+		t.Errorf("wakes at %v, want never", x.NextDeadline())
 	}
 	x.SetInstance(waiting(ask("r3", 53, sized(8))))
 	placedAt(t, x, 60)

@@ -50,10 +50,10 @@ var heldBy = map[farm.NodeState]string{
 	farm.NodeDrain:     "in drain mode",
 }
 
-// NodeOf makes a Node of the stored record and the node's own description, which
+// NewNode makes a Node of the stored record and the node's own description, which
 // may be nil when it is not known: then nothing that asks for an architecture or
 // is counted by resources fits.
-func NodeOf(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
+func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out := Node{
 		ID: n.ID, Name: n.Name, Groups: n.Groups,
 		Mode: n.Mode, Foreign: foreign,
@@ -97,21 +97,21 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 
 // Full says whether a node has no room for any VM, however small, beside what instances take.
 func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
-	x := node{Node: NodeOf(n, info, Load{})}
+	x := node{Node: NewNode(n, info, Load{})}
 	for _, i := range instances {
 		x.used = x.used.plus(loadOf(i.VCPU(), i.VRAM()))
 	}
-	return !x.fits(demand{})
+	return !x.fits(constraints{})
 }
 
 // node is a Node in the index with what was computed from it.
 type node struct {
 	Node
-	room      *room
+	room      *nodeUsage
 	tie       uint32              // see slot
 	fit       bool                // see Options
 	gone      bool                // it was removed
-	promised  *pool               // it is reserved for; nil: for nobody
+	promised  *requestGroup       // it is reserved for; nil: for nobody
 	used      Load                // instances and foreign VMs
 	load      int                 // how full, in millionths
 	failures  int                 // starts that failed lately
@@ -143,7 +143,7 @@ func (n *node) recount() {
 }
 
 // shut says whether the node takes nothing at all now.
-func (n *node) shut() bool { return n.Held != "" || !n.fits(demand{}) }
+func (n *node) shut() bool { return n.Held != "" || !n.fits(constraints{}) }
 
 // memoryLeft gives the memory in MB of the largest VM that may fit.
 func (n *node) memoryLeft() int {
@@ -173,7 +173,7 @@ func millionths(part, whole int) int {
 }
 
 // fits says whether one more VM of this size has a place now.
-func (n *node) fits(d demand) bool {
+func (n *node) fits(d constraints) bool {
 	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
 		return false
 	}
@@ -185,7 +185,7 @@ func (n *node) fits(d demand) bool {
 }
 
 // tooSmall says whether a VM of this size never has a place, even on an empty node.
-func (n *node) tooSmall(d demand) bool {
+func (n *node) tooSmall(d constraints) bool {
 	alone := d.load()
 	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
 		return true
@@ -200,4 +200,6 @@ func (n *node) tooSmall(d demand) bool {
 func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
 // loads says whether the saved state that a request goes on from loads on the node.
-func (n *node) loads(d demand) bool { return d.needs == farm.StateRequirements{} || d.needs == n.Loads }
+func (n *node) loads(d constraints) bool {
+	return d.needs == farm.StateRequirements{} || d.needs == n.Loads
+}

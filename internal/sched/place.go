@@ -21,7 +21,7 @@ type Assignment struct {
 // the new records, or Unplace.
 func (x *Index) Place(now time.Time, limit int) []Assignment {
 	x.forgive(now)
-	x.unhold(now)
+	x.releaseDeferred(now)
 	if len(x.fresh)+len(x.short) > 0 {
 		x.reserve(now)
 	}
@@ -32,9 +32,9 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 		n, score := p.pick(r.class)
 		switch {
 		case n == nil:
-			x.arrange(p)
+			x.requeue(p)
 		case x.waits(r.class, score, now):
-			x.putAside(r)
+			x.deferForLocality(r)
 		default:
 			x.assign(r, n, now)
 			out = append(out, Assignment{r.ID, n.ID, r.device, score, max(0, now.Sub(r.Created))})
@@ -59,9 +59,9 @@ func (x *Index) assign(r *request, n *node, now time.Time) {
 	x.settled(p)
 }
 
-// Wake gives the time at which Place may decide otherwise although nothing has
+// NextDeadline gives the time at which Place may decide otherwise although nothing has
 // changed; zero is never.
-func (x *Index) Wake() time.Time {
+func (x *Index) NextDeadline() time.Time {
 	var next time.Time
 	if len(x.short) > 0 && !x.allReserved() {
 		next = x.short[0].due
@@ -79,7 +79,7 @@ func (x *Index) nextUnheld() time.Time { return x.held[0].since.Add(x.options.Lo
 
 // waits says whether a class that would be placed with this score had better wait
 // for a node that has its version.
-func (x *Index) waits(c *class, s Score, now time.Time) bool {
+func (x *Index) waits(c *versionClass, s Score, now time.Time) bool {
 	if x.options.LocalityWait <= 0 || s.Missing < max(1, x.options.LocalityBytes) || s.Locality >= VersionPulled {
 		return false
 	}
@@ -94,7 +94,7 @@ func (x *Index) waits(c *class, s Score, now time.Time) bool {
 
 // awaited says whether a node has the version, or pulls it, and lacks nothing but
 // room for the class.
-func (x *Index) awaited(c *class) bool {
+func (x *Index) awaited(c *versionClass) bool {
 	for id := range x.sources[c.version.content] {
 		n := x.nodes[id]
 		if n == nil {
@@ -107,9 +107,9 @@ func (x *Index) awaited(c *class) bool {
 	return false
 }
 
-// putAside moves a request that waits for its version to the line of its class, out
+// deferForLocality moves a request that waits for its version to the line of its class, out
 // of the way of others.
-func (x *Index) putAside(r *request) {
+func (x *Index) deferForLocality(r *request) {
 	c, p := r.class, r.pool()
 	if !c.held {
 		c.held = true
@@ -128,29 +128,29 @@ func (x *Index) putAside(r *request) {
 	}
 	p.show(p.main)
 	p.show(c.line)
-	x.arrange(p)
+	x.requeue(p)
 }
 
-// unhold lets go the classes that waited long enough for their versions.
-func (x *Index) unhold(now time.Time) {
+// releaseDeferred lets go the classes that waited long enough for their versions.
+func (x *Index) releaseDeferred(now time.Time) {
 	for len(x.held) > 0 && !now.Before(x.nextUnheld()) {
 		c := x.held[0]
 		x.release(c)
 		c.pool.show(c.line)
-		x.arrange(c.pool)
+		x.requeue(c.pool)
 	}
 }
 
 // release ends the wait of a class.
-func (x *Index) release(c *class) {
+func (x *Index) release(c *versionClass) {
 	x.held.remove(c.pos)
-	c.pool.held = slices.DeleteFunc(c.pool.held, func(o *class) bool { return o == c })
+	c.pool.held = slices.DeleteFunc(c.pool.held, func(o *versionClass) bool { return o == c })
 	c.held, c.warm = false, false
 	x.changes++
 }
 
 // show brings a line to its place among those of the pool that may be placed from.
-func (p *pool) show(l *line) {
+func (p *requestGroup) show(l *fairQueue) {
 	may := len(l.queues) > 0 && !(l.of != nil && l.of.held && !l.of.warm)
 	switch {
 	case may && l.pos < 0:

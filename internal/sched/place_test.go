@@ -172,14 +172,14 @@ func TestReservationBecomesTheHolding(t *testing.T) {
 
 	x.SetInstance(on("a", r1)) // the first is stored, the second still under way
 	wantPairs(t, x)
-	x.Unplace("r1") // it is stored: there is nothing to take back
+	x.UndoPlacement("r1") // it is stored: there is nothing to take back
 	wantPairs(t, x)
 
-	x.Unplace("r2") // it was not stored: its room is free and it waits again
+	x.UndoPlacement("r2") // it was not stored: its room is free and it waits again
 	wantPairs(t, x, "r2>a")
 
 	x.SetInstance(on("a", r2))
-	if used := x.Used("a"); used != vms(2) {
+	if used := x.UsedBy("a"); used != vms(2) {
 		t.Errorf("%+v is used, want two VMs", used)
 	}
 	x.SetNode(machine("a", 3))
@@ -251,7 +251,7 @@ func TestTerminatedWhilePlaced(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 1), ask("r2", 2)})
 	wantPairs(t, x, "r1>a")
 	x.RemoveInstance("r1")
-	x.Unplace("r1") // the failed commit is told after the request went: nothing returns
+	x.UndoPlacement("r1") // the failed commit is told after the request went: nothing returns
 	wantPairs(t, x, "r2>a")
 }
 
@@ -264,7 +264,7 @@ func TestReservedUSBDeviceIsTaken(t *testing.T) {
 	wantPairs(t, x, "r1>a", "r2>a")
 	x.SetNode(both) // the reservations outlive an older description
 	wantPairs(t, x)
-	x.Unplace("r1")
+	x.UndoPlacement("r1")
 	wantPairs(t, x, "r1>a")
 	x.SetInstance(on("a", ask("r1", 1, usb)))
 	x.SetInstance(on("a", ask("r2", 2, usb)))
@@ -319,7 +319,7 @@ func TestRemovedThingsAreGone(t *testing.T) {
 	x.RemoveGroup("none")
 	wantPairs(t, x, "r3>a")
 	x.RemoveNode("a")
-	x.Unplace("r3")
+	x.UndoPlacement("r3")
 	wantPairs(t, x)
 	x.SetNode(machine("a", 2)) // r1 is still being stored there
 	wantPairs(t, x, "r3>a")
@@ -333,7 +333,7 @@ func TestMostVMs(t *testing.T) {
 		for _, mode := range []farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources} {
 			record.Mode, info.Arch = mode, arch
 			x := New(Options{})
-			x.SetNode(NodeOf(record, info, Load{}))
+			x.SetNode(NewNode(record, info, Load{}))
 			for i := range 5 {
 				x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.Arch = arch })))
 			}
@@ -386,7 +386,7 @@ func TestMachineBoundsEveryVM(t *testing.T) {
 				return
 			}
 			wantPairs(t, x)
-			if why := x.Why("r", noon); why.Name != FilterSize || why.Text != tt.reason {
+			if why := x.WaitReason("r", noon); why.Name != FilterSize || why.Text != tt.reason {
 				t.Errorf("%s: %q, want %q", why.Name, why.Text, tt.reason)
 			}
 		})

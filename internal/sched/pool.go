@@ -1,42 +1,42 @@
 package sched
 
-// pool holds the waiting requests of one demand and the nodes that may take them.
+// requestGroup holds the waiting requests of one demand and the nodes that may take them.
 // Every request of a pool fits the same nodes.
-type pool struct {
-	want      demand
+type requestGroup struct {
+	want      constraints
 	groupName string
 	chain     map[string]int // group id -> steps from the request's group; nil is any node
 
-	tenant  *tenant // nil when nothing waits
-	main    *line
-	lines   heapOf[*line] // those that may be placed from now
+	tenant  *groupQueue // nil when nothing waits
+	main    *fairQueue
+	lines   heapOf[*fairQueue] // those that may be placed from now
 	waiting int
 	pos     int // in tenant.ready, -1 when parked
 
-	fresh    bool      // it is in Index.fresh
-	shortage *shortage // nil while it is not short of room
-	promised *node     // reserved for it; nil: none
+	fresh    bool          // it is in Index.fresh
+	shortage *starvedGroup // nil while it is not short of room
+	promised *node         // reserved for it; nil: none
 
-	held    []*class // those that wait for their version
-	classes map[version]*class
-	kin     map[string]map[*class]struct{} // template id -> its classes
+	held    []*versionClass // those that wait for their version
+	classes map[version]*versionClass
+	kin     map[string]map[*versionClass]struct{} // template id -> its classes
 
-	free   shelf   // nodes that can take a request; full ones leave lazily
-	better []*node // nodes that could when they got better, not rated anew yet
+	free   nodeHeap // nodes that can take a request; full ones leave lazily
+	better []*node  // nodes that could when they got better, not rated anew yet
 
 	reason   Reason // what Why answered
 	reasonAt uint64 // Index.changes when it did
 }
 
-func (p *pool) moved(pos int) { p.pos = pos }
+func (p *requestGroup) moved(pos int) { p.pos = pos }
 
-func (p *pool) before(o *pool) bool { return p.lines[0].before(o.lines[0]) }
+func (p *requestGroup) before(o *requestGroup) bool { return p.lines[0].before(o.lines[0]) }
 
 // open says whether a node may take a request.
-func (p *pool) open() bool { return len(p.free.heap) > 0 || len(p.better) > 0 }
+func (p *requestGroup) open() bool { return len(p.free.heap) > 0 || len(p.better) > 0 }
 
 // tier gives how far a node is from the request's group, and whether it is within reach.
-func (p *pool) tier(n *node) (int, bool) {
+func (p *requestGroup) tier(n *node) (int, bool) {
 	if p.chain == nil {
 		return 0, true
 	}
@@ -51,7 +51,7 @@ func (p *pool) tier(n *node) (int, bool) {
 
 // rate gives the part of a node's score that all versions share, and whether the
 // node can take a request at all.
-func (p *pool) rate(n *node) (Score, bool) {
+func (p *requestGroup) rate(n *node) (Score, bool) {
 	if n.gone || p.refusal(n) != nil {
 		return Score{}, false
 	}
@@ -60,14 +60,14 @@ func (p *pool) rate(n *node) (Score, bool) {
 }
 
 // score rates a node that no rule refuses.
-func (p *pool) score(n *node, v version) Score {
+func (p *requestGroup) score(n *node, v version) Score {
 	s, _ := p.rate(n)
 	s.Locality, s.Missing = n.has(v)
 	return s
 }
 
 // look notes a node that changed, when it can take the pool's requests.
-func (p *pool) look(n *node) bool {
+func (p *requestGroup) look(n *node) bool {
 	if p.refusal(n) != nil {
 		return false
 	}
@@ -84,7 +84,7 @@ func (p *pool) look(n *node) bool {
 const maxBetter = 1000
 
 // freshen rates the nodes anew that got better.
-func (p *pool) freshen() {
+func (p *requestGroup) freshen() {
 	for _, n := range p.better {
 		s, ok := p.rate(n)
 		if !ok {
@@ -92,14 +92,14 @@ func (p *pool) freshen() {
 			continue
 		}
 		p.free.put(n, s)
-		p.each(n, func(c *class) { c.look(n) })
+		p.each(n, func(c *versionClass) { c.look(n) })
 	}
 	clear(p.better)
 	p.better = p.better[:0]
 }
 
 // each calls f with the classes that may have something on a node.
-func (p *pool) each(n *node, f func(*class)) {
+func (p *requestGroup) each(n *node, f func(*versionClass)) {
 	if len(p.classes) <= len(n.templates) {
 		for _, c := range p.classes {
 			f(c)
@@ -119,15 +119,15 @@ func (p *pool) each(n *node, f func(*class)) {
 }
 
 // class gives the class of a version.
-func (p *pool) class(v version) *class {
+func (p *requestGroup) class(v version) *versionClass {
 	c := p.classes[v]
 	if c != nil {
 		return c
 	}
-	c = &class{pool: p, version: v, pos: -1}
+	c = &versionClass{pool: p, version: v, pos: -1}
 	p.classes[v] = c
 	if p.kin[v.template] == nil {
-		p.kin[v.template] = map[*class]struct{}{}
+		p.kin[v.template] = map[*versionClass]struct{}{}
 	}
 	p.kin[v.template][c] = struct{}{}
 	c.near = p.nearTo(c)
@@ -136,7 +136,7 @@ func (p *pool) class(v version) *class {
 
 // nearTo gives the nodes that have something of a class's version, of those that
 // were rated.
-func (p *pool) nearTo(c *class) shelf {
+func (p *requestGroup) nearTo(c *versionClass) nodeHeap {
 	list := make([]candidate, 0, len(p.free.by))
 	for n := range p.free.by {
 		if s, ok := c.rate(n); ok {
@@ -147,7 +147,7 @@ func (p *pool) nearTo(c *class) shelf {
 }
 
 // forget drops a class that nothing waits in.
-func (p *pool) forget(c *class) {
+func (p *requestGroup) forget(c *versionClass) {
 	delete(p.classes, c.version)
 	if delete(p.kin[c.version.template], c); len(p.kin[c.version.template]) == 0 {
 		delete(p.kin, c.version.template)
@@ -157,7 +157,7 @@ func (p *pool) forget(c *class) {
 // pick gives the best node for a request of a class, nil when none has room. It is
 // the first of those that have something of the version, or the first of all: one
 // that has something and comes first among all is no worse among the former.
-func (p *pool) pick(c *class) (*node, Score) {
+func (p *requestGroup) pick(c *versionClass) (*node, Score) {
 	p.freshen()
 	first := p.free.top(p.rate)
 	if first == nil {

@@ -130,7 +130,7 @@ func (w *world) step(t *rapid.T) {
 		w.x.SetInstance(waiting(r))
 	case 6: // a commit fails or succeeds
 		if len(w.placed) > 0 {
-			w.settle(t, rapid.SampledFrom(sortedKeys(w.placed)).Draw(t, "settled"))
+			w.reorderGroup(t, rapid.SampledFrom(sortedKeys(w.placed)).Draw(t, "settled"))
 		}
 	case 7: // an instance ends
 		if len(w.held) > 0 {
@@ -181,14 +181,14 @@ func (w *world) instance(id string) Instance {
 }
 
 func (w *world) unplace(id string) {
-	w.x.Unplace(id)
+	w.x.UndoPlacement(id)
 	r := w.requests[id]
 	r.Device = ""
 	w.waiting[id] = r
 	delete(w.placed, id)
 }
 
-func (w *world) settle(t *rapid.T, id string) {
+func (w *world) reorderGroup(t *rapid.T, id string) {
 	a := w.placed[id]
 	if rapid.Bool().Draw(t, "failed") {
 		w.unplace(id)
@@ -222,7 +222,7 @@ func (w *world) place(t *rapid.T, limit int) {
 	}
 	if len(got) < limit {
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.Why(id, w.now); why.Name == Turn {
+			if why := w.x.WaitReason(id, w.now); why.Name == Turn {
 				t.Fatalf("%s was passed over although a node can take it: %+v", id, w.x.Explain(id, noon))
 			}
 		}
@@ -445,12 +445,12 @@ func (x *Index) remember(o *Index) {
 }
 
 // refresh brings all of a pool's queues to their places.
-func (x *Index) refresh(p *pool) {
+func (x *Index) refresh(p *requestGroup) {
 	for _, q := range slices.Clone(p.main.queues) {
 		p.main.freshen(q, x.rank)
 	}
 	p.show(p.main)
-	x.arrange(p)
+	x.requeue(p)
 }
 
 // Never over capacity, never off constraints, nobody passed over, and the same
@@ -471,11 +471,11 @@ func TestPlaceProperties(t *testing.T) {
 		w.now = w.now.Add(w.options.LocalityWait)
 		w.place(t, 1000)
 		for _, id := range sortedKeys(w.waiting) {
-			if why := w.x.Why(id, w.now); why.Name == Nearby {
+			if why := w.x.WaitReason(id, w.now); why.Name == Nearby {
 				t.Fatalf("%s still waits for its version", id)
 			}
 		}
-		if wake := w.x.Wake(); !wake.IsZero() {
+		if wake := w.x.NextDeadline(); !wake.IsZero() {
 			t.Fatalf("wakes at %v for nothing", wake)
 		}
 		w.drain(t)

@@ -25,9 +25,9 @@ type Count struct {
 	Nodes  int
 }
 
-// Why says why a request waits. The answer is computed once per demand and kept
+// WaitReason says why a request waits. The answer is computed once per demand and kept
 // until a node, a group or a placement changes.
-func (x *Index) Why(requestID string, now time.Time) Reason {
+func (x *Index) WaitReason(requestID string, now time.Time) Reason {
 	r := x.requests[requestID]
 	switch {
 	case r == nil || (r.queue == nil && !r.reserved):
@@ -55,7 +55,7 @@ func (x *Index) nodeName(id string) string {
 }
 
 // why finds the rule that left no node.
-func (x *Index) why(p *pool) Reason {
+func (x *Index) why(p *requestGroup) Reason {
 	out := Reason{Nodes: len(x.nodes)}
 	if out.Nodes == 0 {
 		out.Name, out.Text = NoNodes, "there are no nodes"
@@ -87,7 +87,7 @@ func (x *Index) why(p *pool) Reason {
 var passing = map[Filter]bool{FilterState: true, FilterReserved: true, FilterRoom: true, FilterDevice: true}
 
 // sentence says what the last refusing rule means for the request.
-func (x *Index) sentence(p *pool, f *rule, all []Count) string {
+func (x *Index) sentence(p *requestGroup, f *rule, all []Count) string {
 	if n := x.nodes[p.want.pinned]; n != nil {
 		return "node " + x.nodeName(n.ID) + " " + f.one(p, n)
 	}

@@ -59,9 +59,9 @@ func TestWhy(t *testing.T) {
 		{"a full pinned node", fleet, func(r *Request) { r.Pinned = "a" }, FilterRoom, "node name-a is full"},
 		{"a pinned node of another architecture", []Node{machine("a", 1, func(n *Node) { n.Arch = "" })}, func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64"},
 		{"a pinned node outside the group", fleet, func(r *Request) { r.Pinned, r.Group = "a", "g" }, FilterGroup, "node name-a is not in group gold"},
-		{"no permission anywhere", fleet, func(r *Request) { r.Group = Permit("ci") }, FilterGroup, "there is no node on which the permission group ci may start instances"},
-		{"no room where that is permitted", []Node{machine("a", 1), machine("z", 1, inGroup("g", Permit("ci")), full)}, func(r *Request) { r.Group = Permit("ci") }, FilterRoom, "no node that is open to the permission group ci has a free slot (1 node: 1 full)"},
-		{"no permission on the pinned node", fleet, func(r *Request) { r.Pinned, r.Group = "a", Permit("ci") }, FilterGroup, "node name-a is not open to the permission group ci"},
+		{"no permission anywhere", fleet, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterGroup, "there is no node on which the permission group ci may start instances"},
+		{"no room where that is permitted", []Node{machine("a", 1), machine("z", 1, inGroup("g", PolicyGroup("ci")), full)}, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterRoom, "no node that is open to the permission group ci has a free slot (1 node: 1 full)"},
+		{"no permission on the pinned node", fleet, func(r *Request) { r.Pinned, r.Group = "a", PolicyGroup("ci") }, FilterGroup, "node name-a is not open to the permission group ci"},
 		{"a place is free", []Node{machine("a", 1)}, nil, Turn, "waiting for its turn"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestWhy(t *testing.T) {
 				c.edit(&r)
 			}
 			x := indexOf(c.nodes, []Request{r}, gold)
-			got := x.Why("r", noon)
+			got := x.WaitReason("r", noon)
 			if got.Name != c.want || got.Text != c.text || got.Nodes != len(c.nodes) {
 				t.Errorf("got %q %q of %d nodes, want %q %q", got.Name, got.Text, got.Nodes, c.want, c.text)
 			}
@@ -100,7 +100,7 @@ func TestWhyFollowsChanges(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 0), ask("r2", 1)})
 	why := func(id string, want Filter) {
 		t.Helper()
-		if got := x.Why(id, noon).Name; got != want {
+		if got := x.WaitReason(id, noon).Name; got != want {
 			t.Errorf("why %s: got %q, want %q", id, got, want)
 		}
 	}
@@ -109,15 +109,15 @@ func TestWhyFollowsChanges(t *testing.T) {
 	why("r1", Reserved)
 	why("r2", FilterRoom)
 	x.SetNode(machine("a", 1, func(n *Node) { n.Name = "" }))
-	if got := x.Why("r1", noon); got.Text != "being assigned to node a" {
+	if got := x.WaitReason("r1", noon); got.Text != "being assigned to node a" {
 		t.Errorf("why r1, whose node has no name: %+v", got)
 	}
 	x.SetNode(machine("b", 1, held("offline")))
-	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.Why("r2", noon).Counts); d != "" {
+	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.WaitReason("r2", noon).Counts); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
 	}
 	x.RemoveNode("a")
-	if got := x.Why("r1", noon); got.Name != Reserved || got.Text != "being assigned to node a" {
+	if got := x.WaitReason("r1", noon); got.Name != Reserved || got.Text != "being assigned to node a" {
 		t.Errorf("why r1, whose node is gone: %+v", got)
 	}
 	why("r2", FilterState)
@@ -170,21 +170,21 @@ func TestNodeOf(t *testing.T) {
 		Loads:  farm.StateRequirements{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
 		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
 	}
-	if d := cmp.Diff(want, NodeOf(record, info, Load{VMs: 1})); d != "" {
+	if d := cmp.Diff(want, NewNode(record, info, Load{VMs: 1})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	record.VCPUOverride, record.RAMOverride = 5, 6
-	if got := NodeOf(record, info, Load{}); got.VCPULimit != 5 || got.MemoryLimitMB != 6 {
+	if got := NewNode(record, info, Load{}); got.VCPULimit != 5 || got.MemoryLimitMB != 6 {
 		t.Errorf("overrides: got %d vCPU and %d MB", got.VCPULimit, got.MemoryLimitMB)
 	}
 	record.VCPUOverride, record.RAMOverride = 0, 0
-	if got := NodeOf(record, nil, Load{}); got.Arch != "" || got.VCPULimit != 0 || got.MemoryLimitMB != 0 {
+	if got := NewNode(record, nil, Load{}); got.Arch != "" || got.VCPULimit != 0 || got.MemoryLimitMB != 0 {
 		t.Errorf("an unknown node offers %+v", got)
 	}
 	for _, s := range append([]farm.NodeState{"", "Strange"}, farm.NodeStates...) {
 		for _, drain := range []bool{false, true} {
 			record.State, record.Drain = s, drain
-			if got := NodeOf(record, info, Load{}).Held; (got == "") != record.TakesStarts() {
+			if got := NewNode(record, info, Load{}).Held; (got == "") != record.TakesStarts() {
 				t.Errorf("state %q drain %t: held %q", s, drain, got)
 			}
 		}
@@ -203,7 +203,7 @@ func TestInstanceOf(t *testing.T) {
 	}}
 	check := func() {
 		t.Helper()
-		if d := cmp.Diff(want, InstanceOf(i)); d != "" {
+		if d := cmp.Diff(want, NewInstance(i)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 	}

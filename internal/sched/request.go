@@ -43,8 +43,8 @@ type Instance struct {
 	Progress float64 // 0..1, of the pull
 }
 
-// InstanceOf makes the Instance of a record.
-func InstanceOf(i *farm.Instance) Instance {
+// NewInstance makes the Instance of a record.
+func NewInstance(i *farm.Instance) Instance {
 	out := Instance{
 		Request: Request{
 			ID: i.ID, Created: i.Created, Priority: i.Options.Priority, Owner: i.Owner,
@@ -71,8 +71,8 @@ func nextDevice(i *farm.Instance) string {
 	return i.Task.Restart.Device
 }
 
-// demand is what decides feasibility: requests with equal demands fit the same nodes.
-type demand struct {
+// constraints is what decides feasibility: requests with equal demands fit the same nodes.
+type constraints struct {
 	group, pinned, arch, usb string
 	vcpu, memoryMB           int
 	needs                    farm.StateRequirements
@@ -80,7 +80,7 @@ type demand struct {
 	vlan                     int
 }
 
-func (d demand) load() Load { return loadOf(d.vcpu, d.memoryMB) }
+func (d constraints) load() Load { return loadOf(d.vcpu, d.memoryMB) }
 
 // version is what decides the locality part of a score.
 type version struct {
@@ -88,8 +88,8 @@ type version struct {
 	size              int64
 }
 
-func (r *Request) demand() demand {
-	return demand{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs, r.Bridge, r.VLAN}
+func (r *Request) demand() constraints {
+	return constraints{r.Group, r.Pinned, r.Arch, r.USB, r.VCPU, r.MemoryMB, r.Needs, r.Bridge, r.VLAN}
 }
 
 func (r *Request) version() version { return version{r.Template, r.ContentID, r.Size} }
@@ -97,23 +97,23 @@ func (r *Request) version() version { return version{r.Template, r.ContentID, r.
 // request is an instance in the index: waiting in a queue, or with room on a node.
 type request struct {
 	Request
-	rank     int64  // see ranker
-	queue    *queue // nil when it does not wait
-	class    *class // of the pool it waits in
-	pos      int    // in queue.waiting
-	node     string // where it takes room; "" nowhere
-	pulling  bool   // the node pulls the version for it
-	reserved bool   // Place assigned it, and no record of it came yet
-	device   string // and gave it this USB device
+	rank     int64         // see ranker
+	queue    *ownerQueue   // nil when it does not wait
+	class    *versionClass // of the pool it waits in
+	pos      int           // in queue.waiting
+	node     string        // where it takes room; "" nowhere
+	pulling  bool          // the node pulls the version for it
+	reserved bool          // Place assigned it, and no record of it came yet
+	device   string        // and gave it this USB device
 }
 
 // hold gives what the request has of its node's USB devices.
-func (r *request) hold() hold {
-	return hold{want: r.USB, device: cmp.Or(r.Device, r.device), next: r.Next}
+func (r *request) hold() deviceHold {
+	return deviceHold{want: r.USB, device: cmp.Or(r.Device, r.device), next: r.Next}
 }
 
 // pool is where the request waits.
-func (r *request) pool() *pool { return r.class.pool }
+func (r *request) pool() *requestGroup { return r.class.pool }
 
 func (r *request) moved(pos int) { r.pos = pos }
 

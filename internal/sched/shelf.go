@@ -11,25 +11,25 @@ type candidate struct {
 	pos   int32 // in shelf.heap
 }
 
-// slot is a candidate in the heap. What decides its place lies in it, so that a heap
+// heapEntry is a candidate in the heap. What decides its place lies in it, so that a heap
 // of thousands is not chased through memory.
-type slot struct {
+type heapEntry struct {
 	weight uint64 // of the score
 	tie    uint32 // of the node: the same one of equals wins, whatever came first
 	at     int32  // in shelf.all
 }
 
-// shelf orders candidates: a heap with four branches, best first.
-type shelf struct {
+// nodeHeap orders candidates: a heap with four branches, best first.
+type nodeHeap struct {
 	by    map[*node]int32 // where a node lies in all
 	all   []candidate
 	spare []int32 // free places in all
-	heap  []slot
+	heap  []heapEntry
 }
 
 // fill makes a shelf of many candidates at once. Their nodes differ.
-func fill(list []candidate) shelf {
-	s := shelf{by: make(map[*node]int32, len(list)), all: list, heap: make([]slot, len(list))}
+func fill(list []candidate) nodeHeap {
+	s := nodeHeap{by: make(map[*node]int32, len(list)), all: list, heap: make([]heapEntry, len(list))}
 	for i := range list {
 		s.by[list[i].node] = int32(i)
 		s.set(i, slotOf(&list[i], int32(i)))
@@ -40,10 +40,10 @@ func fill(list []candidate) shelf {
 	return s
 }
 
-func slotOf(c *candidate, at int32) slot { return slot{c.score.weight(), c.node.tie, at} }
+func slotOf(c *candidate, at int32) heapEntry { return heapEntry{c.score.weight(), c.node.tie, at} }
 
 // put files a node with a score.
-func (s *shelf) put(n *node, score Score) {
+func (s *nodeHeap) put(n *node, score Score) {
 	if at, ok := s.by[n]; ok {
 		s.rescore(at, score)
 		return
@@ -59,13 +59,13 @@ func (s *shelf) put(n *node, score Score) {
 	}
 	s.by[n] = at
 	s.all[at] = candidate{node: n, score: score}
-	s.heap = append(s.heap, slot{})
+	s.heap = append(s.heap, heapEntry{})
 	s.set(len(s.heap)-1, slotOf(&s.all[at], at))
 	s.up(len(s.heap) - 1)
 }
 
 // rescore gives a candidate another score, and says whether it is one.
-func (s *shelf) rescore(at int32, score Score) bool {
+func (s *nodeHeap) rescore(at int32, score Score) bool {
 	c := &s.all[at]
 	if c.score == score {
 		return false
@@ -77,7 +77,7 @@ func (s *shelf) rescore(at int32, score Score) bool {
 }
 
 // drop takes a node out.
-func (s *shelf) drop(n *node) {
+func (s *nodeHeap) drop(n *node) {
 	at, ok := s.by[n]
 	if !ok {
 		return
@@ -95,7 +95,7 @@ func (s *shelf) drop(n *node) {
 
 // top gives the best candidate by the scores of now, nil when there is none. Nodes
 // that are rated no more leave.
-func (s *shelf) top(rate func(*node) (Score, bool)) *candidate {
+func (s *nodeHeap) top(rate func(*node) (Score, bool)) *candidate {
 	for len(s.heap) > 0 {
 		at := s.heap[0].at
 		score, ok := rate(s.all[at].node)
@@ -109,14 +109,14 @@ func (s *shelf) top(rate func(*node) (Score, bool)) *candidate {
 	return nil
 }
 
-func (s *shelf) set(i int, to slot) {
+func (s *nodeHeap) set(i int, to heapEntry) {
 	s.heap[i] = to
 	s.all[to.at].pos = int32(i)
 }
 
 const branches = 4
 
-func (s *shelf) before(a, b slot) bool {
+func (s *nodeHeap) before(a, b heapEntry) bool {
 	switch {
 	case a.weight != b.weight:
 		return a.weight < b.weight
@@ -126,13 +126,13 @@ func (s *shelf) before(a, b slot) bool {
 	return cmp.Less(s.all[a.at].node.ID, s.all[b.at].node.ID)
 }
 
-func (s *shelf) fix(i int) {
+func (s *nodeHeap) fix(i int) {
 	if !s.down(i) {
 		s.up(i)
 	}
 }
 
-func (s *shelf) up(i int) {
+func (s *nodeHeap) up(i int) {
 	v := s.heap[i]
 	for i > 0 {
 		parent := (i - 1) / branches
@@ -146,7 +146,7 @@ func (s *shelf) up(i int) {
 }
 
 // down sinks a slot and says whether it moved.
-func (s *shelf) down(i int) bool {
+func (s *nodeHeap) down(i int) bool {
 	if i >= len(s.heap) {
 		return false
 	}

@@ -27,17 +27,17 @@ func (l Load) minus(o Load) Load {
 	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
 }
 
-// room is what instances make of one node, those included that Place has assigned
+// nodeUsage is what instances make of one node, those included that Place has assigned
 // to it: what they take, and what went on there lately. It is kept by node id, so
 // that it is right whether the node or its instances become known first.
-type room struct {
+type nodeUsage struct {
 	id     string
 	node   *node // nil while the node is not known
 	taken  Load
-	usb    map[string]hold  // instance id -> what it has of the node's USB devices
-	pulls  map[string]*pull // content id -> its pull
-	failed []time.Time      // starts, oldest first
-	pos    int              // in Index.failing, -1 when none failed lately
+	usb    map[string]deviceHold // instance id -> what it has of the node's USB devices
+	pulls  map[string]*pull      // content id -> its pull
+	failed []time.Time           // starts, oldest first
+	pos    int                   // in Index.failing, -1 when none failed lately
 }
 
 // pull is a version that a node pulls for instances.
@@ -70,14 +70,14 @@ const (
 	maxFailures = 5
 )
 
-func (r *room) empty() bool {
+func (r *nodeUsage) empty() bool {
 	return r.node == nil && r.taken == Load{} && len(r.usb) == 0 && len(r.pulls) == 0 && len(r.failed) == 0
 }
 
-func (r *room) moved(pos int) { r.pos = pos }
+func (r *nodeUsage) moved(pos int) { r.pos = pos }
 
 // before orders rooms by whose oldest failure is forgotten first.
-func (r *room) before(o *room) bool {
+func (r *nodeUsage) before(o *nodeUsage) bool {
 	if c := r.failed[0].Compare(o.failed[0]); c != 0 {
 		return c < 0
 	}
@@ -85,25 +85,25 @@ func (r *room) before(o *room) bool {
 }
 
 // room gives the room of a node, which need not be known yet.
-func (x *Index) room(id string) *room {
+func (x *Index) room(id string) *nodeUsage {
 	r := x.rooms[id]
 	if r == nil {
-		r = &room{id: id, pos: -1}
+		r = &nodeUsage{id: id, pos: -1}
 		x.rooms[id] = r
 	}
 	return r
 }
 
 // tidy forgets a room with nothing in it.
-func (x *Index) tidy(r *room) {
+func (x *Index) tidy(r *nodeUsage) {
 	if r.empty() {
 		delete(x.rooms, r.id)
 	}
 }
 
-// Used gives what instances take of a node, those included that Place has assigned
+// UsedBy gives what instances take of a node, those included that Place has assigned
 // to it. VMs that nobody owns are not in it.
-func (x *Index) Used(node string) Load {
+func (x *Index) UsedBy(node string) Load {
 	if r := x.rooms[node]; r != nil {
 		return r.taken
 	}
@@ -115,9 +115,9 @@ func (x *Index) occupy(r *request, id string) {
 	e := x.room(id)
 	r.node = id
 	e.taken = e.taken.plus(loadOf(r.VCPU, r.MemoryMB))
-	if h := r.hold(); h != (hold{}) {
+	if h := r.hold(); h != (deviceHold{}) {
 		if e.usb == nil {
-			e.usb = map[string]hold{}
+			e.usb = map[string]deviceHold{}
 		}
 		e.usb[r.ID] = h
 	}
@@ -230,18 +230,18 @@ func (x *Index) forgive(now time.Time) {
 	}
 }
 
-// sources says which nodes have a version or pull it: content id -> node id -> how
+// versionLocations says which nodes have a version or pull it: content id -> node id -> how
 // many reasons there are to say so.
-type sources map[string]map[string]int
+type versionLocations map[string]map[string]int
 
-func (s sources) add(content, node string) {
+func (s versionLocations) add(content, node string) {
 	if s[content] == nil {
 		s[content] = map[string]int{}
 	}
 	s[content][node]++
 }
 
-func (s sources) drop(content, node string) {
+func (s versionLocations) drop(content, node string) {
 	if s[content][node]--; s[content][node] > 0 {
 		return
 	}

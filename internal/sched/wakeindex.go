@@ -12,21 +12,21 @@ const (
 	maxIdleClasses = 64
 )
 
-// recent is a bounded list of things that are not in use, the longest unused first.
-type recent[T comparable] struct {
+// lruList is a bounded list of things that are not in use, the longest unused first.
+type lruList[T comparable] struct {
 	list  []T
 	limit int
 }
 
 // take removes a thing that is used again or gone.
-func (r *recent[T]) take(v T) {
+func (r *lruList[T]) take(v T) {
 	if i := slices.Index(r.list, v); i >= 0 {
 		r.list = slices.Delete(r.list, i, i+1)
 	}
 }
 
 // put adds one, and gives the one that has to go for it, if any.
-func (r *recent[T]) put(v T) (oldest T, full bool) {
+func (r *lruList[T]) put(v T) (oldest T, full bool) {
 	r.list = append(r.list, v)
 	if len(r.list) <= r.limit {
 		return oldest, false
@@ -37,12 +37,12 @@ func (r *recent[T]) put(v T) (oldest T, full bool) {
 }
 
 // pool gives the pool of a demand; a new one is shown every node.
-func (x *Index) pool(d demand) *pool {
+func (x *Index) pool(d constraints) *requestGroup {
 	p := x.pools[d]
 	if p == nil {
-		p = &pool{
+		p = &requestGroup{
 			want: d, main: newLine(nil), pos: -1,
-			classes: map[version]*class{}, kin: map[string]map[*class]struct{}{},
+			classes: map[version]*versionClass{}, kin: map[string]map[*versionClass]struct{}{},
 		}
 		x.pools[d] = p
 		x.attach(p)
@@ -51,7 +51,7 @@ func (x *Index) pool(d demand) *pool {
 }
 
 // attach computes what a pool holds of groups and nodes.
-func (x *Index) attach(p *pool) {
+func (x *Index) attach(p *requestGroup) {
 	p.chain, p.groupName = x.chain(p.want.group), p.want.group
 	if g := x.groups[p.want.group]; g.Name != "" {
 		p.groupName = g.Name
@@ -91,8 +91,8 @@ func (x *Index) chain(group string) map[string]int {
 	return steps
 }
 
-// rest keeps a class that nothing waits in for later.
-func (x *Index) rest(c *class) {
+// retainClass keeps a class that nothing waits in for later.
+func (x *Index) retainClass(c *versionClass) {
 	if c.held {
 		x.release(c)
 	}
@@ -102,8 +102,8 @@ func (x *Index) rest(c *class) {
 	}
 }
 
-// park keeps a pool that nothing waits in for later.
-func (x *Index) park(p *pool) {
+// deactivate keeps a pool that nothing waits in for later.
+func (x *Index) deactivate(p *requestGroup) {
 	old, full := x.idle.put(p)
 	if !full {
 		return
@@ -116,7 +116,7 @@ func (x *Index) park(p *pool) {
 }
 
 // drop forgets a node that is gone.
-func (p *pool) drop(n *node) {
+func (p *requestGroup) drop(n *node) {
 	p.free.drop(n)
 	for _, c := range p.classes {
 		c.near.drop(n)
@@ -125,7 +125,7 @@ func (p *pool) drop(n *node) {
 
 // warm lets the classes that wait for what a node has try again, and says whether
 // there are any.
-func (p *pool) warm(n *node) bool {
+func (p *requestGroup) warm(n *node) bool {
 	found := false
 	for _, c := range p.held {
 		if l, _ := n.has(c.version); l >= VersionPulled {
@@ -136,20 +136,22 @@ func (p *pool) warm(n *node) bool {
 	return found
 }
 
-// cures finds the pools that a change of a node could cure: by node for those that
+// wakeIndex finds the pools that a change of a node could cure: by node for those that
 // are pinned, else by group and architecture. Those of a place are ordered by memory,
 // so that a node asks only those that ask for no more than it has left.
-type cures struct {
-	pinned map[string][]*pool
-	places map[place][]*pool
+type wakeIndex struct {
+	pinned map[string][]*requestGroup
+	places map[place][]*requestGroup
 }
 
 type place struct{ group, arch string }
 
-func newCures() cures { return cures{pinned: map[string][]*pool{}, places: map[place][]*pool{}} }
+func newCures() wakeIndex {
+	return wakeIndex{pinned: map[string][]*requestGroup{}, places: map[place][]*requestGroup{}}
+}
 
 // places gives where a pool is found.
-func (p *pool) places() []place {
+func (p *requestGroup) places() []place {
 	if p.chain == nil {
 		return []place{{"", p.want.arch}}
 	}
@@ -160,19 +162,19 @@ func (p *pool) places() []place {
 	return out
 }
 
-func (c *cures) add(p *pool) {
+func (c *wakeIndex) add(p *requestGroup) {
 	if p.want.pinned != "" {
 		c.pinned[p.want.pinned] = append(c.pinned[p.want.pinned], p)
 		return
 	}
 	for _, at := range p.places() {
 		list := c.places[at]
-		i, _ := slices.BinarySearchFunc(list, p.want.memoryMB, func(o *pool, mb int) int { return o.want.memoryMB - mb })
+		i, _ := slices.BinarySearchFunc(list, p.want.memoryMB, func(o *requestGroup, mb int) int { return o.want.memoryMB - mb })
 		c.places[at] = slices.Insert(list, i, p)
 	}
 }
 
-func (c *cures) remove(p *pool) {
+func (c *wakeIndex) remove(p *requestGroup) {
 	if p.want.pinned != "" {
 		removeFrom(c.pinned, p.want.pinned, p)
 		return
@@ -182,7 +184,7 @@ func (c *cures) remove(p *pool) {
 	}
 }
 
-func removeFrom[K comparable](m map[K][]*pool, key K, p *pool) {
+func removeFrom[K comparable](m map[K][]*requestGroup, key K, p *requestGroup) {
 	list := m[key]
 	i := slices.Index(list, p)
 	if m[key] = slices.Delete(list, i, i+1); len(m[key]) == 0 {
@@ -191,7 +193,7 @@ func removeFrom[K comparable](m map[K][]*pool, key K, p *pool) {
 }
 
 // each calls f with every pool that the node could cure; with some of them more than once.
-func (c *cures) each(n *node, f func(*pool)) {
+func (c *wakeIndex) each(n *node, f func(*requestGroup)) {
 	for _, p := range c.pinned[n.ID] {
 		f(p)
 	}

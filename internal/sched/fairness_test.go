@@ -208,7 +208,7 @@ func TestNothingIsKeptForever(t *testing.T) {
 			t.Errorf("an idle pool holds %+v", p)
 		}
 	}
-	listed := map[*pool]bool{}
+	listed := map[*requestGroup]bool{}
 	for _, list := range x.cures.places {
 		for _, p := range list {
 			listed[p] = true
@@ -231,7 +231,7 @@ func TestIdleClassesAreBounded(t *testing.T) {
 		x.SetInstance(waiting(ask("r", i, func(r *Request) { r.ContentID = fmt.Sprint(i) })))
 		x.RemoveInstance("r")
 	}
-	if n := len(x.pool(func() demand { r := ask("r", 0); return r.demand() }()).classes); n != maxIdleClasses {
+	if n := len(x.pool(func() constraints { r := ask("r", 0); return r.demand() }()).classes); n != maxIdleClasses {
 		t.Errorf("%d classes are kept, want %d", n, maxIdleClasses)
 	}
 }

@@ -25,50 +25,50 @@ const (
 	leastUrgent = 10000
 )
 
-// ranker turns a priority and a time of creation into one number that never
+// agingRank turns a priority and a time of creation into one number that never
 // changes. The effective priority is priority - rate*(now - created); since now
 // and the rate are the same for all, its order is that of created + priority/rate.
 // So ageing costs nothing: the queue is never sorted again.
-type ranker struct{ microsPerPoint int64 }
+type agingRank struct{ microsPerPoint int64 }
 
 const (
 	defaultAgePerSecond = 1000.0 / 1800 // a default priority is worth 30 minutes
 	maxMicrosPerPoint   = 1e13          // keeps the least urgent rank inside an int64
 )
 
-func newRanker(agePerSecond float64) ranker {
+func newRanker(agePerSecond float64) agingRank {
 	if !(agePerSecond > 0) {
 		agePerSecond = defaultAgePerSecond
 	}
-	return ranker{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
+	return agingRank{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
 }
 
 // worth gives what a priority is worth, in microseconds.
-func (k ranker) worth(priority int) int64 {
+func (k agingRank) worth(priority int) int64 {
 	return int64(min(max(priority, mostUrgent), leastUrgent)) * k.microsPerPoint
 }
 
-func (k ranker) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
+func (k agingRank) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
 
-// mark says when somebody was last served, in microseconds: as such, and as the
+// lastServed says when somebody was last served, in microseconds: as such, and as the
 // latest place that was paid for by being served, which is the time plus what the
 // priority of the request was worth. The number of the placement tells those of one
 // moment apart.
-type mark struct {
+type lastServed struct {
 	at, paid int64
 	seq      uint64
 }
 
 // never is the mark of somebody who was not served yet.
-var never = mark{at: math.MinInt64 / 2, paid: math.MinInt64 / 2}
+var never = lastServed{at: math.MinInt64 / 2, paid: math.MinInt64 / 2}
 
-// claim is a place in the order, the smaller the earlier.
-type claim struct {
+// fairKey is a place in the order, the smaller the earlier.
+type fairKey struct {
 	rank int64
 	seq  uint64
 }
 
-func (c claim) compare(o claim) int {
+func (c fairKey) compare(o fairKey) int {
 	switch {
 	case c == o:
 		return 0
@@ -82,32 +82,32 @@ func (c claim) compare(o claim) int {
 // from the last service on, but never behind what was paid for then: otherwise one of
 // little urgency would wait for ever behind urgent ones of the same owner that fit
 // other nodes, each of which makes it age anew.
-func (k ranker) claim(r *request, served mark) claim {
-	return claim{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
+func (k agingRank) claim(r *request, served lastServed) fairKey {
+	return fairKey{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
 }
 
-// owner is whoever asked for instances, inside one group. It is forgotten when
+// ownerShare is whoever asked for instances, inside one group. It is forgotten when
 // nothing of it waits: what it asks for later is younger than its mark anyway.
-type owner struct {
+type ownerShare struct {
 	name    string
-	served  mark
+	served  lastServed
 	waiting int
 }
 
-// tenant is a group with waiting requests.
-type tenant struct {
+// groupQueue is a group with waiting requests.
+type groupQueue struct {
 	group   string
-	served  mark
-	owners  map[string]*owner
+	served  lastServed
+	owners  map[string]*ownerShare
 	waiting int
-	ready   heapOf[*pool] // those with a request that may be placed now
-	claim   claim
+	ready   heapOf[*requestGroup] // those with a request that may be placed now
+	claim   fairKey
 	pos     int // in Index.turn, -1 when nothing is ready
 }
 
-func (t *tenant) moved(pos int) { t.pos = pos }
+func (t *groupQueue) moved(pos int) { t.pos = pos }
 
-func (t *tenant) before(o *tenant) bool {
+func (t *groupQueue) before(o *groupQueue) bool {
 	if c := t.claim.compare(o.claim); c != 0 {
 		return c < 0
 	}
@@ -115,45 +115,47 @@ func (t *tenant) before(o *tenant) bool {
 }
 
 // next is the queue whose turn it is.
-func (t *tenant) next() *queue { return t.ready[0].lines[0].queues[0] }
+func (t *groupQueue) next() *ownerQueue { return t.ready[0].lines[0].queues[0] }
 
-// queue holds the waiting requests of one owner in a line.
-type queue struct {
-	owner   *owner
-	line    *line
+// ownerQueue holds the waiting requests of one owner in a line.
+type ownerQueue struct {
+	owner   *ownerShare
+	line    *fairQueue
 	waiting heapOf[*request]
-	claim   claim // never later than it should be
+	claim   fairKey // never later than it should be
 	pos     int
 }
 
-func (q *queue) moved(pos int) { q.pos = pos }
+func (q *ownerQueue) moved(pos int) { q.pos = pos }
 
-func (q *queue) before(o *queue) bool {
+func (q *ownerQueue) before(o *ownerQueue) bool {
 	if c := q.claim.compare(o.claim); c != 0 {
 		return c < 0
 	}
 	return q.waiting[0].before(o.waiting[0])
 }
 
-// line is the queues of a pool, or of one class that is treated apart.
-type line struct {
-	of     *class // nil: all that are not apart
-	queues heapOf[*queue]
-	owners map[*owner]*queue
+// fairQueue is the queues of a pool, or of one class that is treated apart.
+type fairQueue struct {
+	of     *versionClass // nil: all that are not apart
+	queues heapOf[*ownerQueue]
+	owners map[*ownerShare]*ownerQueue
 	pos    int // in pool.lines, -1 when it may not be placed from now
 }
 
-func newLine(of *class) *line { return &line{of: of, owners: map[*owner]*queue{}, pos: -1} }
+func newLine(of *versionClass) *fairQueue {
+	return &fairQueue{of: of, owners: map[*ownerShare]*ownerQueue{}, pos: -1}
+}
 
-func (l *line) moved(pos int) { l.pos = pos }
+func (l *fairQueue) moved(pos int) { l.pos = pos }
 
-func (l *line) before(o *line) bool { return l.queues[0].before(o.queues[0]) }
+func (l *fairQueue) before(o *fairQueue) bool { return l.queues[0].before(o.queues[0]) }
 
 // push adds a request to the queue of its owner.
-func (l *line) push(r *request, o *owner, k ranker) {
+func (l *fairQueue) push(r *request, o *ownerShare, k agingRank) {
 	q := l.owners[o]
 	if q == nil {
-		q = &queue{owner: o, line: l}
+		q = &ownerQueue{owner: o, line: l}
 		l.owners[o] = q
 		q.waiting.push(r)
 		q.claim = k.claim(r, o.served)
@@ -166,7 +168,7 @@ func (l *line) push(r *request, o *owner, k ranker) {
 }
 
 // remove takes a request out of its queue; an empty queue goes.
-func (l *line) remove(r *request, k ranker) {
+func (l *fairQueue) remove(r *request, k agingRank) {
 	q := r.queue
 	r.queue = nil
 	if len(q.waiting) == 1 {
@@ -179,26 +181,26 @@ func (l *line) remove(r *request, k ranker) {
 }
 
 // freshen brings a queue to its place.
-func (l *line) freshen(q *queue, k ranker) {
+func (l *fairQueue) freshen(q *ownerQueue, k agingRank) {
 	q.claim = k.claim(q.waiting[0], q.owner.served)
 	l.queues.fix(q.pos)
 }
 
 // tenant gives the group that a pool's requests belong to.
-func (x *Index) tenant(group string) *tenant {
+func (x *Index) tenant(group string) *groupQueue {
 	t := x.tenants[group]
 	if t == nil {
-		t = &tenant{group: group, served: never, owners: map[string]*owner{}, pos: -1}
+		t = &groupQueue{group: group, served: never, owners: map[string]*ownerShare{}, pos: -1}
 		x.tenants[group] = t
 	}
 	return t
 }
 
 // joins counts one more request of an owner.
-func (t *tenant) joins(name string) *owner {
+func (t *groupQueue) joins(name string) *ownerShare {
 	o := t.owners[name]
 	if o == nil {
-		o = &owner{name: name, served: never}
+		o = &ownerShare{name: name, served: never}
 		t.owners[name] = o
 	}
 	o.waiting++
@@ -207,7 +209,7 @@ func (t *tenant) joins(name string) *owner {
 }
 
 // leaves counts one less.
-func (x *Index) leaves(t *tenant, o *owner) {
+func (x *Index) leaves(t *groupQueue, o *ownerShare) {
 	if o.waiting--; o.waiting == 0 {
 		delete(t.owners, o.name)
 	}
@@ -221,13 +223,13 @@ func (x *Index) serve(r *request, now time.Time) {
 	x.placed++
 	at := now.UnixMicro()
 	paid := at + x.rank.worth(r.Priority)
-	for _, m := range []*mark{&r.pool().tenant.served, &r.queue.owner.served} {
-		*m = mark{at, max(m.paid, paid), x.placed}
+	for _, m := range []*lastServed{&r.pool().tenant.served, &r.queue.owner.served} {
+		*m = lastServed{at, max(m.paid, paid), x.placed}
 	}
 }
 
-// arrange brings a pool to where it belongs after its requests or its nodes changed.
-func (x *Index) arrange(p *pool) {
+// requeue brings a pool to where it belongs after its requests or its nodes changed.
+func (x *Index) requeue(p *requestGroup) {
 	t := p.tenant
 	ready := len(p.lines) > 0 && p.open()
 	switch {
@@ -241,12 +243,12 @@ func (x *Index) arrange(p *pool) {
 	if !ready {
 		x.lacksRoom(p)
 	}
-	x.settle(t)
+	x.reorderGroup(t)
 }
 
-// settle brings a group to its place in the turn, once the queue that is next in it
+// reorderGroup brings a group to its place in the turn, once the queue that is next in it
 // has the claim that it should have.
-func (x *Index) settle(t *tenant) {
+func (x *Index) reorderGroup(t *groupQueue) {
 	for len(t.ready) > 0 {
 		q := t.next()
 		due := x.rank.claim(q.waiting[0], q.owner.served)

@@ -109,7 +109,7 @@ func reserving(t *testing.T, nodes ...Node) *Index {
 	if got := x.Place(noon.Add(30*time.Second), 100); len(got) != 1 {
 		t.Fatalf("placed %v", got)
 	}
-	if wake := x.Wake(); !wake.Equal(noon.Add(time.Minute)) {
+	if wake := x.NextDeadline(); !wake.Equal(noon.Add(time.Minute)) {
 		t.Fatalf("wakes at %v", wake)
 	}
 	x.Place(noon.Add(time.Minute), 100)
@@ -161,10 +161,10 @@ func TestReservation(t *testing.T) {
 			if got := x.Place(at, 100); len(got) != 0 {
 				t.Fatalf("placed on a node that is kept: %v", got)
 			}
-			if why := x.Why("late", at); why.Name != FilterReserved || why.Text != "no node has a free slot (1 node: 1 kept for a larger request)" {
+			if why := x.WaitReason("late", at); why.Name != FilterReserved || why.Text != "no node has a free slot (1 node: 1 kept for a larger request)" {
 				t.Errorf("why = %+v", why)
 			}
-			if wake := x.Wake(); !wake.IsZero() {
+			if wake := x.NextDeadline(); !wake.IsZero() {
 				t.Errorf("wakes at %v although nothing more may be reserved", wake)
 			}
 			tc.end(x)
@@ -189,9 +189,9 @@ func TestReservation(t *testing.T) {
 func TestNoReservation(t *testing.T) {
 	for name, change := range map[string]func(x *Index){
 		"too large":       func(x *Index) { x.SetNode(host("n", 2)) },
-		"nobody passes":   func(x *Index) { x.last = turn{} },
+		"nobody passes":   func(x *Index) { x.last = servedTurn{} },
 		"counted by VMs":  func(x *Index) { x.SetNode(machine("n", 1, func(n *Node) { n.Foreign = vms(1) })) },
-		"switched off":    func(x *Index) { x.options.ReserveAfter = 0; x.enough(x.requests["large"].pool()) },
+		"switched off":    func(x *Index) { x.options.ReserveAfter = 0; x.endStarvation(x.requests["large"].pool()) },
 		"another is kept": func(x *Index) { x.reserved = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestNoReservation(t *testing.T) {
 			x.SetInstance(waiting(ask("large", 1, taking(4))))
 			x.Place(noon, 100)
 			x.Place(noon, 100)
-			x.last = turn{owner: "another", owners: claim{rank: 1 << 62}}
+			x.last = servedTurn{owner: "another", owners: fairKey{rank: 1 << 62}}
 			change(x)
 			x.Place(noon.Add(time.Minute), 100)
 			if got := reservedFor(x, "large"); got != "" {

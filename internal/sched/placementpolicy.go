@@ -6,16 +6,16 @@ import "strings"
 // node groups are UUIDs.
 const permit = "permit:"
 
-// Permit gives the id of the group of all nodes on which a permission group may start instances.
+// PolicyGroup gives the id of the group of all nodes on which a permission group may start instances.
 // Nodes are in it, and requests ask for it, as with any other group; only reasons call it
 // otherwise.
-func Permit(group string) string { return permit + group }
+func PolicyGroup(group string) string { return permit + group }
 
 // permitted gives the permission group whose nodes a demand asks for.
-func (d demand) permitted() (group string, ok bool) { return strings.CutPrefix(d.group, permit) }
+func (d constraints) permitted() (group string, ok bool) { return strings.CutPrefix(d.group, permit) }
 
 // outside says of a node that it is not in the group of the demand, whose name is given.
-func (d demand) outside(name string) string {
+func (d constraints) outside(name string) string {
 	if group, ok := d.permitted(); ok {
 		return "is not open to the permission group " + group
 	}
@@ -23,7 +23,7 @@ func (d demand) outside(name string) string {
 }
 
 // nowhere says that no node is in the group.
-func (d demand) nowhere(name string) string {
+func (d constraints) nowhere(name string) string {
 	if group, ok := d.permitted(); ok {
 		return "there is no node on which the permission group " + group + " may start instances"
 	}
@@ -31,7 +31,7 @@ func (d demand) nowhere(name string) string {
 }
 
 // among begins a sentence about the nodes of the group.
-func (d demand) among(name string) string {
+func (d constraints) among(name string) string {
 	if group, ok := d.permitted(); ok {
 		return "no node that is open to the permission group " + group
 	}

@@ -21,20 +21,20 @@ const reserveShare = 8
 // that had waited long enough and got no node.
 const recheckShare = 10
 
-// shortage is a pool that no node has room for, and when it has waited long enough.
-type shortage struct {
-	pool *pool
+// starvedGroup is a pool that no node has room for, and when it has waited long enough.
+type starvedGroup struct {
+	pool *requestGroup
 	due  time.Time
 	pos  int // in Index.short
 }
 
-func (s *shortage) moved(pos int) { s.pos = pos }
+func (s *starvedGroup) moved(pos int) { s.pos = pos }
 
-func (s *shortage) before(o *shortage) bool { return s.due.Before(o.due) }
+func (s *starvedGroup) before(o *starvedGroup) bool { return s.due.Before(o.due) }
 
 // lacksRoom notes a pool that no node has room for. Since when is written down by the
 // next Place, which knows the time.
-func (x *Index) lacksRoom(p *pool) {
+func (x *Index) lacksRoom(p *requestGroup) {
 	if x.options.ReserveAfter > 0 && !p.fresh && p.waiting > 0 && p.shortage == nil && p.promised == nil {
 		p.fresh = true
 		x.fresh = append(x.fresh, p)
@@ -45,7 +45,7 @@ func (x *Index) lacksRoom(p *pool) {
 func (x *Index) reserve(now time.Time) {
 	for _, p := range x.fresh {
 		if p.fresh = false; p.waiting > 0 && p.shortage == nil && p.promised == nil {
-			p.shortage = &shortage{pool: p, due: now.Add(x.options.ReserveAfter)}
+			p.shortage = &starvedGroup{pool: p, due: now.Add(x.options.ReserveAfter)}
 			x.short.push(p.shortage)
 		}
 	}
@@ -53,8 +53,8 @@ func (x *Index) reserve(now time.Time) {
 	x.fresh = x.fresh[:0]
 	for len(x.short) > 0 && !x.allReserved() && !now.Before(x.short[0].due) {
 		s := x.short[0]
-		if x.passedOver(s.pool) && x.promise(s.pool) {
-			x.enough(s.pool)
+		if x.isStarved(s.pool) && x.reserveBestNode(s.pool) {
+			x.endStarvation(s.pool)
 			continue
 		}
 		s.due = now.Add(x.options.ReserveAfter / recheckShare)
@@ -62,8 +62,8 @@ func (x *Index) reserve(now time.Time) {
 	}
 }
 
-// enough ends the shortage of a pool.
-func (x *Index) enough(p *pool) {
+// endStarvation ends the shortage of a pool.
+func (x *Index) endStarvation(p *requestGroup) {
 	if p.shortage != nil {
 		x.short.remove(p.shortage.pos)
 		p.shortage = nil
@@ -73,21 +73,21 @@ func (x *Index) enough(p *pool) {
 // allReserved says whether no other node may be reserved now.
 func (x *Index) allReserved() bool { return x.reserved > 0 && x.reserved*reserveShare >= len(x.nodes) }
 
-// turn is whose turn a placement was, and by which claims.
-type turn struct {
+// servedTurn is whose turn a placement was, and by which claims.
+type servedTurn struct {
 	group, owner   string
-	groups, owners claim // of the group among the groups, and of the owner in it
+	groups, owners fairKey // of the group among the groups, and of the owner in it
 	rank           int64
 }
 
-func turnOf(r *request) turn {
+func turnOf(r *request) servedTurn {
 	q, t := r.queue, r.pool().tenant
-	return turn{t.group, q.owner.name, t.claim, q.claim, r.rank}
+	return servedTurn{t.group, q.owner.name, t.claim, q.claim, r.rank}
 }
 
-// passedOver says whether no node has room for a pool whose next request comes before the
+// isStarved says whether no node has room for a pool whose next request comes before the
 // one that was placed last.
-func (x *Index) passedOver(p *pool) bool {
+func (x *Index) isStarved(p *requestGroup) bool {
 	if p.open() || len(p.lines) == 0 {
 		return false
 	}
@@ -101,12 +101,12 @@ func (x *Index) passedOver(p *pool) bool {
 	return r.rank < last.rank
 }
 
-// promise reserves the best node for a pool: that which lacks the least, of those that
+// reserveBestNode reserves the best node for a pool: that which lacks the least, of those that
 // lack nothing but room. It says whether there is one.
-func (x *Index) promise(p *pool) bool {
+func (x *Index) reserveBestNode(p *requestGroup) bool {
 	var best *node
 	for _, n := range x.nodes {
-		if p.hopes(n) && n.promised == nil && (best == nil || p.nearer(n, best) < 0) {
+		if p.fitsAfterRelease(n) && n.promised == nil && (best == nil || p.closerFit(n, best) < 0) {
 			best = n
 		}
 	}
@@ -119,8 +119,8 @@ func (x *Index) promise(p *pool) bool {
 	return true
 }
 
-// hopes says whether a node lacks nothing but room that instances will give back.
-func (p *pool) hopes(n *node) bool {
+// fitsAfterRelease says whether a node lacks nothing but room that instances will give back.
+func (p *requestGroup) fitsAfterRelease(n *node) bool {
 	if n.gone || n.Mode != farm.CapacityByResources {
 		return false
 	}
@@ -131,8 +131,8 @@ func (p *pool) hopes(n *node) bool {
 	return least.VCPU <= n.VCPULimit && least.MemoryMB <= n.MemoryLimitMB
 }
 
-// nearer compares two nodes by how much room they lack for the pool's requests.
-func (p *pool) nearer(a, b *node) int {
+// closerFit compares two nodes by how much room they lack for the pool's requests.
+func (p *requestGroup) closerFit(a, b *node) int {
 	lacks := func(n *node) int {
 		with := n.used.plus(p.want.load())
 		return max(millionths(with.VCPU-n.VCPULimit, n.VCPULimit), millionths(with.MemoryMB-n.MemoryLimitMB, n.MemoryLimitMB))
@@ -144,22 +144,22 @@ func (p *pool) nearer(a, b *node) int {
 
 // settled ends the wait of a pool of which a request was placed, or that nothing waits in,
 // and gives its node back to all.
-func (x *Index) settled(p *pool) {
-	x.enough(p)
+func (x *Index) settled(p *requestGroup) {
+	x.endStarvation(p)
 	if p.promised != nil {
-		x.giveBack(p.promised)
+		x.releaseReservation(p.promised)
 	}
 }
 
 // recheck gives a node back that is of no use any more to the pool that it is reserved for.
 func (x *Index) recheck(n *node) {
-	if p := n.promised; p != nil && !p.hopes(n) {
-		x.giveBack(n)
+	if p := n.promised; p != nil && !p.fitsAfterRelease(n) {
+		x.releaseReservation(n)
 		x.lacksRoom(p)
 	}
 }
 
-func (x *Index) giveBack(n *node) {
+func (x *Index) releaseReservation(n *node) {
 	n.promised.promised, n.promised = nil, nil
 	x.reserved--
 	if !n.gone {
