@@ -94,7 +94,7 @@ func (a *backupAsker) pipe(src io.Reader) error {
 	return a.showBackup(a.Err, "-", sum)
 }
 
-func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.Sum) error {
+func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.ChecksumWriter) error {
 	out := struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`

@@ -12,18 +12,18 @@ import (
 // partSuffix ends the name of a file that is still being written.
 const partSuffix = ".part"
 
-// Existing says what becomes of a file that has the name already.
-type Existing int
+// OverwritePolicy says what becomes of a file that has the name already.
+type OverwritePolicy int
 
 // What Write may do with it.
 const (
-	Keep    Existing = iota // fail and leave it as it is
-	Replace                 // put the new one in its place at the end
+	Keep    OverwritePolicy = iota // fail and leave it as it is
+	Replace                        // put the new one in its place at the end
 )
 
 // Write stores a backup from a stream under path: in a file beside it at first, which is checked, flushed to disk and
 // renamed. A write that fails or is killed leaves what was there before.
-func Write(path string, src io.Reader, existing Existing) (sum *Sum, err error) {
+func Write(path string, src io.Reader, existing OverwritePolicy) (sum *ChecksumWriter, err error) {
 	if _, err := os.Lstat(path); err == nil && existing == Keep {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}
@@ -47,7 +47,7 @@ func Write(path string, src io.Reader, existing Existing) (sum *Sum, err error) 
 }
 
 // fill copies, checks, flushes and closes.
-func fill(part *os.File, src io.Reader) (*Sum, error) {
+func fill(part *os.File, src io.Reader) (*ChecksumWriter, error) {
 	sum := NewSum()
 	_, err := io.Copy(io.MultiWriter(part, sum), src)
 	if err == nil {
@@ -61,7 +61,7 @@ func fill(part *os.File, src io.Reader) (*Sum, error) {
 
 // publish gives the file its name. A link fails where a file has appeared meanwhile, a rename would replace it; but some
 // shared directories know no links.
-func publish(part, path string, existing Existing) error {
+func publish(part, path string, existing OverwritePolicy) error {
 	if existing == Keep {
 		err := os.Link(part, path)
 		if err == nil {

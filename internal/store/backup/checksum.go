@@ -17,18 +17,18 @@ const sector = 512
 // ErrDamaged says that a file, or a stream, is no whole backup.
 var ErrDamaged = errors.New("no complete backup")
 
-// Sum checks a backup that is written through it, piece by piece. The zero value is not usable; NewSum makes one.
-type Sum struct {
+// ChecksumWriter checks a backup that is written through it, piece by piece. The zero value is not usable; NewSum makes one.
+type ChecksumWriter struct {
 	hash hash.Hash
 	tail []byte // the last bytes, which may be the checksum; at most sha256.Size
 	size int64  // of all that was written
 }
 
 // NewSum makes a Sum to which nothing was written.
-func NewSum() *Sum { return &Sum{hash: sha256.New()} }
+func NewSum() *ChecksumWriter { return &ChecksumWriter{hash: sha256.New()} }
 
 // Write takes the next bytes; it never fails.
-func (s *Sum) Write(p []byte) (int, error) {
+func (s *ChecksumWriter) Write(p []byte) (int, error) {
 	s.size += int64(len(p))
 	s.tail = append(s.tail, p...)
 	if over := len(s.tail) - sha256.Size; over > 0 {
@@ -39,7 +39,7 @@ func (s *Sum) Write(p []byte) (int, error) {
 }
 
 // Err says why what was written is no whole backup; nil when it is one.
-func (s *Sum) Err() error {
+func (s *ChecksumWriter) Err() error {
 	if s.size%sector != sha256.Size {
 		return fmt.Errorf("%w: it ends after %d bytes, in the middle", ErrDamaged, s.size)
 	}
@@ -50,13 +50,13 @@ func (s *Sum) Err() error {
 }
 
 // Size is the number of bytes that were written.
-func (s *Sum) Size() int64 { return s.size }
+func (s *ChecksumWriter) Size() int64 { return s.size }
 
 // Digest is the sha256 of the database in hexadecimal digits; the last 32 bytes of the file.
-func (s *Sum) Digest() string { return hex.EncodeToString(s.tail) }
+func (s *ChecksumWriter) Digest() string { return hex.EncodeToString(s.tail) }
 
 // Verify reads a file and says whether it is a whole backup.
-func Verify(path string) (*Sum, error) {
+func Verify(path string) (*ChecksumWriter, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the backup: %w", err)
