@@ -64,7 +64,7 @@ func checkDatabase(path string) (applied uint64, err error) {
 	if size == 0 { // a crash right after it was made
 		return 0, nil
 	}
-	c := contents{}
+	c := dbContents{}
 	if err := walk(file, size, c.pair); err != nil {
 		return 0, &DamagedError{path, err}
 	}

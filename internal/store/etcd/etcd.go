@@ -57,7 +57,7 @@ type Backend struct {
 	members []string                                       // addresses of the servers, for calls that concern one
 	defrag  func(ctx context.Context, member string) error // rewrites a member's file
 	ownFile bool                                           // the file is ours alone to rewrite at any time
-	care    *caretaker
+	care    *maintainer
 	caring  sync.WaitGroup
 }
 

@@ -44,7 +44,7 @@ func inspect(path string) error {
 
 // inspectDatabase reads the database of a backup.
 func inspectDatabase(file io.ReaderAt, length int64) error {
-	c := contents{}
+	c := dbContents{}
 	if err := walk(file, length, c.pair); err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func inspectDatabase(file io.ReaderAt, length int64) error {
 	return nil
 }
 
-// contents checks what is in the buckets of a database, in the order of their keys.
-type contents struct {
+// dbContents checks what is in the buckets of a database, in the order of their keys.
+type dbContents struct {
 	records bool
 	last    []byte // revision
 	applied uint64 // index of the log's entry that was applied last
 }
 
-func (c *contents) pair(path []string, key, value []byte) error {
+func (c *dbContents) pair(path []string, key, value []byte) error {
 	if len(path) == 0 {
 		return malformed("a value outside of any bucket")
 	}
@@ -87,7 +87,7 @@ func (c *contents) pair(path []string, key, value []byte) error {
 }
 
 // record checks one revision of a record. They must grow: etcd panics at one that does not.
-func (c *contents) record(key, value []byte) error {
+func (c *dbContents) record(key, value []byte) error {
 	c.records = true
 	removal := len(key) == removalSize
 	if !removal && len(key) != revisionSize || removal && key[revisionSize] != 't' || key[numberSize] != '_' {

@@ -305,7 +305,7 @@ func TestContents(t *testing.T) {
 		"created afterwards":  {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 3, Version: 1}), another, 0},
 		"without its version": {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 1}), another, 0},
 	} {
-		var c contents
+		var c dbContents
 		var err error
 		for i, p := range tc.pairs {
 			path := strings.FieldsFunc(p.path, func(r rune) bool { return r == '/' })

@@ -36,8 +36,8 @@ const (
 	shareShed   = 75 // when this much is in use after a compaction, the store gives up expendable records
 )
 
-// caretaker keeps a database below its quota, and brings a full one back.
-type caretaker struct {
+// maintainer keeps a database below its quota, and brings a full one back.
+type maintainer struct {
 	b         *Backend
 	log       *slog.Logger
 	shrinkMin int64         // bytes that a defragmentation must be worth
@@ -57,15 +57,15 @@ type caretaker struct {
 // gateAll is more than there can be calls at once.
 const gateAll = 1 << 30
 
-func newCaretaker(b *Backend, log *slog.Logger) *caretaker {
+func newCaretaker(b *Backend, log *slog.Logger) *maintainer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &caretaker{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
+	return &maintainer{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
 }
 
 // enter waits while the database file is rewritten; nothing is answered then, and nothing that was sent would be known.
-func (c *caretaker) enter(ctx context.Context) (leave func(), err error) {
+func (c *maintainer) enter(ctx context.Context) (leave func(), err error) {
 	if err := c.gate.Acquire(ctx, 1); err != nil {
 		busy := c.doing()
 		if busy == "" {
@@ -77,7 +77,7 @@ func (c *caretaker) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // doing says what keeps the backend from answering; empty: nothing.
-func (c *caretaker) doing() string {
+func (c *maintainer) doing() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -95,14 +95,14 @@ const (
 	fullSentence      = "The store is full and refuses changes until it has made room; try again in a moment"
 )
 
-func (c *caretaker) note(what *bool, now bool) {
+func (c *maintainer) note(what *bool, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*what = now
 }
 
 // full tells the caretaker that a write was refused.
-func (c *caretaker) full() {
+func (c *maintainer) full() {
 	select {
 	case c.kick <- struct{}{}:
 	default:
@@ -110,7 +110,7 @@ func (c *caretaker) full() {
 }
 
 // run looks after the database until ctx ends.
-func (c *caretaker) run(ctx context.Context, every time.Duration) {
+func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -130,7 +130,7 @@ func (c *caretaker) run(ctx context.Context, every time.Duration) {
 }
 
 // look does what the present size asks for.
-func (c *caretaker) look(ctx context.Context) error {
+func (c *maintainer) look(ctx context.Context) error {
 	for _, member := range c.b.members {
 		s, err := c.b.status(ctx, member)
 		if err != nil {
@@ -162,7 +162,7 @@ func share(part, whole int64) int {
 }
 
 // alarm reports a share of the quota once, when it is reached.
-func (c *caretaker) alarm(ctx context.Context, s sizes) {
+func (c *maintainer) alarm(ctx context.Context, s sizes) {
 	now := share(s.file, s.quota)
 	reached := 0
 	for _, at := range []int{shareEarly, shareUrgent} {
@@ -182,13 +182,13 @@ func (c *caretaker) alarm(ctx context.Context, s sizes) {
 }
 
 // worthwhile says whether more than half of the file is empty, and that half is not small.
-func (c *caretaker) worthwhile(s sizes) bool {
+func (c *maintainer) worthwhile(s sizes) bool {
 	empty := s.file - s.used
 	return empty > c.shrinkMin && share(empty, s.file) > 50
 }
 
 // compact drops the revisions that no watch of this process needs any more.
-func (c *caretaker) compact(ctx context.Context) error {
+func (c *maintainer) compact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	resp, err := c.b.kv.Get(ctx, c.b.probeKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
@@ -198,7 +198,7 @@ func (c *caretaker) compact(ctx context.Context) error {
 	return c.compactTo(ctx, c.b.watches.needed(resp.Header.Revision))
 }
 
-func (c *caretaker) compactTo(ctx context.Context, rev int64) error {
+func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 	_, err := c.b.kv.Compact(ctx, rev, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("%w: compact: %w", store.ErrUnavailable, err)
@@ -207,7 +207,7 @@ func (c *caretaker) compactTo(ctx context.Context, rev int64) error {
 }
 
 // defrag rewrites a member's file without its empty pages. The member answers nothing meanwhile, about 7 ms a MB.
-func (c *caretaker) defrag(ctx context.Context, member string) error {
+func (c *maintainer) defrag(ctx context.Context, member string) error {
 	ctx, cancel := context.WithTimeout(ctx, defragLimit)
 	defer cancel()
 	began := time.Now()
@@ -239,7 +239,7 @@ func (b *Backend) Busy() string { return b.care.doing() }
 
 // compactInTurn drops the revisions of a shared cluster that are older than a period. One of all the replicas does it
 // in each period: the one that is first to note the present revision, in a key beside the records.
-func (c *caretaker) compactInTurn(ctx context.Context, period time.Duration) {
+func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var seen int64 // when the note was last written, as this replica knows
@@ -257,7 +257,7 @@ func (c *caretaker) compactInTurn(ctx context.Context, period time.Duration) {
 }
 
 // turn takes the turn if nobody has since seen, and gives when the note was written.
-func (c *caretaker) turn(ctx context.Context, seen int64) (int64, error) {
+func (c *maintainer) turn(ctx context.Context, seen int64) (int64, error) {
 	key := c.b.probeKey + "/compact"
 	note, err := c.b.Get(ctx, key)
 	if err != nil || note.ModRev != seen {

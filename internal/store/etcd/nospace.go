@@ -24,7 +24,7 @@ func (b *Backend) SetExpendable(oldest func(n int) []string) {
 
 // recover brings a full database back: it drops old revisions and, when that cannot be enough, the oldest expendable
 // records, rewrites the file and lifts etcd's ban on writing. Until then every write is refused, and nothing is lost.
-func (c *caretaker) recover(ctx context.Context) error {
+func (c *maintainer) recover(ctx context.Context) error {
 	if time.Since(c.tried) < c.again {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (c *caretaker) recover(ctx context.Context) error {
 }
 
 // leaderLast orders the members so that the cluster changes its leader at most once, at the end.
-func (c *caretaker) leaderLast(ctx context.Context) (members []string, err error) {
+func (c *maintainer) leaderLast(ctx context.Context) (members []string, err error) {
 	var leader []string
 	for _, member := range c.b.members {
 		s, err := c.b.status(ctx, member)
@@ -67,7 +67,7 @@ func (c *caretaker) leaderLast(ctx context.Context) (members []string, err error
 }
 
 // shed drops expendable records, the oldest first, as long as too much is in use after a compaction.
-func (c *caretaker) shed(ctx context.Context) error {
+func (c *maintainer) shed(ctx context.Context) error {
 	c.mu.Lock()
 	oldest := c.expendable
 	c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *caretaker) shed(ctx context.Context) error {
 const shedMany = 2_000
 
 // drop deletes keys. A full etcd still takes a transaction that only deletes.
-func (c *caretaker) drop(ctx context.Context, keys []string) (dropped int, err error) {
+func (c *maintainer) drop(ctx context.Context, keys []string) (dropped int, err error) {
 	for part := range slices.Chunk(keys, shedBatch) {
 		var ops []clientv3.Op
 		for _, key := range part {
@@ -118,7 +118,7 @@ func (c *caretaker) drop(ctx context.Context, keys []string) (dropped int, err e
 }
 
 // settle waits until etcd has counted the pages that a compaction freed, which it does with its next batch.
-func (c *caretaker) settle(ctx context.Context, before int64) error {
+func (c *maintainer) settle(ctx context.Context, before int64) error {
 	for range 10 {
 		s, err := c.b.status(ctx, c.b.members[0])
 		if err != nil || s.used < before {
@@ -138,7 +138,7 @@ const alarmFull = etcdserverpb.AlarmType_NOSPACE
 // errStillFull ends a recovery that did not get far enough; it is tried again.
 var errStillFull = errors.New("the database is still full: what is in it has to become less, or the quota larger")
 
-func (c *caretaker) disarm(ctx context.Context) error {
+func (c *maintainer) disarm(ctx context.Context) error {
 	for _, member := range c.b.members {
 		s, err := c.b.status(ctx, member)
 		if err != nil {

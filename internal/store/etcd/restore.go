@@ -28,13 +28,13 @@ const (
 	asideSubdir    = Subdir + ".before-restore-" // and the time
 )
 
-// Occupied says what becomes of a store that is in the directory of a restore already.
-type Occupied int
+// ExistingStore says what becomes of a store that is in the directory of a restore already.
+type ExistingStore int
 
 // What Restore may do with it.
 const (
-	Refuse    Occupied = iota // fail and leave it as it is
-	MoveAside                 // rename it within the directory
+	Refuse    ExistingStore = iota // fail and leave it as it is
+	MoveAside                      // rename it within the directory
 )
 
 // RestoreOptions say what is restored to where.
@@ -42,7 +42,7 @@ type RestoreOptions struct {
 	File     string // a backup
 	Dir      string // as EmbeddedOptions.Dir; made if missing
 	Prefix   string // of the records; empty: store.DefaultPrefix
-	Occupied Occupied
+	Occupied ExistingStore
 	Logger   *slog.Logger // nil: silent
 }
 

@@ -136,7 +136,7 @@ func TestRestoreRefuses(t *testing.T) {
 	flipped[len(flipped)/2] ^= 1
 	for name, tc := range map[string]struct {
 		file, dir, want string
-		occupied        Occupied
+		occupied        ExistingStore
 	}{
 		"no file":            {file: full + "/none", dir: t.TempDir(), want: "no such file"},
 		"a changed byte":     {file: write("f", flipped), dir: t.TempDir(), want: "checksum"},

@@ -10,14 +10,14 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// bridge is a zap core that writes warnings and worse to slog; etcd knows no other logger.
-type bridge struct {
+// zapBridge is a zap core that writes warnings and worse to slog; etcd knows no other logger.
+type zapBridge struct {
 	log    *slog.Logger
 	fields []zapcore.Field
 	heard  func(message string) // of every message that is logged; may be nil
 }
 
-var _ zapcore.Core = bridge{}
+var _ zapcore.Core = zapBridge{}
 
 // zapLogger gives etcd a logger. What etcd calls fatal panics instead of ending the process at once, so that a start
 // can fail with an error and deferred functions run.
@@ -25,7 +25,7 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return zap.New(bridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+	return zap.New(zapBridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
 // noSegmentMessage is what etcd says when it could not allocate its next log file.
@@ -41,7 +41,7 @@ func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
 			g.lostSegment()
 		}
 	}
-	return zap.New(bridge{log: log, heard: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
+	return zap.New(zapBridge{log: log, heard: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
 // chatter is what etcd warns of at every start and stop and what is as it should be here: no port is open, nobody logs
@@ -56,15 +56,15 @@ var chatter = map[string]bool{
 }
 
 // Enabled implements zapcore.Core.
-func (b bridge) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+func (b zapBridge) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
 // With implements zapcore.Core.
-func (b bridge) With(fields []zapcore.Field) zapcore.Core {
-	return bridge{b.log, append(slices.Clip(b.fields), fields...), b.heard}
+func (b zapBridge) With(fields []zapcore.Field) zapcore.Core {
+	return zapBridge{b.log, append(slices.Clip(b.fields), fields...), b.heard}
 }
 
 // Check implements zapcore.Core.
-func (b bridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (b zapBridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if !b.Enabled(entry.Level) || chatter[entry.Message] {
 		return checked
 	}
@@ -72,7 +72,7 @@ func (b bridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapco
 }
 
 // Write implements zapcore.Core.
-func (b bridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+func (b zapBridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if b.heard != nil {
 		b.heard(entry.Message)
 	}
@@ -93,4 +93,4 @@ func (b bridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 }
 
 // Sync implements zapcore.Core; slog keeps nothing back.
-func (b bridge) Sync() error { return nil }
+func (b zapBridge) Sync() error { return nil }
