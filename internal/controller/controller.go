@@ -362,7 +362,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // Healthy says why the controller cannot serve; nil when it can.
 func (c *Controller) Healthy() error {
 	if err := c.store.Healthy(); err != nil {
-		return farm.Unavailable(err, "%s", cmp.Or(c.store.Busy(), "The store cannot be reached"))
+		return farm.Unavailable(err, "%s", cmp.Or(c.store.BlockedReason(), "The store cannot be reached"))
 	}
 	return nil
 }

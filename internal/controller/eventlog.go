@@ -213,8 +213,8 @@ func (e *eventLog) follow(ctx context.Context) {
 		case <-e.seen:
 		}
 		for {
-			settled, moved := e.c.store.Settled()
-			if e.c.store.Told(ctx) != nil { // else something of that revision may come after it
+			settled, moved := e.c.store.AppliedRevision()
+			if e.c.store.WaitDelivered(ctx) != nil { // else something of that revision may come after it
 				return
 			}
 			if e.settle(settled) {

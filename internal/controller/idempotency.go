@@ -90,7 +90,7 @@ type idempotencyWrite struct {
 	c    *Controller
 	id   string
 	kept IdempotencyRecord
-	cond store.If
+	cond store.Condition
 }
 
 // remember prepares that for a request with its answer.

@@ -27,9 +27,9 @@ func (r outboxStore) Commit(ctx context.Context, changes ...store.Change) error 
 // Under is Store.Under, with events.
 func (r outboxStore) Under(fence store.Fence) store.Writer {
 	if r.events == nil {
-		return r.Store.Under(fence)
+		return r.Store.WithFence(fence)
 	}
-	return outboxWriter{r.Store.Under(fence), r.events}
+	return outboxWriter{r.Store.WithFence(fence), r.events}
 }
 
 // Limits leaves room for one record of events in each commit.

@@ -182,7 +182,7 @@ func (p *placer) setNodeLocked(id string) {
 // gave one of them a device has written the node's record with it, see claims, and the
 // index must not know the one without the other.
 func (p *placer) setInstancesLocked(node string) {
-	p.c.store.Settle()
+	p.c.store.WaitConsistent()
 	for id := range p.c.tables.Instances.Where(byNode, node) {
 		p.setInstanceLocked(id)
 	}

@@ -66,7 +66,7 @@ func (c *Controller) dropScript(inst *farm.Instance) []store.Change {
 		return nil
 	}
 	_, rev, ok := c.tables.Scripts.Get(id)
-	c.store.Settle() // the instances were written together with the script
+	c.store.WaitConsistent() // the instances were written together with the script
 	if !ok || c.scriptUsed(id, inst.ID) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (c *Controller) scriptUsed(id, except string) bool {
 // the script that they share.
 func (c *Controller) tidyScripts(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	view := c.tables.Scripts.Snapshot()
-	c.store.Settle() // the instances were written together with the scripts
+	c.store.WaitConsistent() // the instances were written together with the scripts
 	for id := range view.All() {
 		if c.scriptUsed(id, "") {
 			continue

@@ -24,16 +24,16 @@ type barrierRound struct {
 	err  error
 }
 
-// Settled gives the revision up to which the tables lack nothing that any process wrote, and a channel that is closed
+// AppliedRevision gives the revision up to which the tables lack nothing that any process wrote, and a channel that is closed
 // when it has grown. Records of later revisions may be there already, in any order.
-func (s *Store) Settled() (rev int64, moved <-chan struct{}) {
+func (s *Store) AppliedRevision() (rev int64, moved <-chan struct{}) {
 	rev, _, moved = s.model.progress()
 	return rev, moved
 }
 
-// Told returns when the subscribers were told everything that the tables showed before the call: they are told a
+// WaitDelivered returns when the subscribers were told everything that the tables showed before the call: they are told a
 // moment later.
-func (s *Store) Told(ctx context.Context) error { return s.model.out.wait(ctx) }
+func (s *Store) WaitDelivered(ctx context.Context) error { return s.model.out.wait(ctx) }
 
 // Barrier returns when the tables show everything that any process had committed before the call. Needed before a
 // read only where several processes write; one process alone always sees its own writes.
@@ -47,12 +47,12 @@ func (s *Store) Barrier(ctx context.Context) error {
 	if round.err != nil {
 		return fmt.Errorf("barrier: %w", round.err)
 	}
-	return s.reach(ctx, round.rev)
+	return s.waitApplied(ctx, round.rev)
 }
 
-// Settle returns when every table shows what any of them showed before the call: the records of one revision are
+// WaitConsistent returns when every table shows what any of them showed before the call: the records of one revision are
 // seen table by table.
-func (s *Store) Settle() { s.model.settle() }
+func (s *Store) WaitConsistent() { s.model.settle() }
 
 func (s *Store) joinBarrier() *barrierRound {
 	b := &s.barrier
@@ -103,9 +103,9 @@ func (s *Store) serveBarriers() {
 	}
 }
 
-// reach waits until the watch has passed rev. A watch without events has to be asked for its progress, and does not
+// waitApplied waits until the watch has passed rev. A watch without events has to be asked for its progress, and does not
 // answer while it is catching up: ask again.
-func (s *Store) reach(ctx context.Context, rev int64) error {
+func (s *Store) waitApplied(ctx context.Context, rev int64) error {
 	const again = 20 * time.Millisecond
 	for {
 		watched, _, moved := s.model.progress()

@@ -2,17 +2,17 @@ package store
 
 import "fmt"
 
-// If is the condition of a change on the record it replaces.
-type If int64
+// Condition is the condition of a change on the record it replaces.
+type Condition int64
 
 // The conditions without a revision; the zero value creates only.
 const (
-	IfAbsent If = 0  // there must be no such record
-	Any      If = -1 // whatever is there
+	IfAbsent Condition = 0  // there must be no such record
+	Any      Condition = -1 // whatever is there
 )
 
 // IfRev asks that the record is still the one read at revision rev.
-func IfRev(rev int64) If { return If(rev) }
+func IfRev(rev int64) Condition { return Condition(rev) }
 
 // Limits of one Commit that hold for every backend; Store.Limits tells those of the present one.
 const (
@@ -36,13 +36,13 @@ type Change struct {
 	id    string
 	val   any // *T; nil: delete
 	data  []byte
-	cond  If
+	cond  Condition
 	check bool  // only cond counts, nothing is written
 	err   error // of the encoding, reported by Commit
 }
 
 // Put writes a record whole. From here on v belongs to the table and must not be changed.
-func Put[T any](t *Table[T], id string, v *T, cond If) Change {
+func Put[T any](t *Table[T], id string, v *T, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond}
 	if v == nil {
 		c.err = fmt.Errorf("%w: put of nil to %s/%s", ErrInvalid, t.kind, id)
@@ -56,12 +56,12 @@ func Put[T any](t *Table[T], id string, v *T, cond If) Change {
 }
 
 // Delete removes a record. With Any, removing what is not there is no error.
-func Delete[T any](t *Table[T], id string, cond If) Change {
+func Delete[T any](t *Table[T], id string, cond Condition) Change {
 	return Change{table: t, id: id, cond: cond}
 }
 
 // Check asks that a record is as cond says, and writes nothing. Any number of commits under way may check one record.
-func Check[T any](t *Table[T], id string, cond If) Change {
+func Check[T any](t *Table[T], id string, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond, check: true}
 	if cond == Any {
 		c.err = fmt.Errorf("%w: a check of %s/%s that asks for nothing", ErrInvalid, t.kind, id)

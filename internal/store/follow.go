@@ -38,7 +38,7 @@ func (s *Store) Healthy() error {
 		return ErrClosed
 	}
 	var busy error
-	if sentence := s.Busy(); sentence != "" {
+	if sentence := s.BlockedReason(); sentence != "" {
 		busy = fmt.Errorf("%w: %s", ErrUnavailable, sentence)
 	}
 	return errors.Join(busy, s.Following())
@@ -52,11 +52,11 @@ func (s *Store) Following() error {
 	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
 }
 
-// Busy says in a sentence for users what keeps the backend from doing what it is asked although it can be reached: it
+// BlockedReason says in a sentence for users what keeps the backend from doing what it is asked although it can be reached: it
 // is full, or rewrites its file. Empty: nothing.
-func (s *Store) Busy() string {
-	if b, ok := s.backend.(interface{ Busy() string }); ok {
-		return b.Busy()
+func (s *Store) BlockedReason() string {
+	if b, ok := s.backend.(interface{ BlockedReason() string }); ok {
+		return b.BlockedReason()
 	}
 	return ""
 }

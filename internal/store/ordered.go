@@ -9,9 +9,9 @@ import (
 // chunkMax bounds a chunk: a write copies one chunk and the list of chunks, about 10 KB at 100,000 keys.
 const chunkMax = 128
 
-// ordered is an immutable map sorted by key: a list of short sorted chunks. Reading needs no lock, a copy of the
+// sortedMap is an immutable map sorted by key: a list of short sorted chunks. Reading needs no lock, a copy of the
 // value is a snapshot. It changes through an edit.
-type ordered[V any] struct {
+type sortedMap[V any] struct {
 	chunks []*chunk[V] // none is empty
 	n      int
 }
@@ -23,12 +23,12 @@ type chunk[V any] struct {
 }
 
 // chunkOf gives the index of the chunk that holds key or would hold it; 0 when the map is empty.
-func (o ordered[V]) chunkOf(key string) int {
+func (o sortedMap[V]) chunkOf(key string) int {
 	i := sort.Search(len(o.chunks), func(i int) bool { return o.chunks[i].keys[0] > key })
 	return max(i-1, 0)
 }
 
-func (o ordered[V]) get(key string) (v V, ok bool) {
+func (o sortedMap[V]) get(key string) (v V, ok bool) {
 	if o.n == 0 {
 		return v, false
 	}
@@ -41,7 +41,7 @@ func (o ordered[V]) get(key string) (v V, ok bool) {
 }
 
 // from yields the pairs with a key >= start in order.
-func (o ordered[V]) from(start string) iter.Seq2[string, V] {
+func (o sortedMap[V]) from(start string) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		if o.n == 0 {
 			return
@@ -60,7 +60,7 @@ func (o ordered[V]) from(start string) iter.Seq2[string, V] {
 }
 
 // skip yields the keys in order without the first n.
-func (o ordered[V]) skip(n int) iter.Seq[string] {
+func (o sortedMap[V]) skip(n int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, c := range o.chunks {
 			if n >= len(c.keys) {
@@ -79,18 +79,18 @@ func (o ordered[V]) skip(n int) iter.Seq[string] {
 
 // edit collects changes to a map and copies every touched chunk once. It is for one goroutine.
 type edit[V any] struct {
-	ordered[V]
+	sortedMap[V]
 }
 
-func (o ordered[V]) edit() *edit[V] {
-	return &edit[V]{ordered[V]{chunks: slices.Clone(o.chunks), n: o.n}}
+func (o sortedMap[V]) edit() *edit[V] {
+	return &edit[V]{sortedMap[V]{chunks: slices.Clone(o.chunks), n: o.n}}
 }
 
 // done ends the edit and gives the new map; the edit must not be used again. It lets go of
 // the map: chunks name their edit for long, and would keep every chunk that their map had.
-func (e *edit[V]) done() ordered[V] {
-	made := e.ordered
-	e.ordered = ordered[V]{}
+func (e *edit[V]) done() sortedMap[V] {
+	made := e.sortedMap
+	e.sortedMap = sortedMap[V]{}
 	return made
 }
 

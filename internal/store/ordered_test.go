@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func collect(o ordered[int], start string) (keys []string, vals []int) {
+func collect(o sortedMap[int], start string) (keys []string, vals []int) {
 	for k, v := range o.from(start) {
 		keys = append(keys, k)
 		vals = append(vals, v)
@@ -23,7 +23,7 @@ func collect(o ordered[int], start string) (keys []string, vals []int) {
 func TestOrderedAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var (
-			o    ordered[int]
+			o    sortedMap[int]
 			want = map[string]int{}
 		)
 		for range rapid.IntRange(1, 12).Draw(t, "edits") {
@@ -66,7 +66,7 @@ func TestOrderedAgainstMap(t *testing.T) {
 }
 
 func TestOrderedStaysDense(t *testing.T) {
-	e := ordered[int]{}.edit()
+	e := sortedMap[int]{}.edit()
 	for i := range 10_000 {
 		e.put(fmt.Sprintf("%06d", i), i)
 	}
@@ -107,7 +107,7 @@ func TestWhereKeepsValuesApart(t *testing.T) {
 // most of its chunks are theirs.
 func TestOldVersionsAreLetGo(t *testing.T) {
 	const chunks = 4
-	e := ordered[int]{}.edit()
+	e := sortedMap[int]{}.edit()
 	for i := range chunks * chunkMax {
 		e.put(fmt.Sprintf("%06d", i), i)
 	}

@@ -24,7 +24,7 @@ const (
 // Invariant: no key is written by two transactions at a time.
 type committer struct {
 	store *Store
-	slots [inFlight]slot
+	slots [inFlight]commitLane
 	done  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -38,7 +38,7 @@ func newCommitter(s *Store, replica string) *committer {
 	c := &committer{store: s, busy: map[string]struct{}{}}
 	c.wake.L = &c.mu
 	for i := range c.slots {
-		c.slots[i] = slot{committer: c, key: fmt.Sprintf("%s/slot/%s/%d", s.prefix, replica, i)}
+		c.slots[i] = commitLane{committer: c, key: fmt.Sprintf("%s/slot/%s/%d", s.prefix, replica, i)}
 	}
 	return c
 }
@@ -49,7 +49,7 @@ func (c *committer) start(ctx context.Context) {
 	}
 }
 
-func (c *committer) serve(ctx context.Context, sl *slot) {
+func (c *committer) serve(ctx context.Context, sl *commitLane) {
 	defer sl.forget(ctx)
 	for {
 		batch := c.take()
@@ -184,7 +184,7 @@ type load struct {
 	limits                  Limits
 	writes, compares, bytes int
 	fence                   *Fence
-	checks                  map[string]If // keys that are compared and may be again
+	checks                  map[string]Condition // keys that are compared and may be again
 }
 
 // One write and one compare are the slot's, one compare may be the fence's.
@@ -229,7 +229,7 @@ func (l *load) note(r *request) {
 			continue
 		}
 		if l.checks == nil {
-			l.checks = map[string]If{}
+			l.checks = map[string]Condition{}
 		}
 		l.checks[r.keys[i]] = ch.cond
 	}

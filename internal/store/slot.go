@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// slot is the lane of one transaction under way. Every transaction also rewrites the slot's own key, with a value
+// commitLane is the lane of one transaction under way. Every transaction also rewrites the slot's own key, with a value
 // used once and on the condition that nobody did since the last one. That is what makes a time-out decidable: who
 // rewrites the key again either finds the lost transaction's value, so it went in, or has shut the door on it for
 // good, however late it may reach the backend. One goroutine uses a slot.
-type slot struct {
+type commitLane struct {
 	committer *committer
 	key       string
 	rev       int64 // ModRev of key as far as known; 0: absent
 }
 
 // send brings a batch to an end: every request is answered.
-func (sl *slot) send(ctx context.Context, batch []*request) {
+func (sl *commitLane) send(ctx context.Context, batch []*request) {
 	batch = sl.dropStale(batch)
 	for len(batch) > 0 {
 		txn := sl.merge(batch)
@@ -66,7 +66,7 @@ func updatesOf(batch []*request, root int, rev int64) []update {
 
 // dropStale answers requests that are bound to fail by what the model knows, so that they do not cost the others of
 // their transaction a second round.
-func (sl *slot) dropStale(batch []*request) []*request {
+func (sl *commitLane) dropStale(batch []*request) []*request {
 	s := sl.committer.store
 	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
 		for i, ch := range r.changes {
@@ -81,7 +81,7 @@ func (sl *slot) dropStale(batch []*request) []*request {
 }
 
 // dropLosers answers the requests whose own conditions failed; the others had bad company only and are left.
-func (sl *slot) dropLosers(batch []*request, fence *Fence, keys []string) []*request {
+func (sl *commitLane) dropLosers(batch []*request, fence *Fence, keys []string) []*request {
 	fenced := fence != nil && slices.Contains(keys, fence.Key)
 	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
 		if fenced && r.fence != nil {
@@ -102,7 +102,7 @@ func (sl *slot) dropLosers(batch []*request, fence *Fence, keys []string) []*req
 	})
 }
 
-func (sl *slot) merge(batch []*request) Txn {
+func (sl *commitLane) merge(batch []*request) Txn {
 	var txn Txn
 	checked := map[string]struct{}{}
 	for _, r := range batch {
@@ -129,7 +129,7 @@ func (sl *slot) merge(batch []*request) Txn {
 
 // commit sends one transaction through the slot and gives a definite answer wherever one can be had. A transaction that
 // was lost on its way, as when the backend changes its leader, is sent again once it is certain that it was not applied.
-func (sl *slot) commit(ctx context.Context, txn Txn) (rev int64, err error) {
+func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 	compares, puts := txn.Compares, txn.Puts
 	for range commitAttempts {
 		mark := rand.Text()
@@ -159,19 +159,19 @@ func (sl *slot) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 	return 0, err
 }
 
-func (sl *slot) try(ctx context.Context, txn Txn) (int64, error) {
+func (sl *commitLane) try(ctx context.Context, txn Txn) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTime)
 	defer cancel()
 	return sl.committer.store.backend.Commit(ctx, txn)
 }
 
-func (sl *slot) read(ctx context.Context) (KV, error) {
+func (sl *commitLane) read(ctx context.Context) (KV, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTime)
 	defer cancel()
 	return sl.committer.store.backend.Get(ctx, sl.key)
 }
 
-func (sl *slot) reread(ctx context.Context) error {
+func (sl *commitLane) reread(ctx context.Context) error {
 	kv, err := sl.read(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: read slot: %w", ErrUnavailable, err)
@@ -182,7 +182,7 @@ func (sl *slot) reread(ctx context.Context) error {
 
 // resolve finds out what became of the transaction that carried mark. nil: it went in, at rev. lostError: it did not and
 // never will. ErrUnknownOutcome: the backend did not answer in time.
-func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
+func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	var seals []string
@@ -202,7 +202,7 @@ func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int6
 				return sl.verdict(kv, mark, seals, cause)
 			}
 		}
-		if sl.committer.store.Busy() != "" { // it refuses everything until somebody has made room
+		if sl.committer.store.BlockedReason() != "" { // it refuses everything until somebody has made room
 			break
 		}
 		pause(ctx, wait)
@@ -211,7 +211,7 @@ func (sl *slot) resolve(ctx context.Context, mark string, cause error) (rev int6
 }
 
 // verdict reads the value that stopped the seal.
-func (sl *slot) verdict(kv KV, mark string, seals []string, cause error) (int64, error) {
+func (sl *commitLane) verdict(kv KV, mark string, seals []string, cause error) (int64, error) {
 	sl.rev = kv.ModRev
 	switch value := string(kv.Value); {
 	case value == mark:
@@ -236,7 +236,7 @@ func (e *lostError) Error() string {
 func (e *lostError) Unwrap() error { return ErrUnavailable }
 
 // forget removes the slot's key when the store closes; a key left by a crash harms nothing.
-func (sl *slot) forget(ctx context.Context) {
+func (sl *commitLane) forget(ctx context.Context) {
 	if sl.rev == 0 {
 		return
 	}

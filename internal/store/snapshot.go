@@ -23,16 +23,16 @@ func (s *Store) Snapshot(ctx context.Context) (stream io.ReadCloser, size int64,
 	return b.Snapshot(ctx)
 }
 
-// Shedder is a Backend that may drop records to make room when it is full.
-type Shedder interface {
+// HistoryTrimmer is a Backend that may drop records to make room when it is full.
+type HistoryTrimmer interface {
 	// SetExpendable tells the backend which keys may go: oldest gives at most n of them, those that go first first, and
 	// none when nothing is left.
 	SetExpendable(oldest func(n int) []string)
 }
 
-// shedFrom lets the backend drop the records of a table, the last ones first.
-func (s *Store) shedFrom(table AnyTable) {
-	b, ok := s.backend.(Shedder)
+// trimHistory lets the backend drop the records of a table, the last ones first.
+func (s *Store) trimHistory(table AnyTable) {
+	b, ok := s.backend.(HistoryTrimmer)
 	if !ok || table == nil {
 		return
 	}

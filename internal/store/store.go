@@ -94,7 +94,7 @@ func (s *Store) open(ctx context.Context) error {
 		return fmt.Errorf("read the records: %w", err)
 	}
 	s.log.Debug("records are read", "took", time.Since(began))
-	s.shedFrom(s.expendable)
+	s.trimHistory(s.expendable)
 	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {
 		return errors.Join(err, s.Close())
@@ -156,11 +156,11 @@ func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 
 // CommitFenced is Commit for the holder of a lease: ErrFenced when fence is not the lease in force any more.
 func (s *Store) CommitFenced(ctx context.Context, fence Fence, changes ...Change) error {
-	return s.Under(fence).Commit(ctx, changes...)
+	return s.WithFence(fence).Commit(ctx, changes...)
 }
 
-// Under gives a Writer whose every commit is fenced by the lease.
-func (s *Store) Under(fence Fence) Writer { return fenced{s, fence} }
+// WithFence gives a Writer whose every commit is fenced by the lease.
+func (s *Store) WithFence(fence Fence) Writer { return fenced{s, fence} }
 
 type fenced struct {
 	store *Store

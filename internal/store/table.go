@@ -85,7 +85,7 @@ func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	for _, opt := range opts {
 		opt(t)
 	}
-	t.view.Store(&View[T]{table: t, by: make([]ordered[struct{}], len(t.indexes)), sums: make([]ordered[Amounts], len(t.sums))})
+	t.view.Store(&View[T]{table: t, by: make([]sortedMap[struct{}], len(t.indexes)), sums: make([]sortedMap[Amounts], len(t.sums))})
 	return t
 }
 
@@ -109,9 +109,9 @@ type entry[T any] struct {
 type View[T any] struct {
 	table  *Table[T]
 	serial uint64
-	main   ordered[*entry[T]]
-	by     []ordered[struct{}] // one an index; key: value, NUL, id
-	sums   []ordered[Amounts]  // without those that are zero
+	main   sortedMap[*entry[T]]
+	by     []sortedMap[struct{}] // one an index; key: value, NUL, id
+	sums   []sortedMap[Amounts]  // without those that are zero
 }
 
 // Serial numbers the views of a table in this process: another one may differ in its records, the same one does not.

@@ -21,15 +21,15 @@ type upkept struct {
 	oldest func(n int) []string
 }
 
-func (u *upkept) Busy() string                              { return u.busy }
+func (u *upkept) BlockedReason() string                     { return u.busy }
 func (u *upkept) SetExpendable(oldest func(n int) []string) { u.oldest = oldest }
 func (u *upkept) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 	return io.NopCloser(strings.NewReader("all")), 3, nil
 }
 
 var (
-	_ store.Shedder     = (*upkept)(nil)
-	_ store.Snapshotter = (*upkept)(nil)
+	_ store.HistoryTrimmer = (*upkept)(nil)
+	_ store.Snapshotter    = (*upkept)(nil)
 )
 
 func TestUpkeep(t *testing.T) {
@@ -53,12 +53,12 @@ func TestUpkeep(t *testing.T) {
 		t.Errorf("all that may go are %v", got)
 	}
 	b.busy = "The store is full"
-	if err := s.Healthy(); s.Busy() != b.busy || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), b.busy) {
-		t.Errorf("busy %q, healthy: %v", s.Busy(), err)
+	if err := s.Healthy(); s.BlockedReason() != b.busy || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), b.busy) {
+		t.Errorf("busy %q, healthy: %v", s.BlockedReason(), err)
 	}
 	b.busy = ""
-	if err := s.Healthy(); s.Busy() != "" || err != nil {
-		t.Errorf("busy %q, healthy: %v", s.Busy(), err)
+	if err := s.Healthy(); s.BlockedReason() != "" || err != nil {
+		t.Errorf("busy %q, healthy: %v", s.BlockedReason(), err)
 	}
 	stream, size, err := s.Snapshot(t.Context())
 	if err != nil || size != 3 {
@@ -74,8 +74,8 @@ func TestBackendWithoutUpkeep(t *testing.T) {
 	if _, _, err := s.Snapshot(t.Context()); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a backup of what has none: %v", err)
 	}
-	if s.Busy() != "" {
-		t.Error(s.Busy())
+	if s.BlockedReason() != "" {
+		t.Error(s.BlockedReason())
 	}
 }
 
@@ -96,7 +96,7 @@ func TestRenew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	epoch, err := store.Renew(t.Context(), b, "")
+	epoch, err := store.StartNewEpoch(t.Context(), b, "")
 	if err != nil || epoch == before || epoch == "" {
 		t.Errorf("epoch %q after %q: %v", epoch, before, err)
 	}
@@ -109,14 +109,14 @@ func TestRenew(t *testing.T) {
 		t.Errorf("opened with epoch %q: %v", s.Epoch(), err)
 	}
 	_ = s.Close()
-	if _, err := store.Renew(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrForeign) {
+	if _, err := store.StartNewEpoch(t.Context(), mem.New(), ""); !errors.Is(err, store.ErrForeign) {
 		t.Errorf("an empty backend: %v", err)
 	}
 	newer := store.KV{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(`{"version":2}`)}
 	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{newer}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Renew(t.Context(), b, ""); !errors.Is(err, store.ErrSchema) {
+	if _, err := store.StartNewEpoch(t.Context(), b, ""); !errors.Is(err, store.ErrSchema) {
 		t.Errorf("a newer schema: %v", err)
 	}
 }
@@ -155,7 +155,7 @@ func TestOpenSaysWhatItCannotWrite(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Renew(t.Context(), refusing{b}, ""); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := store.StartNewEpoch(t.Context(), refusing{b}, ""); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("renewed: %v", err)
 	}
 }
@@ -168,11 +168,11 @@ func TestToldEndsWithItsCaller(t *testing.T) {
 	commit(t, s, store.Put(cars, "x", &car{}, store.IfAbsent))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Told(ctx); !errors.Is(err, context.Canceled) {
+	if err := s.WaitDelivered(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("told before the subscriber is done: %v", err)
 	}
 	close(release)
-	if err := s.Told(t.Context()); err != nil {
+	if err := s.WaitDelivered(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -128,7 +128,7 @@ func (r *keyRing) ensure(ctx context.Context) error {
 	return farm.Errorf(farm.CodeBusy, "The signing keys are changed too often; try again")
 }
 
-func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.If) error {
+func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.Condition) error {
 	err := r.st.Commit(ctx, store.Put(r.table, ringID, good(signing{r.st.Epoch(), next}), cond))
 	if err != nil {
 		return fmt.Errorf("store the signing keys: %w", err)

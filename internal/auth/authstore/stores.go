@@ -145,7 +145,7 @@ func (s *Stores) Fresh(ctx context.Context) error {
 	if err := s.ring.st.Barrier(ctx); err != nil {
 		return err
 	}
-	return s.ring.st.Told(ctx)
+	return s.ring.st.WaitDelivered(ctx)
 }
 
 // Of the chores: what is over goes soon, since it fills memory; keys that have expired are kept
@@ -210,7 +210,7 @@ func (s *Stores) keyChanged(ev store.Event) {
 // told returns when what this process has committed was seen by those who watch, which the
 // callers of a change rely on.
 func told(ctx context.Context, st *store.Store) error {
-	if err := st.Told(ctx); err != nil {
+	if err := st.WaitDelivered(ctx); err != nil {
 		return fmt.Errorf("the change is stored, but was not waited for: %w", err)
 	}
 	return nil

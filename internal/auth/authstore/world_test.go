@@ -100,7 +100,7 @@ func newReplica(s *Stores, st *store.Store) *replica {
 func (r *replica) caughtUp(t testing.TB) *replica {
 	t.Helper()
 	must(t, r.st.Barrier(t.Context()))
-	must(t, r.st.Told(t.Context()))
+	must(t, r.st.WaitDelivered(t.Context()))
 	return r
 }
 

@@ -47,7 +47,7 @@ func writeToFullDisk(dir string, unlimited bool) error {
 				case err == nil:
 					fmt.Fprintf(os.Stdout, "ok %s %d\n", id, n)
 				case errors.Is(err, store.ErrUnavailable):
-					fmt.Fprintf(os.Stdout, "refused: %s (%d records to be read)\n", s.Busy(), table.Len())
+					fmt.Fprintf(os.Stdout, "refused: %s (%d records to be read)\n", s.BlockedReason(), table.Len())
 					time.Sleep(20 * time.Millisecond)
 				default:
 					fmt.Fprintf(os.Stdout, "unknown: %v\n", err)

@@ -13,9 +13,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-var _ store.Shedder = (*Backend)(nil)
+var _ store.HistoryTrimmer = (*Backend)(nil)
 
-// SetExpendable implements store.Shedder.
+// SetExpendable implements store.HistoryTrimmer.
 func (b *Backend) SetExpendable(oldest func(n int) []string) {
 	b.care.mu.Lock()
 	defer b.care.mu.Unlock()

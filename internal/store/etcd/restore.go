@@ -137,7 +137,7 @@ func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored,
 	if err := b.care.look(ctx); err != nil { // the store that was backed up may have been full
 		return Restored{}, err
 	}
-	if done.Epoch, err = store.Renew(ctx, b, opts.Prefix); err != nil {
+	if done.Epoch, err = store.StartNewEpoch(ctx, b, opts.Prefix); err != nil {
 		return Restored{}, err
 	}
 	done.Revision, err = b.Barrier(ctx)

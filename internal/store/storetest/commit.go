@@ -145,7 +145,7 @@ func commitSplit(t *testing.T, b *bench) {
 		good = append(good, r.queue(t, b, r, store.Put(r.a, fmt.Sprint(i), rec(i), store.IfAbsent)))
 	}
 	stale := r.queue(t, b, r, store.Put(r.a, "hot", rec(3), store.IfRev(rev)), store.Put(r.a, "with it", rec(3), store.Any))
-	fenced := r.queue(t, b, r.Under(lease.Fence()), store.Put(r.a, "fenced", rec(1), store.Any))
+	fenced := r.queue(t, b, r.WithFence(lease.Fence()), store.Put(r.a, "fenced", rec(1), store.Any))
 	before := r.faults.Commits()
 	r.faults.Mend()
 	wait()

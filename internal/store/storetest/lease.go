@@ -73,7 +73,7 @@ func leaseFencing(t *testing.T, b *bench) {
 	must(t, err)
 	must(t, other.CommitFenced(b.ctx, lease.Fence(), store.Put(other.a, "x", rec(3), store.Any)))
 	calls := 0
-	_, err = store.Update(b.ctx, r.Under(old.Fence()), r.a, "x", func(*Record) (*Record, error) { calls++; return rec(4), nil })
+	_, err = store.Update(b.ctx, r.WithFence(old.Fence()), r.a, "x", func(*Record) (*Record, error) { calls++; return rec(4), nil })
 	if !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrConflict) {
 		t.Errorf("an old holder's update: %v", err)
 	}

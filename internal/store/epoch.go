@@ -12,10 +12,10 @@ import (
 // ErrForeign says that data is of another program, or of none.
 var ErrForeign = errors.New("there are no records of Buildyard in it")
 
-// Renew begins a new life of data that came out of a backup: another epoch, and no lease or half transaction of the
+// StartNewEpoch begins a new life of data that came out of a backup: another epoch, and no lease or half transaction of the
 // processes that wrote it. Data of a newer schema is refused, and so is data that no Store has written. No Store may be open on the backend. prefix is that of
 // Options.
-func Renew(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
+func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
 	s, err := newStore(backend, Options{Prefix: prefix})
 	if err != nil {
 		return "", err
