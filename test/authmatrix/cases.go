@@ -16,7 +16,7 @@ import (
 // probe is a case that is no cell. said is a figure for the report.
 type probe struct {
 	name string
-	do   func(ctx context.Context, s *site) (said string, err error)
+	do   func(ctx context.Context, s *deployment) (said string, err error)
 }
 
 // handshakes are the cases of keys and sessions, on a site with everything on. That which makes
@@ -35,12 +35,12 @@ var handshakes = []probe{
 }
 
 // quiet is a case that has no figures.
-func quiet(do func(context.Context, *site) error) func(context.Context, *site) (string, error) {
-	return func(ctx context.Context, s *site) (string, error) { return "", do(ctx, s) }
+func quiet(do func(context.Context, *deployment) error) func(context.Context, *deployment) (string, error) {
+	return func(ctx context.Context, s *deployment) (string, error) { return "", do(ctx, s) }
 }
 
 // openRoutes compares the routes that answer nobody with the contract's list, letter for letter.
-func openRoutes(ctx context.Context, s *site) (string, error) {
+func openRoutes(ctx context.Context, s *deployment) (string, error) {
 	rows, err := allRows() //nolint:contextcheck // the handlers of the tables are not called
 	if err != nil {
 		return "", err
@@ -79,7 +79,7 @@ func denied(a answer, err error) error {
 }
 
 // whoami asks what every permission opens.
-func (s *site) whoami(ctx context.Context, value string) (answer, error) {
+func (s *deployment) whoami(ctx context.Context, value string) (answer, error) {
 	return send(ctx, s.plain, "GET "+s.addresses[controller]+"/api/v1/vm", "", "Authorization", value)
 }
 
@@ -91,7 +91,7 @@ func opened(a answer, err error) error {
 }
 
 // replayed shows a secret twice, and at both services.
-func replayed(ctx context.Context, s *site) error {
+func replayed(ctx context.Context, s *deployment) error {
 	first, err := s.hand(ctx, s.plain, s.addresses[controller], "key-every")
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func replayed(ctx context.Context, s *site) error {
 }
 
 // alphabets shows a session in each alphabet, with and without padding, and what is none.
-func alphabets(ctx context.Context, s *site) error {
+func alphabets(ctx context.Context, s *deployment) error {
 	value, err := s.bearer(ctx, controller, "every")
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func alphabets(ctx context.Context, s *site) error {
 
 // foreignID shows the secret of one key for another, and for keys that there are not. A hand for one
 // of these is answered like any other.
-func foreignID(ctx context.Context, s *site) error {
+func foreignID(ctx context.Context, s *deployment) error {
 	if _, err := s.bearer(ctx, controller, "nothing"); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func foreignID(ctx context.Context, s *site) error {
 }
 
 // deletedKey deletes a key beside a live session, and makes one of the same id again.
-func deletedKey(ctx context.Context, s *site) error {
+func deletedKey(ctx context.Context, s *deployment) error {
 	if err := errors.Join(s.addKey(ctx, controller, "passing", "every"), s.ensureGroup(ctx, "every")); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func deletedKey(ctx context.Context, s *site) error {
 }
 
 // livePermissions changes what the holder of a session may do, in each way that there is.
-func livePermissions(ctx context.Context, s *site) error {
+func livePermissions(ctx context.Context, s *deployment) error {
 	if err := s.addKey(ctx, controller, "changing", "crew"); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func livePermissions(ctx context.Context, s *site) error {
 }
 
 // hugeHeaders sends headers of a megabyte; the service refuses them and goes on.
-func hugeHeaders(ctx context.Context, s *site) error {
+func hugeHeaders(ctx context.Context, s *deployment) error {
 	big := strings.Repeat("A", 1<<20)
 	for _, header := range [][]string{{"Authorization", "Bearer " + big}, {"Authorization", "Basic " + big}, {"Cookie", "buildyard_session=" + big}, {userHeader, big}} {
 		for _, service := range []string{controller, registry} {
@@ -261,7 +261,7 @@ const (
 )
 
 // manySessions opens sessions of one key, and uses the first, the last and some between.
-func manySessions(ctx context.Context, s *site) (string, error) {
+func manySessions(ctx context.Context, s *deployment) (string, error) {
 	if err := s.ensureGroup(ctx, "every"); err != nil {
 		return "", err
 	}
@@ -304,7 +304,7 @@ const (
 )
 
 // onlyFailures fails often under the id of a key and shakes hands with it many times then.
-func onlyFailures(ctx context.Context, s *site) error {
+func onlyFailures(ctx context.Context, s *deployment) error {
 	if _, err := s.bearer(ctx, registry, "every"); err != nil {
 		return err
 	}
@@ -333,7 +333,7 @@ var resourceCases = []probe{
 }
 
 // actingGroup starts instances where rights on single nodes count.
-func actingGroup(ctx context.Context, s *site) error {
+func actingGroup(ctx context.Context, s *deployment) error {
 	value, err := s.bearer(ctx, controller, "every")
 	if err != nil {
 		return err
@@ -353,7 +353,7 @@ func actingGroup(ctx context.Context, s *site) error {
 }
 
 // metrics reads what services in one process count, where no secret may be either.
-func (s *site) metrics(ctx context.Context) error {
+func (s *deployment) metrics(ctx context.Context) error {
 	if s.split {
 		return nil
 	}
@@ -378,7 +378,7 @@ var minimum = strings.Fields("get_groups get_registry_disk_info list_images list
 
 // minimumSet does what a plugin of a CI system does, with that set at the controller and nothing at
 // the registry.
-func minimumSet(ctx context.Context, s *site) error {
+func minimumSet(ctx context.Context, s *deployment) error {
 	if _, err := s.asRoot(ctx, controller, "POST", groupPath+"plugin", map[string]any{"permissions": minimum}); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const (
 const unauthenticated = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
 // expect says what a caller must get for a row of a site.
-func (s *site) expect(r row, c caller) verdict {
+func (s *deployment) expect(r row, c caller) verdict {
 	d := s.sides[r.service]
 	refused := unknownCaller
 	if c.guessing && d.auth {
@@ -81,7 +81,7 @@ func expectOfToken(r row, c *scope) verdict {
 }
 
 // onSite gives a row as it is on a site: what is off is an unknown path there.
-func (s *site) onSite(r row) row {
+func (s *deployment) onSite(r row) row {
 	if !s.sides[r.service].has(r.when) {
 		r.needs, r.wants = anybody, http.StatusNotFound
 	}
@@ -89,7 +89,7 @@ func (s *site) onSite(r row) row {
 }
 
 // ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
-func (s *site) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
+func (s *deployment) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
 	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
 	a, err := send(ctx, c.by, r.method+" "+address+s.named(r.path, c), body, c.header...)
 	if err != nil {

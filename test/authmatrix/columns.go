@@ -30,7 +30,7 @@ type caller struct {
 type column struct {
 	name string
 	only string // the service it is for; "" both
-	of   func(ctx context.Context, s *site, r row) (caller, error)
+	of   func(ctx context.Context, s *deployment, r row) (caller, error)
 }
 
 // permission gives the permission that a row is about; "" where none would do.
@@ -73,8 +73,8 @@ func allBut(r row) string {
 }
 
 // simple is a column whose callers send one header.
-func simple(name string, c caller, header func(s *site, r row) []string) column {
-	return column{name: name, of: func(_ context.Context, s *site, r row) (caller, error) {
+func simple(name string, c caller, header func(s *deployment, r row) []string) column {
+	return column{name: name, of: func(_ context.Context, s *deployment, r row) (caller, error) {
 		out := c
 		if out.by = s.plain; c.guessing {
 			out.by = s.guesser
@@ -86,8 +86,8 @@ func simple(name string, c caller, header func(s *site, r row) []string) column 
 	}}
 }
 
-func authorization(value func(s *site, r row) string) func(*site, row) []string {
-	return func(s *site, r row) []string { return []string{"Authorization", value(s, r)} }
+func authorization(value func(s *deployment, r row) string) func(*deployment, row) []string {
+	return func(s *deployment, r row) []string { return []string{"Authorization", value(s, r)} }
 }
 
 // noBase64 is a Bearer value that is none.
@@ -96,21 +96,21 @@ const noBase64 = "Bearer !!!"
 // nobodies are the columns of callers who are not known.
 var nobodies = []column{
 	simple("nobody", caller{}, nil),
-	simple("a wrong root token", caller{guessing: true}, authorization(func(s *site, _ row) string { return basic("root", s.root+"x") })),
-	simple("the root token of another user", caller{guessing: true}, authorization(func(s *site, _ row) string { return basic("admin", s.root) })),
-	simple("no token", caller{guessing: true}, authorization(func(*site, row) string { return basic("root", "") })),
-	simple("no base64", caller{}, authorization(func(*site, row) string { return noBase64 })),
-	simple("another scheme", caller{}, authorization(func(s *site, _ row) string { return "Token " + s.root })),
+	simple("a wrong root token", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root+"x") })),
+	simple("the root token of another user", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("admin", s.root) })),
+	simple("no token", caller{guessing: true}, authorization(func(*deployment, row) string { return basic("root", "") })),
+	simple("no base64", caller{}, authorization(func(*deployment, row) string { return noBase64 })),
+	simple("another scheme", caller{}, authorization(func(s *deployment, _ row) string { return "Token " + s.root })),
 }
 
 // roots are the columns of the root user.
 var roots = []column{
-	simple("root", caller{known: true, root: true}, authorization(func(s *site, _ row) string { return basic("root", s.root) })),
-	simple("root without a name", caller{known: true, root: true}, authorization(func(s *site, _ row) string { return basic("", s.root) })),
+	simple("root", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root) })),
+	simple("root without a name", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("", s.root) })),
 }
 
 // browser is a log-in.
-var browser = column{name: "a browser of root", of: func(ctx context.Context, s *site, r row) (caller, error) {
+var browser = column{name: "a browser of root", of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 	cookie, err := s.logIn(ctx, r.service)
 	return caller{by: s.plain, header: []string{"Cookie", cookie}, known: true, root: true}, err
 }}
@@ -122,7 +122,7 @@ var keys = []column{
 }
 
 func keyColumn(name string, group func(row) string) column {
-	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		value, err := s.bearer(ctx, r.service, group(r))
 		list, there := granted(r, group(r))
 		return caller{by: s.plain, header: []string{"Authorization", value}, known: true, has: list, there: there}, err
@@ -138,7 +138,7 @@ var broken = []column{
 }
 
 func brokenColumn(name string, change func(text string) string) column {
-	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		value, err := s.bearer(ctx, r.service, "every")
 		if err != nil {
 			return caller{}, err
@@ -155,14 +155,14 @@ func brokenColumn(name string, change func(text string) string) column {
 // certificates are the columns of client certificates.
 var certificates = []column{
 	certColumn("a certificate without", without), certColumn("a certificate with only", only), certColumn("a certificate with all but", allBut),
-	{name: "a certificate beside a wrong header", of: func(_ context.Context, s *site, _ row) (caller, error) {
+	{name: "a certificate beside a wrong header", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
 		by, err := s.shows("every")
 		return caller{by: by, header: []string{"Authorization", noBase64}}, err
 	}},
 }
 
 func certColumn(name string, group func(row) string) column {
-	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		if err := s.ensureGroup(ctx, group(r)); err != nil {
 			return caller{}, err
 		}
@@ -175,17 +175,17 @@ func certColumn(name string, group func(row) string) column {
 // nodes are the columns of nodes.
 var nodes = []column{
 	{name: "an own node", of: ownNode},
-	{name: "a foreign node", of: func(_ context.Context, s *site, _ row) (caller, error) {
+	{name: "a foreign node", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
 		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + strings.Repeat("0", len(s.node.credential))}, node: s.node.id}, nil
 	}},
-	{name: "another node's credential", of: func(_ context.Context, s *site, _ row) (caller, error) {
+	{name: "another node's credential", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
 		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
 	}},
 	tokenColumn("a node without an order", "", scope{asksAgain: true, orders: []order{rowsOrder}}),
 	tokenColumn("a node that sends rows", `,"purpose":{"rows":true}`, scope{orders: []order{rowsOrder}}),
 	tokenColumn("a node with an order for another template", `,"purpose":{"pull":"ORDERED"}`, scope{}),
 	tokenColumn("a node with an order", `,"purpose":{"pull":"ORDERED"}`, scope{orders: []order{pullOrder}, right: true}),
-	{name: "a truncated node token", only: registry, of: func(ctx context.Context, s *site, _ row) (caller, error) {
+	{name: "a truncated node token", only: registry, of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
 		token, err := s.nodeToken(ctx, s.node, "")
 		if err != nil {
 			return caller{}, err
@@ -204,7 +204,7 @@ type scope struct {
 // tokenColumn is a node with the token that it gets for a purpose. One without an order is another node than the
 // one that was told to hold a template.
 func tokenColumn(name, purpose string, c scope) column {
-	return column{name: name, only: registry, of: func(ctx context.Context, s *site, _ row) (caller, error) {
+	return column{name: name, only: registry, of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
 		if err := s.order(ctx); err != nil {
 			return caller{}, err
 		}
@@ -218,7 +218,7 @@ func tokenColumn(name, purpose string, c scope) column {
 }
 
 // ownNode is a node of this cloud. One that is to leave it is a new one.
-func ownNode(ctx context.Context, s *site, r row) (caller, error) {
+func ownNode(ctx context.Context, s *deployment, r row) (caller, error) {
 	n := s.node
 	if strings.HasSuffix(r.path, "/disjoin") {
 		var err error
@@ -236,13 +236,13 @@ func ownNode(ctx context.Context, s *site, r row) (caller, error) {
 // vouchers are the columns of an identity provider.
 var vouchers = []column{
 	jwtColumn("a token of the provider, without", without), jwtColumn("a token of the provider, with only", only),
-	{name: "a token of another issuer", of: func(_ context.Context, s *site, _ row) (c caller, err error) {
+	{name: "a token of another issuer", of: func(_ context.Context, s *deployment, _ row) (c caller, err error) {
 		err = s.stand.Do(func() {
 			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.foreign.Sign(s.stand, claims("every"))}}
 		})
 		return c, err
 	}},
-	{name: "a token for another client", of: func(_ context.Context, s *site, _ row) (c caller, err error) {
+	{name: "a token for another client", of: func(_ context.Context, s *deployment, _ row) (c caller, err error) {
 		err = s.stand.Do(func() {
 			other := claims("every")
 			other["aud"] = []string{"someone-else"}
@@ -257,7 +257,7 @@ func claims(group string) map[string]any {
 }
 
 func jwtColumn(name string, group func(row) string) column {
-	return column{name: name, of: func(ctx context.Context, s *site, r row) (c caller, err error) {
+	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (c caller, err error) {
 		if err := s.ensureGroup(ctx, group(r)); err != nil {
 			return c, err
 		}
@@ -282,7 +282,7 @@ var restricted = []column{
 }
 
 func forColumn(name string, group func(row) string) column {
-	return column{name: name, only: registry, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, only: registry, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		err := s.ensureGroup(ctx, group(r))
 		list, there := granted(r, group(r))
 		return caller{by: s.plain, header: []string{"Authorization", basic("root", s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
@@ -292,13 +292,13 @@ func forColumn(name string, group func(row) string) column {
 // local are the columns of the registry's port for programs of its own machine.
 var local = []column{
 	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
-	simple("by another name", caller{rebound: true}, func(*site, row) []string { return []string{"Host", "registry.example"} }),
-	simple("for a user without a name", caller{}, func(*site, row) []string { return []string{groupHeader, "every"} }),
+	simple("by another name", caller{rebound: true}, func(*deployment, row) []string { return []string{"Host", "registry.example"} }),
+	simple("for a user without a name", caller{}, func(*deployment, row) []string { return []string{groupHeader, "every"} }),
 	localColumn("for a user without", without), localColumn("for a user with only", only), localColumn("for a user with all but", allBut),
 }
 
 func localColumn(name string, group func(row) string) column {
-	return column{name: name, of: func(ctx context.Context, s *site, r row) (caller, error) {
+	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		err := s.ensureGroup(ctx, group(r))
 		list, there := granted(r, group(r))
 		return caller{by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err

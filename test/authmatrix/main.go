@@ -133,7 +133,7 @@ func (x *runner) all(ctx context.Context, o options) {
 func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 	stand := rig.NewStand(ctx)
 	defer stand.Close()
-	s := &site{
+	s := &deployment{
 		name: a.name, dir: dir, split: a.split, sides: a.sides, settings: a.settings, tls: a.tls, secrets: x.secrets, programs: x.programs, stand: stand,
 	}
 	defer func() { x.note(a.name+": the end", s.close()) }()
@@ -166,7 +166,7 @@ func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 
 // expectOfNodes is what the interface for nodes answers: it has the node link, the packages, the
 // handshake for machines that join with a key, and the two probes alone.
-func (s *site) expectOfNodes(r row, c caller) verdict {
+func (s *deployment) expectOfNodes(r row, c caller) verdict {
 	switch r.needs {
 	case nodeOnly, nodeOrKnown, joining:
 		return s.expect(r, c)
@@ -190,7 +190,7 @@ type grid struct {
 }
 
 // matrix tries every cell of a grid.
-func (x *runner) matrix(ctx context.Context, s *site, g grid) {
+func (x *runner) matrix(ctx context.Context, s *deployment, g grid) {
 	rows := slices.DeleteFunc(slices.Clone(x.rows), func(r row) bool { return !g.has(r) })
 	t := tally{Name: s.name + g.where, Rows: len(rows), Columns: len(g.columns)}
 	for _, col := range g.columns {

@@ -53,10 +53,10 @@ func TestTablesAreHeldToTheServices(t *testing.T) {
 
 // TestExpectations: what the tables make of callers.
 func TestExpectations(t *testing.T) {
-	on, off := &site{sides: alike(whole)}, &site{sides: alike(side{auth: true})}
+	on, off := &deployment{sides: alike(whole)}, &deployment{sides: alike(serviceAuth{auth: true})}
 	list, status := row{service: controller, needs: "list_vms"}, row{service: registry, needs: "index"}
 	for _, c := range []struct {
-		s    *site
+		s    *deployment
 		r    row
 		c    caller
 		want verdict
@@ -74,7 +74,7 @@ func TestExpectations(t *testing.T) {
 		{on, row{service: controller, needs: joining}, caller{known: true}, forbidden},
 		{on, row{service: controller, needs: open}, caller{}, reached},
 		{on, row{service: controller, needs: anybody}, caller{}, unknownCaller},
-		{&site{sides: alike(side{})}, list, caller{}, reached},
+		{&deployment{sides: alike(serviceAuth{})}, list, caller{}, reached},
 	} {
 		if got := c.s.expect(c.r, c.c); got != c.want {
 			t.Errorf("%+v by %+v: %s; want %s", c.r, c.c, got, c.want)

@@ -22,8 +22,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// side is what one service asks of its callers.
-type side struct {
+// serviceAuth is what one service asks of its callers.
+type serviceAuth struct {
 	auth        bool
 	keys        bool
 	permissions bool // they count, after settings and licence
@@ -31,18 +31,18 @@ type side struct {
 	vouched     bool // an identity provider
 }
 
-func (d side) has(f feature) bool {
+func (d serviceAuth) has(f feature) bool {
 	return map[feature]bool{always: true, guarded: d.auth, keyed: d.auth && d.keys, managed: d.auth && d.managed, vouched: d.auth && d.vouched}[f]
 }
 
-// site is the programs of one arrangement while they run.
-type site struct {
+// deployment is the programs of one arrangement while they run.
+type deployment struct {
 	name      string
 	dir       string
 	split     bool
-	sides     map[string]side   // by service
-	settings  map[string]string // of both, besides those that follow from the sides
-	tls       bool              // https, and client certificates
+	sides     map[string]serviceAuth // by service
+	settings  map[string]string      // of both, besides those that follow from the sides
+	tls       bool                   // https, and client certificates
 	secrets   *rig.Secrets
 	programs  rig.Programs
 	stand     *rig.Stand
@@ -85,7 +85,7 @@ func secretText(s *rig.Secrets, kind string) string {
 }
 
 // open starts the programs and learns what the columns need.
-func (s *site) open(ctx context.Context) error {
+func (s *deployment) open(ctx context.Context) error {
 	s.clients, s.sessions, s.groups, s.keys = map[string]*http.Client{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 	s.addresses, s.cookie, s.tokens = map[string]string{}, map[string]string{}, map[string]string{}
 	if s.root == "" {
@@ -108,7 +108,7 @@ func (s *site) open(ctx context.Context) error {
 }
 
 // makeKey makes the pair that all user keys share.
-func (s *site) makeKey() (err error) {
+func (s *deployment) makeKey() (err error) {
 	if s.private, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *site) makeKey() (err error) {
 }
 
 // prepare chooses addresses and writes what the settings name.
-func (s *site) prepare(ctx context.Context) error {
+func (s *deployment) prepare(ctx context.Context) error {
 	var hosts [5]string
 	for i := range hosts {
 		var err error
@@ -173,7 +173,7 @@ func (s *site) prepare(ctx context.Context) error {
 }
 
 // common are the settings of both services.
-func (s *site) common() (map[string]string, error) {
+func (s *deployment) common() (map[string]string, error) {
 	settings := map[string]string{"SVC_LOG_LEVEL": "debug"}
 	maps.Copy(settings, s.settings)
 	if s.tls {
@@ -201,7 +201,7 @@ func (s *site) common() (map[string]string, error) {
 }
 
 // of are the settings of one service.
-func (s *site) of(service string, common map[string]string, tokenFile string, own map[string]string) map[string]string {
+func (s *deployment) of(service string, common map[string]string, tokenFile string, own map[string]string) map[string]string {
 	d, settings := s.sides[service], maps.Clone(common)
 	maps.Copy(settings, own)
 	if !d.auth {
@@ -220,7 +220,7 @@ func (s *site) of(service string, common map[string]string, tokenFile string, ow
 }
 
 // boot starts the programs, and joins a node.
-func (s *site) boot(ctx context.Context) error {
+func (s *deployment) boot(ctx context.Context) error {
 	for _, p := range s.processes {
 		if err := p.Start(); err != nil {
 			return err
@@ -246,7 +246,7 @@ func (s *site) boot(ctx context.Context) error {
 }
 
 // restart ends the programs and starts them again, with changed settings.
-func (s *site) restart(ctx context.Context, settings map[string]string) error {
+func (s *deployment) restart(ctx context.Context, settings map[string]string) error {
 	for _, p := range s.processes {
 		if err := p.End(); err != nil {
 			return err
@@ -257,7 +257,7 @@ func (s *site) restart(ctx context.Context, settings map[string]string) error {
 }
 
 // close ends the programs.
-func (s *site) close() (err error) {
+func (s *deployment) close() (err error) {
 	for _, p := range s.processes {
 		err = errors.Join(err, p.End())
 	}
@@ -268,7 +268,7 @@ func (s *site) close() (err error) {
 }
 
 // tails is what the programs said last.
-func (s *site) tails() string {
+func (s *deployment) tails() string {
 	var out strings.Builder
 	for _, p := range s.processes {
 		fmt.Fprintf(&out, "--- %s of %s\n%s\n", p.Name, s.name, p.Tail())
@@ -277,7 +277,7 @@ func (s *site) tails() string {
 }
 
 // newClient makes a client that trusts the services, and shows a certificate when one is given.
-func (s *site) newClient(pair *certstest.Pair) *http.Client {
+func (s *deployment) newClient(pair *certstest.Pair) *http.Client {
 	config := &tls.Config{RootCAs: certstest.Pool(s.ca), MinVersion: tls.VersionTLS12}
 	if pair != nil {
 		config.Certificates = []tls.Certificate{pair.TLS()}
@@ -290,7 +290,7 @@ func (s *site) newClient(pair *certstest.Pair) *http.Client {
 }
 
 // shows gives a client with a certificate of a user whose only group is given.
-func (s *site) shows(group string) (c *http.Client, err error) {
+func (s *deployment) shows(group string) (c *http.Client, err error) {
 	if c = s.clients[group]; c != nil {
 		return c, nil
 	}

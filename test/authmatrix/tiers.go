@@ -53,8 +53,8 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 		return err
 	}
 	file := filepath.Join(dir, "controller.lic")
-	s := &site{
-		name: c.name, dir: dir, sides: alike(side{auth: true, keys: true, permissions: true}), secrets: secrets, programs: programs, stand: stand,
+	s := &deployment{
+		name: c.name, dir: dir, sides: alike(serviceAuth{auth: true, keys: true, permissions: true}), secrets: secrets, programs: programs, stand: stand,
 		settings: map[string]string{},
 	}
 	defer func() {
@@ -105,7 +105,7 @@ func issue(key, file, name string) error {
 }
 
 // denies asks both services as a key without permissions, and as root.
-func (s *site) denies(ctx context.Context, permissions bool) error {
+func (s *deployment) denies(ctx context.Context, permissions bool) error {
 	for service, path := range map[string]string{controller: "/api/v1/node", registry: "/registry/v2/vm"} {
 		value, err := s.bearer(ctx, service, "nothing")
 		if err != nil {

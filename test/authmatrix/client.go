@@ -93,7 +93,7 @@ func basic(user, token string) string {
 }
 
 // asRoot makes a request of the root user, which must succeed, and gives the body of its answer.
-func (s *site) asRoot(ctx context.Context, service, method, path string, in any) (json.RawMessage, error) {
+func (s *deployment) asRoot(ctx context.Context, service, method, path string, in any) (json.RawMessage, error) {
 	raw, err := json.Marshal(in)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (s *site) asRoot(ctx context.Context, service, method, path string, in any)
 }
 
 // join makes a node.
-func (s *site) join(ctx context.Context, token, name string) (member, error) {
+func (s *deployment) join(ctx context.Context, token, name string) (member, error) {
 	raw, err := json.Marshal(map[string]any{"protocol": 1, "token": token, "name": name, "host": "127.0.0.1"})
 	if err != nil {
 		return member{}, err
@@ -131,7 +131,7 @@ func (s *site) join(ctx context.Context, token, name string) (member, error) {
 }
 
 // nodeToken asks for the token of a node for a purpose, once.
-func (s *site) nodeToken(ctx context.Context, n member, purpose string) (string, error) {
+func (s *deployment) nodeToken(ctx context.Context, n member, purpose string) (string, error) {
 	if token := s.tokens[n.id+purpose]; token != "" {
 		return token, nil
 	}
@@ -154,7 +154,7 @@ func (s *site) nodeToken(ctx context.Context, n member, purpose string) (string,
 type template struct{ id, layer string }
 
 // named puts into a path what it names for a caller.
-func (s *site) named(path string, c caller) string {
+func (s *deployment) named(path string, c caller) string {
 	t := template{"99999999-0000-4000-8000-000000000009", strings.Repeat("0", 64)}
 	switch {
 	case c.scope != nil && c.scope.right:
@@ -166,7 +166,7 @@ func (s *site) named(path string, c caller) string {
 }
 
 // order makes two templates and tells a node to hold one of them, once.
-func (s *site) order(ctx context.Context) (err error) {
+func (s *deployment) order(ctx context.Context) (err error) {
 	if s.told.id != "" {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (s *site) order(ctx context.Context) (err error) {
 }
 
 // pushTemplate pushes a small disk as a template.
-func (s *site) pushTemplate(ctx context.Context, content byte) (t template, err error) {
+func (s *deployment) pushTemplate(ctx context.Context, content byte) (t template, err error) {
 	file := filepath.Join(s.dir, fmt.Sprintf("disk%d.img", content))
 	if err := os.WriteFile(file, bytes.Repeat([]byte{content}, 1<<16), 0o600); err != nil {
 		return t, err
@@ -218,7 +218,7 @@ const groupPath = "/admin/api/v1/permission/group/"
 
 // ensureGroup makes a permission group, of both services where they have permissions, with what
 // its name says.
-func (s *site) ensureGroup(ctx context.Context, group string) error {
+func (s *deployment) ensureGroup(ctx context.Context, group string) error {
 	if s.groups[group] {
 		return nil
 	}
@@ -264,7 +264,7 @@ func keyPath(service string) string {
 }
 
 // bearer gives the session of a key whose only group is given, at a service.
-func (s *site) bearer(ctx context.Context, service, group string) (string, error) {
+func (s *deployment) bearer(ctx context.Context, service, group string) (string, error) {
 	id := service + " " + group
 	if value := s.sessions[id]; value != "" {
 		return value, nil
@@ -288,13 +288,13 @@ func (s *site) bearer(ctx context.Context, service, group string) (string, error
 }
 
 // addKey makes a user key with the pair that all share.
-func (s *site) addKey(ctx context.Context, service, id string, groups ...string) error {
+func (s *deployment) addKey(ctx context.Context, service, id string, groups ...string) error {
 	_, err := s.asRoot(ctx, service, "POST", keyPath(service), map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...), "publicKey": s.public})
 	return err
 }
 
 // handshake turns a user key into a Bearer value, as the contract has it.
-func (s *site) handshake(ctx context.Context, by *http.Client, address, id string) (string, error) {
+func (s *deployment) handshake(ctx context.Context, by *http.Client, address, id string) (string, error) {
 	secret, err := s.hand(ctx, by, address, id)
 	if err != nil {
 		return "", err
@@ -307,7 +307,7 @@ func (s *site) handshake(ctx context.Context, by *http.Client, address, id strin
 }
 
 // sessionOf reads the answer to a shake.
-func (s *site) sessionOf(a answer) (string, error) {
+func (s *deployment) sessionOf(a answer) (string, error) {
 	var got struct {
 		ID   string
 		Data json.RawMessage
@@ -330,7 +330,7 @@ func (s *site) sessionOf(a answer) (string, error) {
 }
 
 // hand asks for a secret and decrypts it.
-func (s *site) hand(ctx context.Context, by *http.Client, address, id string) (string, error) {
+func (s *deployment) hand(ctx context.Context, by *http.Client, address, id string) (string, error) {
 	a, err := send(ctx, by, "POST "+address+"/tap/v1/hand", `{"id":"`+id+`"}`)
 	if err != nil {
 		return "", err
@@ -348,7 +348,7 @@ func shake(ctx context.Context, by *http.Client, address, id, secret string) (an
 }
 
 // logIn gives the cookie of a browser of the root user.
-func (s *site) logIn(ctx context.Context, service string) (string, error) {
+func (s *deployment) logIn(ctx context.Context, service string) (string, error) {
 	if s.cookie[service] != "" {
 		return s.cookie[service], nil
 	}
