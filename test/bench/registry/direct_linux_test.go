@@ -21,7 +21,7 @@ func TestDirect(t *testing.T) {
 	if err := evict(path); err != nil {
 		t.Error(err)
 	}
-	if err := readDirect(disk{path: path, blocks: slices.Repeat([]matter{original}, length/block)}); err != nil {
+	if err := readDirect(disk{path: path, blocks: slices.Repeat([]blockContent{original}, length/block)}); err != nil {
 		t.Error(err)
 	}
 }

@@ -29,11 +29,11 @@ const (
 	writeChunk = 1 << 20
 )
 
-// matter says what a block of a disk holds.
-type matter byte
+// blockContent says what a block of a disk holds.
+type blockContent byte
 
 const (
-	hole matter = iota
+	hole blockContent = iota
 	original
 	rewritten
 	added
@@ -42,7 +42,7 @@ const (
 // disk is a file that was made, and what is known of it.
 type disk struct {
 	path    string
-	blocks  []matter
+	blocks  []blockContent
 	data    int64 // bytes that are no hole
 	changed int64 // bytes that differ from the base
 	sum     [sha256.Size]byte
@@ -68,8 +68,8 @@ func makeDisks(ctx context.Context, dir string) (d disks, err error) {
 func dice(seed, more uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, more)) } //nolint:gosec // they are to be known
 
 // baseBlocks lays out a file system: ranges of data between holes.
-func baseBlocks() []matter {
-	blocks := make([]matter, size/block)
+func baseBlocks() []blockContent {
+	blocks := make([]blockContent, size/block)
 	rnd := dice(1, size)
 	for at := 0; at < len(blocks); {
 		n := length(rnd, extent)
@@ -89,7 +89,7 @@ func length(rnd *rand.Rand, median float64) int {
 // next makes the tag that comes after: it rewrites data in pieces around a median of
 // bytes, one block each when that is a block, and puts new files into holes.
 func (d *disk) next(path string, median float64) disk {
-	out := disk{path: path, blocks: make([]matter, len(d.blocks))}
+	out := disk{path: path, blocks: make([]blockContent, len(d.blocks))}
 	rnd := dice(2, uint64(median))
 	used := 0
 	for i, m := range d.blocks {
@@ -104,7 +104,7 @@ func (d *disk) next(path string, median float64) disk {
 }
 
 // fill turns so many blocks of one matter into another, in ranges around a median.
-func (d *disk) fill(rnd *rand.Rand, left int, from, to matter, median float64) {
+func (d *disk) fill(rnd *rand.Rand, left int, from, to blockContent, median float64) {
 	for left > 0 {
 		at, n := rnd.IntN(len(d.blocks)), 1
 		if median > block {

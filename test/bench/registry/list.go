@@ -22,7 +22,7 @@ const (
 // list fills a registry with templates and measures how long it takes to list them.
 func (b *bench) list(ctx context.Context) (err error) {
 	const name = "list"
-	s := &stage{b: b, dir: b.stageDir(name)}
+	s := &benchEnv{b: b, dir: b.stageDir(name)}
 	if err := rig.MakeDir(s.dir); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (b *bench) list(ctx context.Context) (err error) {
 }
 
 // listOnce measures one call.
-func (s *stage) listOnce(ctx context.Context) (time.Duration, error) {
+func (s *benchEnv) listOnce(ctx context.Context) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.registry+"/registry/v2/vm", nil)
 	if err != nil {
 		return 0, err

@@ -44,7 +44,7 @@ func TestDisks(t *testing.T) {
 func TestTurns(t *testing.T) {
 	for n := range 4 {
 		var order []int
-		rival := func(i int) rival {
+		rival := func(i int) contender {
 			return func() (float64, error) { order = append(order, i); return float64(i), nil }
 		}
 		seconds, err := turns(n, rival(0), nil, rival(2), rival(3))

@@ -12,12 +12,12 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// rival is one of the things that are compared: it gives its seconds.
-type rival func() (float64, error)
+// contender is one of the things that are compared: it gives its seconds.
+type contender func() (float64, error)
 
 // turns runs rivals one after the other and gives their seconds in the order of the
 // arguments; each round begins with another one, so that none always comes first.
-func turns(n int, rivals ...rival) ([]float64, error) {
+func turns(n int, rivals ...contender) ([]float64, error) {
 	seconds := make([]float64, len(rivals))
 	for i := range rivals {
 		at := (n + i) % len(rivals)
@@ -74,9 +74,9 @@ func (b *bench) round(ctx context.Context, n int) (err error) {
 }
 
 // pushBase measures the push of the base beside reading it.
-func (s *stage) pushBase(ctx context.Context, n int) (root string, err error) {
+func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error) {
 	base := s.b.disks.base
-	var read rival
+	var read contender
 	if s.b.Wants(rowPush) {
 		read = func() (float64, error) { return s.timed(func() error { return readDirect(base) }) }
 	}
@@ -103,7 +103,7 @@ func mbs(bytes int64, seconds float64) float64 { return float64(bytes) / seconds
 
 // pulls measures the pull of the base beside copies of its layer and its image, and
 // beside the peer.
-func (s *stage) pulls(ctx context.Context, n int, root string) error {
+func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 	b := s.b
 	if !b.Wants(rowPull, rowNaive, rowPeerPull) {
 		return nil
@@ -112,9 +112,9 @@ func (s *stage) pulls(ctx context.Context, n int, root string) error {
 	if err != nil {
 		return err
 	}
-	var plain, eager, naive, peer rival
+	var plain, eager, naive, peer contender
 	if b.Wants(rowPull) {
-		copying := func(every int64) rival {
+		copying := func(every int64) contender {
 			return s.copying(func(to string) error { return copyRanges(ctx, s.blobAddress(root), length, to, every) })
 		}
 		plain, eager = copying(0), copying(behind)
@@ -147,7 +147,7 @@ func (s *stage) pulls(ctx context.Context, n int, root string) error {
 
 // warm brings what a registry stores below a path into memory first, so that it does not
 // count who is the first to read it.
-func warm(path string, r rival) rival {
+func warm(path string, r contender) contender {
 	if r == nil {
 		return nil
 	}
@@ -180,7 +180,7 @@ func readBelow(path string) error {
 }
 
 // copying measures something that makes a file, and removes the file.
-func (s *stage) copying(work func(path string) error) rival {
+func (s *benchEnv) copying(work func(path string) error) contender {
 	return func() (float64, error) {
 		path := s.path("copy")
 		seconds, err := s.timed(func() error { return work(path) })
@@ -190,7 +190,7 @@ func (s *stage) copying(work func(path string) error) rival {
 
 // pull pulls a version in a process of its own, compares what came with the disk that
 // it must be, and removes it.
-func (s *stage) pull(ctx context.Context, want disk, o order) (out outcome, err error) {
+func (s *benchEnv) pull(ctx context.Context, want disk, o order) (out outcome, err error) {
 	o.Registry, o.Dir = s.registry, s.path("pull")
 	if err := rig.MakeDir(o.Dir); err != nil {
 		return out, err
@@ -213,7 +213,7 @@ type next struct {
 }
 
 // nextTag pushes what a next tag changes, and measures its pull onto the base.
-func (s *stage) nextTag(ctx context.Context, n int, root string, t next) error {
+func (s *benchEnv) nextTag(ctx context.Context, n int, root string, t next) error {
 	b, base := s.b, s.b.disks.base.path
 	_, err := send(ctx, order{
 		Registry: s.registry, Template: t.template, Tag: "next", Image: t.disk.path, Parent: root, Below: base,
@@ -251,7 +251,7 @@ const times = 4
 
 // cpu measures the processor time of serving the layer, by the registry and by the
 // bare file server.
-func (s *stage) cpu(ctx context.Context, n int, root string) error {
+func (s *benchEnv) cpu(ctx context.Context, n int, root string) error {
 	if !s.b.Wants(rowCPU) {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (s *stage) cpu(ctx context.Context, n int, root string) error {
 	if err != nil {
 		return err
 	}
-	serving := func(p *rig.Process, address string) rival {
+	serving := func(p *rig.Process, address string) contender {
 		return func() (float64, error) {
 			before, err := rig.ProcessorTime(p.PID())
 			if err != nil {

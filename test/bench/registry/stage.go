@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// stage is an empty registry and a bare file server for one round.
-type stage struct {
+// benchEnv is an empty registry and a bare file server for one round.
+type benchEnv struct {
 	b        *bench
 	dir      string
 	registry string // address
@@ -33,8 +33,8 @@ const (
 
 // open starts both below a new directory. A stage that is given has to be closed, also
 // beside an error.
-func (b *bench) open(ctx context.Context, name string) (*stage, error) {
-	s := &stage{b: b, dir: b.stageDir(name)}
+func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
+	s := &benchEnv{b: b, dir: b.stageDir(name)}
 	if err := rig.MakeDir(s.dir); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func start(ctx context.Context, dir, name, bin string, args func(address string)
 }
 
 // close ends both and removes what they wrote.
-func (s *stage) close() error {
+func (s *benchEnv) close() error {
 	var err error
 	for _, p := range []*rig.Process{s.reg, s.bare} {
 		if p != nil {
@@ -86,10 +86,10 @@ func (s *stage) close() error {
 }
 
 // path is a place below the stage's directory.
-func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *benchEnv) path(name string) string { return filepath.Join(s.dir, name) }
 
 // layer gives the path and the size of a layer file.
-func (s *stage) layer(root string) (path string, size int64, err error) {
+func (s *benchEnv) layer(root string) (path string, size int64, err error) {
 	path = s.path(filepath.Join("registry", "images_dir", root+".ank"))
 	st, err := os.Stat(path)
 	if err != nil {
@@ -99,15 +99,15 @@ func (s *stage) layer(root string) (path string, size int64, err error) {
 }
 
 // bareAddress is where the bare file server has a file below the run's directory.
-func (s *stage) bareAddress(path string) string {
+func (s *benchEnv) bareAddress(path string) string {
 	return s.files + strings.TrimPrefix(path, s.b.dir)
 }
 
 // blobAddress is where the registry has a layer.
-func (s *stage) blobAddress(root string) string { return s.registry + "/registry/v2/blob/" + root }
+func (s *benchEnv) blobAddress(root string) string { return s.registry + "/registry/v2/blob/" + root }
 
 // timed settles the disk, and measures the seconds of work.
-func (s *stage) timed(work func() error) (float64, error) {
+func (s *benchEnv) timed(work func() error) (float64, error) {
 	if err := settle(s.dir); err != nil {
 		return 0, err
 	}

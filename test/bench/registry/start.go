@@ -14,7 +14,7 @@ const huge = 64 << 40
 
 // starts measures what lies between a cached disk and one that an instance can write
 // to: an overlay, whose cost should not depend on the size of what is below it.
-func (s *stage) starts(ctx context.Context) error {
+func (s *benchEnv) starts(ctx context.Context) error {
 	var slowest time.Duration
 	for _, bytes := range []int64{size, huge} {
 		path := s.path("overlay")
