@@ -123,7 +123,7 @@ func matchRows(ctx context.Context, b *bench) error {
 		return err
 	}
 	packages, ask := filepath.Join(b.dir, "packages.json"), filepath.Join(b.dir, "ask")
-	if err := errors.Join(apart(ctx, makingPackages, packages, db), rig.BuildSmall(ctx, ask, "test/bench/scan/ask")); err != nil {
+	if err := errors.Join(apart(ctx, makingPackages, packages, db), rig.BuildSmall(ctx, ask, "test/bench/scan/query")); err != nil {
 		return err
 	}
 	for n := range b.rounds + 1 {

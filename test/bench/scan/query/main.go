@@ -1,7 +1,7 @@
 // Command ask opens a database of vulnerabilities, matches packages with it once, and
 // prints what that took as JSON.
 //
-//	go run ./test/bench/scan/ask DATABASE PACKAGES
+//	go run ./test/bench/scan/query DATABASE PACKAGES
 //
 // It is no scanner: packages come from a file that the benchmark wrote.
 //
