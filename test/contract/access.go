@@ -165,7 +165,7 @@ func (a *access) vars() vars {
 }
 
 // handshakes opens a session at each service, through the proxies.
-func handshakes(ctx context.Context, p *player) error {
+func handshakes(ctx context.Context, p *caseRunner) error {
 	for _, c := range p.stage.clouds {
 		for _, front := range c.proxies {
 			if _, err := p.stage.access.session(ctx, front); err != nil {

@@ -194,7 +194,7 @@ func TestStrictAnswers(t *testing.T) {
 
 // TestKinds: a field that was a number once and a string another time is found.
 func TestKinds(t *testing.T) {
-	var k kinds
+	var k jsonTypes
 	k.note("GET /x", "one", map[string]any{"body": []any{map[string]any{"a": 1.0, "b": nil}}})
 	k.note("GET /x", "two", map[string]any{"body": []any{map[string]any{"a": 2.0, "b": "x"}}})
 	if faults := k.faults(); len(faults) != 0 {

@@ -273,7 +273,7 @@ func (r *request) put(p param, value any) {
 }
 
 // spoilt sends a broken request and says what is wrong with its answer.
-func (p *player) spoilt(ctx context.Context, b broken) []string {
+func (p *caseRunner) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
 	known := vars(p.stage.vars("up"))
 	for _, values := range r.query {

@@ -73,7 +73,7 @@ func (r *receiver) names(id string) (names []string) {
 }
 
 // pushedEvents follows an instance at the receiver, and reads the file of events.
-func pushedEvents(ctx context.Context, p *player) error {
+func pushedEvents(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	id, err := c.start(ctx, "node_work", "Started")
 	if err != nil {

@@ -22,9 +22,9 @@ type exchange struct {
 	unread  bool   // its body cannot be read, or its method is wrong: it asks for nothing
 }
 
-// ledger is what a run has seen.
-type ledger struct {
-	kinds kinds
+// coverage is what a run has seen.
+type coverage struct {
+	kinds jsonTypes
 
 	mu    sync.Mutex // guards the fields below
 	calls int
@@ -37,10 +37,10 @@ type marks struct{ good, bad int }
 
 func (m *marks) whole() bool { return m != nil && m.good > 0 && m.bad > 0 }
 
-func newLedger() *ledger { return &ledger{met: map[string]*marks{}, rows: map[string]*marks{}} }
+func newLedger() *coverage { return &coverage{met: map[string]*marks{}, rows: map[string]*marks{}} }
 
 // take checks an exchange, counts what it met, and says what is wrong with it.
-func (l *ledger) take(x exchange) []string {
+func (l *coverage) take(x exchange) []string {
 	l.mu.Lock()
 	l.calls++
 	l.mu.Unlock()
@@ -84,7 +84,7 @@ func (x exchange) check() (faults []string) {
 }
 
 // count notes what an exchange met. The lock is held.
-func (l *ledger) count(x exchange) {
+func (l *coverage) count(x exchange) {
 	note := func(key string, good bool) {
 		m := l.met[key]
 		if m == nil {
@@ -120,7 +120,7 @@ func (l *ledger) count(x exchange) {
 
 // only notes the refusal of a method that a path does not have: the one call that can be
 // refused of routes that take nothing.
-func (l *ledger) only(s *spec, path string) {
+func (l *coverage) only(s *spec, path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range s.routes {
@@ -148,7 +148,7 @@ func names(message, name string) bool {
 }
 
 // claim notes that a case has shown a row ("+row") or its refusal ("-row").
-func (l *ledger) claim(claims []string) {
+func (l *coverage) claim(claims []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range claims {
@@ -187,7 +187,7 @@ func (t *tally) add(key string, m *marks) {
 func (t tally) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
 
 // sum gives what of the file and of the rows was met.
-func (l *ledger) sum(s *spec, rows []row) (routes, params, claimed tally) {
+func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.routes)) {

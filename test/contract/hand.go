@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// hand is a node that the suite speaks for by hand.
-type hand struct {
+// fakeNode is a node that the suite speaks for by hand.
+type fakeNode struct {
 	c      *cloud
 	id     string
 	secret string
@@ -18,16 +18,16 @@ type hand struct {
 	seq    int64
 }
 
-func (c *cloud) join(ctx context.Context, name string, groups ...string) (*hand, error) {
+func (c *cloud) join(ctx context.Context, name string, groups ...string) (*fakeNode, error) {
 	var a api.JoinAnswer
 	req := api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1", Groups: groups, Capacity: 20}
 	err := c.caller().Send(ctx, "POST", api.PathJoin, req, &a)
 	info := api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", FreeDisk: 1 << 40, DiskSize: 1 << 40}
-	return &hand{c: c, id: a.NodeID, secret: a.Credential, info: info}, err
+	return &fakeNode{c: c, id: a.NodeID, secret: a.Credential, info: info}, err
 }
 
 // poll says what the node holds, and gives the orders.
-func (h *hand) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
+func (h *fakeNode) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
 	req := api.PollRequest{
 		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
 		Info: &h.info,
@@ -37,7 +37,7 @@ func (h *hand) poll(ctx context.Context, held []api.InventoryItem, details ...ap
 }
 
 // say reports one status.
-func (h *hand) say(ctx context.Context, status api.InstanceStatus) error {
+func (h *fakeNode) say(ctx context.Context, status api.InstanceStatus) error {
 	h.seq++
 	report := api.Report{Protocol: 1, NodeID: h.id, BootID: "b", Seq: h.seq, Statuses: []api.InstanceStatus{status}}
 	return h.c.post(ctx, api.PathReport, h.secret, report, nil)
@@ -45,7 +45,7 @@ func (h *hand) say(ctx context.Context, status api.InstanceStatus) error {
 
 // run waits for the orders to start some instances, says that their VMs run, and gives what
 // the node holds then.
-func (h *hand) run(ctx context.Context, ids ...string) (held []api.InventoryItem, err error) {
+func (h *fakeNode) run(ctx context.Context, ids ...string) (held []api.InventoryItem, err error) {
 	for deadline := time.Now().Add(patience); len(held) < len(ids); time.Sleep(pause) {
 		a, err := h.poll(ctx, held)
 		if err != nil || time.Now().After(deadline) {
@@ -73,7 +73,7 @@ func (h *hand) run(ctx context.Context, ids ...string) (held []api.InventoryItem
 }
 
 // start starts instances on the node and has them run.
-func (h *hand) start(ctx context.Context, count int) ([]api.InventoryItem, error) {
+func (h *fakeNode) start(ctx context.Context, count int) ([]api.InventoryItem, error) {
 	var ids []string
 	asks := map[string]any{"vmid": h.c.vars["template"], "node_id": h.id, "count": count}
 	if err := h.c.caller().Send(ctx, "POST", "/api/v1/vm", asks, &ids); err != nil {
@@ -83,12 +83,12 @@ func (h *hand) start(ctx context.Context, count int) ([]api.InventoryItem, error
 }
 
 // leave removes the node.
-func (h *hand) leave(ctx context.Context) error {
+func (h *fakeNode) leave(ctx context.Context) error {
 	return h.c.caller().Send(ctx, "DELETE", "/api/v1/node", map[string]string{"node_id": h.id}, nil)
 }
 
 // twice terminates an instance two times: its node is told once, as is the log of events.
-func twice(ctx context.Context, p *player) error {
+func twice(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "twice")
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// kinds remembers of which JSON type each field of each answer was. null beside another type
+// jsonTypes remembers of which JSON type each field of each answer was. null beside another type
 // is left to the file, which says where null may be.
-type kinds struct {
+type jsonTypes struct {
 	mu   sync.Mutex
 	seen map[string]map[string]string // route and field -> type -> the case that met it first
 }
@@ -26,7 +26,7 @@ func shaped(pattern, field string) bool {
 }
 
 // note takes the types of an answer.
-func (k *kinds) note(pattern, who string, value any) {
+func (k *jsonTypes) note(pattern, who string, value any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.seen == nil {
@@ -35,7 +35,7 @@ func (k *kinds) note(pattern, who string, value any) {
 	k.walk(pattern, "", who, value)
 }
 
-func (k *kinds) walk(pattern, field, who string, value any) {
+func (k *jsonTypes) walk(pattern, field, who string, value any) {
 	key := pattern + " " + field
 	kind := kindOf(value)
 	if kind != "null" && !shaped(pattern, field) {
@@ -59,7 +59,7 @@ func (k *kinds) walk(pattern, field, who string, value any) {
 }
 
 // faults lists the fields that were of more than one type.
-func (k *kinds) faults() []string {
+func (k *jsonTypes) faults() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []string

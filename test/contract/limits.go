@@ -16,7 +16,7 @@ import (
 const openStreams = 64
 
 // tooMany opens streams of logs until the registry refuses one.
-func tooMany(ctx context.Context, p *player) error {
+func tooMany(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -45,7 +45,7 @@ func tooMany(ctx context.Context, p *player) error {
 }
 
 // tiers gives controllers a licence of each tier, and asks for what they cover and for more.
-func tiers(ctx context.Context, p *player) error {
+func tiers(ctx context.Context, p *caseRunner) error {
 	dir := filepath.Join(p.stage.dir, "tiers")
 	if err := rig.MakeDir(dir); err != nil {
 		return err
@@ -74,7 +74,7 @@ func tiers(ctx context.Context, p *player) error {
 }
 
 // licensed starts a controller under a licence of a tier, on the registry of "split".
-func (p *player) licensed(ctx context.Context, dir, tier string) (err error) {
+func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error) {
 	split := p.stage.clouds["split"]
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
@@ -134,9 +134,9 @@ func (p *player) licensed(ctx context.Context, dir, tier string) (err error) {
 }
 
 // at plays steps at a cloud that is not of the stage.
-func (p *player) at(ctx context.Context, c *cloud, steps []step) error {
+func (p *caseRunner) at(ctx context.Context, c *cloud, steps []step) error {
 	st := *p.stage
 	st.clouds = map[string]*cloud{"up": c}
-	other := &player{spec: p.spec, ledger: p.ledger, stage: &st}
+	other := &caseRunner{spec: p.spec, ledger: p.ledger, stage: &st}
 	return faulty(other.play(ctx, sequence{Case: "the tier " + c.name, Steps: steps}))
 }

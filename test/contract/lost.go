@@ -44,7 +44,7 @@ func (c *cloud) configured(ctx context.Context, node any) (bearing, error) {
 }
 
 // lostNode takes a node away for a moment, and then until it is Offline.
-func lostNode(ctx context.Context, p *player) error {
+func lostNode(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	id, node := "", c.fleets["lost"]
 	before, err := c.configured(ctx, c.vars["node_lost"])
@@ -114,7 +114,7 @@ func (c *cloud) remains(ctx context.Context, id string, so func(api.Instance) bo
 
 // goneNode takes a node away for longer than instances wait for it. One instance is
 // terminated meanwhile; the other is in Error for good.
-func goneNode(ctx context.Context, p *player) error {
+func goneNode(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	ids, failed := make([]string, 2), func(i api.Instance) bool {
 		return i.InstanceState == "Error" && i.Message != "" && i.VMInfo != nil && i.VMInfo.UUID != ""

@@ -135,7 +135,7 @@ func (o options) round(ctx context.Context, st *stage, out io.Writer) (r *report
 		return nil, fmt.Errorf("%w\n%s", err, st.tails())
 	}
 	fmt.Fprintf(out, "two clouds are up after %.1f s\n", time.Since(began).Seconds())
-	p := &player{spec: st.spec, ledger: st.ledger, stage: st}
+	p := &caseRunner{spec: st.spec, ledger: st.ledger, stage: st}
 	r = p.runAll(ctx, o, jobs)
 	r.finish(p, rows, o)
 	r.Seconds = time.Since(began).Seconds()
@@ -148,7 +148,7 @@ type job struct {
 	name  string
 	alone bool
 	rows  []string
-	play  func(context.Context, *player) []string
+	play  func(context.Context, *caseRunner) []string
 }
 
 // errSkip begins the fault of a case that cannot run on this machine.
@@ -161,7 +161,7 @@ func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 		if sc.auth && !authenticated {
 			continue
 		}
-		jobs = append(jobs, job{name: "scene: " + sc.name, alone: sc.alone, rows: sc.rows, play: func(ctx context.Context, p *player) []string {
+		jobs = append(jobs, job{name: "scene: " + sc.name, alone: sc.alone, rows: sc.rows, play: func(ctx context.Context, p *caseRunner) []string {
 			if err := sc.play(ctx, p); err != nil {
 				return []string{err.Error()}
 			}
@@ -177,13 +177,13 @@ func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 		if c.Auth && !authenticated {
 			continue
 		}
-		jobs = append(jobs, job{name: c.file + ": " + c.Case, alone: c.Alone, rows: c.Rows, play: func(ctx context.Context, p *player) []string {
+		jobs = append(jobs, job{name: c.file + ": " + c.Case, alone: c.Alone, rows: c.Rows, play: func(ctx context.Context, p *caseRunner) []string {
 			return p.play(ctx, c)
 		}})
 	}
 	for _, r := range s.routes {
 		for _, b := range derive(r) {
-			jobs = append(jobs, job{name: "derived: " + b.name, play: func(ctx context.Context, p *player) []string { return p.spoilt(ctx, b) }})
+			jobs = append(jobs, job{name: "derived: " + b.name, play: func(ctx context.Context, p *caseRunner) []string { return p.spoilt(ctx, b) }})
 		}
 	}
 	return jobs, knownRows(jobs, rows)
@@ -206,7 +206,7 @@ func knownRows(jobs []job, rows []row) error {
 }
 
 // runAll runs the cases, many at a time, and then those that need to be alone.
-func (p *player) runAll(ctx context.Context, o options, jobs []job) *report {
+func (p *caseRunner) runAll(ctx context.Context, o options, jobs []job) *report {
 	r := &report{}
 	var together, alone []job
 	for _, j := range jobs {
@@ -277,7 +277,7 @@ func (r *report) note(j job, faults []string) {
 }
 
 // finish judges the run as a whole.
-func (r *report) finish(p *player, rows []row, o options) {
+func (r *report) finish(p *caseRunner, rows []row, o options) {
 	for _, c := range p.stage.clouds {
 		for _, proxy := range c.proxies {
 			for _, fault := range proxy.found() {

@@ -20,7 +20,7 @@ const packageVersion = "99.0.0-contract"
 
 // agentPackages puts packages into a controller's directory, loads them, and has nodes
 // become what they are: the simulated ones follow by themselves, on demand all at once.
-func agentPackages(ctx context.Context, p *player) error {
+func agentPackages(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	program := p.stage.programs.Path("buildyard")
 	dir, key := filepath.Join(c.data, "pkg"), filepath.Join(c.dir, "packages.key")

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// player plays cases against one cloud.
-type player struct {
+// caseRunner plays cases against one cloud.
+type caseRunner struct {
 	spec   *spec
-	ledger *ledger
+	ledger *coverage
 	stage  *stage
 }
 
@@ -22,12 +22,12 @@ type player struct {
 const pause = 50 * time.Millisecond
 
 // play plays a case and says what went wrong, nothing when all went well.
-func (p *player) play(ctx context.Context, c sequence) []string {
+func (p *caseRunner) play(ctx context.Context, c sequence) []string {
 	return p.playWith(ctx, c, vars{})
 }
 
 // playWith plays a case with variables of the caller, who finds there what the case kept.
-func (p *player) playWith(ctx context.Context, c sequence, v vars) []string {
+func (p *caseRunner) playWith(ctx context.Context, c sequence, v vars) []string {
 	v["unique"] = unique(c.file + " " + c.Case)
 	maps.Copy(v, p.stage.vars(c.On))
 	maps.Copy(v, p.stage.access.vars())
@@ -48,7 +48,7 @@ func unique(name string) string {
 }
 
 // step makes one request, again and again while it may take time.
-func (p *player) step(ctx context.Context, c sequence, i int, st step, v vars) []string {
+func (p *caseRunner) step(ctx context.Context, c sequence, i int, st step, v vars) []string {
 	if st.Wait > 0 {
 		time.Sleep(st.Wait)
 	}

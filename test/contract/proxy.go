@@ -19,7 +19,7 @@ type proxy struct {
 	address string
 	server  *http.Server
 	spec    *spec
-	ledger  *ledger
+	ledger  *coverage
 	access  *access
 
 	mu     sync.Mutex

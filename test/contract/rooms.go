@@ -11,7 +11,7 @@ import (
 
 // oneRoom has two instances on a node with room for one: the second waits and says why, and
 // begins when the first is gone.
-func oneRoom(ctx context.Context, p *player) error {
+func oneRoom(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "one-room")
 	if err != nil {
@@ -56,7 +56,7 @@ func oneRoom(ctx context.Context, p *player) error {
 
 // begins takes the order to start an instance that has waited, and sees that the reason for
 // waiting is gone while it is pulled and when it runs.
-func (h *hand) begins(ctx context.Context, id string) error {
+func (h *fakeNode) begins(ctx context.Context, id string) error {
 	var o api.Order
 	for deadline := time.Now().Add(patience); o.InstanceID != id; time.Sleep(pause) {
 		a, err := h.poll(ctx, nil)
@@ -89,7 +89,7 @@ func (h *hand) begins(ctx context.Context, id string) error {
 
 // settled polls until a while has brought no further order to start something; it gives what
 // was ordered as held, and how many orders there were.
-func (h *hand) settled(ctx context.Context, held []api.InventoryItem) ([]api.InventoryItem, int, error) {
+func (h *fakeNode) settled(ctx context.Context, held []api.InventoryItem) ([]api.InventoryItem, int, error) {
 	known := map[string]bool{}
 	for last := time.Now(); time.Since(last) < time.Second; time.Sleep(pause) {
 		a, err := h.poll(ctx, held)
@@ -108,7 +108,7 @@ func (h *hand) settled(ctx context.Context, held []api.InventoryItem) ([]api.Inv
 
 // resources starts more than fits two nodes in the capacity mode resource: one has few
 // processors, of which each counts twice, and one little memory, of which 2 GB are the host's.
-func resources(ctx context.Context, p *player) error {
+func resources(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	for _, node := range []struct {
 		name              string

@@ -14,18 +14,18 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// scene is a case that needs more than requests: programs that are started, killed or given
+// scenario is a case that needs more than requests: programs that are started, killed or given
 // wrong settings, and what lies on disks.
-type scene struct {
+type scenario struct {
 	name  string
 	alone bool     // it changes what others need
 	rows  []string // claimed when it went well
-	play  func(ctx context.Context, p *player) error
+	play  func(ctx context.Context, p *caseRunner) error
 	auth  bool // only with authentication
 }
 
 // scenes in the order in which they begin: those that take longest first.
-var scenes = []scene{
+var scenes = []scenario{
 	{"a node is lost, and comes back", false, []string{"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart"}, lostNode, false},
 	{"a node is lost for long", false, []string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"}, goneNode, false},
 	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided, false},
@@ -93,7 +93,7 @@ func isNotFound(err error) bool { return err.Error() == "Not found" }
 func gone(i api.Instance) bool { return i.InstanceID == "" }
 
 // devices has a node offer a device and a VLAN, and an instance take both.
-func devices(ctx context.Context, p *player) error {
+func devices(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	var group api.Group
 	if err := c.caller().Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "with-devices"}, &group); err != nil {
@@ -133,7 +133,7 @@ func devices(ctx context.Context, p *player) error {
 }
 
 // importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.
-func importedDisk(ctx context.Context, p *player) error {
+func importedDisk(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	disk, home := filepath.Join(c.dir, "disk.img"), filepath.Join(c.dir, "importer")
 	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
@@ -194,7 +194,7 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 
 // directories reads the registry's storage as scanners and scripts do, and compares it with
 // what the registry says.
-func directories(ctx context.Context, p *player) error {
+func directories(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	registry := c.callerOf(c.proxies[1])
 	var list []api.Template
@@ -260,7 +260,7 @@ func layerList(base, file, dir string, names []string) error {
 }
 
 // lastPull pulls once, and starts from the cache without a pull.
-func lastPull(ctx context.Context, p *player) error {
+func lastPull(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	registry := c.callerOf(c.proxies[1])
 	times := func() (d api.TemplateDetail, err error) {
@@ -293,7 +293,7 @@ func lastPull(ctx context.Context, p *player) error {
 }
 
 // registryAway kills the registry in the middle of a push and starts it again.
-func registryAway(ctx context.Context, p *player) error {
+func registryAway(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	v := vars{}
 	push := map[string]any{"id": "$template", "tag": "cut", "config": map[string]any{}, "files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}}}
@@ -336,7 +336,7 @@ func faulty(faults []string) error {
 }
 
 // brokenStorage puts a file where a running registry keeps the parts of pushes.
-func brokenStorage(ctx context.Context, p *player) error {
+func brokenStorage(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	dir := filepath.Join(c.base, "upload_dir")
 	if err := os.Rename(dir, dir+".away"); err != nil {
@@ -357,7 +357,7 @@ func brokenStorage(ctx context.Context, p *player) error {
 }
 
 // controllerKilled kills the controller beside running instances.
-func controllerKilled(ctx context.Context, p *player) error {
+func controllerKilled(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	id, err := c.start(ctx, "node_work", "Started")
 	if err != nil {

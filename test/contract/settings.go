@@ -62,7 +62,7 @@ func wrong(s config.Setting) string {
 }
 
 // settings starts programs with every setting from each source, good ones and wrong ones.
-func settings(ctx context.Context, p *player) error {
+func settings(ctx context.Context, p *caseRunner) error {
 	dir := filepath.Join(p.stage.dir, "settings")
 	if err := rig.MakeDir(dir); err != nil {
 		return err
@@ -87,7 +87,7 @@ func settings(ctx context.Context, p *player) error {
 }
 
 // refusedSetting gives a wrong value: the program ends at once with one line that names it.
-func refusedSetting(ctx context.Context, p *player, service, dir string, s config.Setting) error {
+func refusedSetting(ctx context.Context, p *caseRunner, service, dir string, s config.Setting) error {
 	value := wrong(s)
 	if value == "" {
 		return nil
@@ -126,7 +126,7 @@ type trial struct {
 
 // run starts the service with every setting that has a default, or needs a value here, and
 // sees that it listens where it was told to.
-func (t trial) run(ctx context.Context, p *player) error {
+func (t trial) run(ctx context.Context, p *caseRunner) error {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 
 // never judges what must not have been seen in any answer of the run. What the file says of
 // shapes and ranges was compared with every answer; here is that it would have been seen.
-func never(ctx context.Context, p *player) error {
+func never(ctx context.Context, p *caseRunner) error {
 	for pattern, bodies := range map[string][]string{
 		"GET /api/v1/vm": {
 			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody + `","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1.5,"group_id":"","vlan":"","usb_device":""}`,

@@ -36,7 +36,7 @@ type stage struct {
 	dir      string
 	programs rig.Programs
 	spec     *spec
-	ledger   *ledger
+	ledger   *coverage
 	clouds   map[string]*cloud
 	receiver *receiver // of the events of "split"
 	access   *access   // who makes the calls

@@ -21,7 +21,7 @@ import (
 
 // undecided holds two VMs on a node of which nobody knows: they stay until an operator
 // decides.
-func undecided(ctx context.Context, p *player) error {
+func undecided(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "strange")
 	if err != nil {
@@ -64,7 +64,7 @@ func strangers(n int) (list []api.InventoryItem) {
 
 // ordered says once what the node holds, describes what it is asked about, and gives the
 // VMs that it is to remove.
-func (h *hand) ordered(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
+func (h *fakeNode) ordered(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := h.poll(ctx, held)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (h *hand) ordered(ctx context.Context, held []api.InventoryItem) (gone []st
 }
 
 // kept says what the node holds; nothing of it may be ordered away.
-func (h *hand) kept(ctx context.Context, held []api.InventoryItem) error {
+func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 	gone, err := h.ordered(ctx, held)
 	if err == nil && len(gone) > 0 {
 		err = fmt.Errorf("%v are to be removed", gone)
@@ -106,7 +106,7 @@ const (
 
 // removedStrangers shows when VMs that nobody owns go by themselves: after enough reports
 // and time, and only while they are at most a fifth of all.
-func removedStrangers(ctx context.Context, p *player) (err error) {
+func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
 	c, done, err := p.stage.short(ctx)
 	defer func() { err = errors.Join(err, done()) }()
 	if err != nil {
