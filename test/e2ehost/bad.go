@@ -74,7 +74,7 @@ func findings(r *row, rep api.HostReport, list []bad, folder string) {
 	r.Says = fmt.Sprintf("%d vulnerabilities in the report", len(rep.Vulnerabilities))
 }
 
-func find(rep api.HostReport, b bad, t thing) (api.HostFinding, bool) {
+func find(rep api.HostReport, b bad, t packageFile) (api.HostFinding, bool) {
 	for _, v := range rep.Vulnerabilities {
 		p := v.Package
 		if v.Vulnerability.ID == b.id && p.Type == t.kind && strings.EqualFold(p.Name, t.name) && p.Version == t.version &&

@@ -61,7 +61,7 @@ func (s *stage) unpack(ctx context.Context, list string) error {
 }
 
 // listed runs a program whose lines are name, version and file, and gives the things.
-func (s *stage) listed(ctx context.Context, kind string, args ...string) (out []thing, err error) {
+func (s *stage) listed(ctx context.Context, kind string, args ...string) (out []packageFile, err error) {
 	text, err := s.sh(ctx, "", args...)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *stage) listed(ctx context.Context, kind string, args ...string) (out []
 		if len(f) != 3 {
 			return nil, fmt.Errorf("%s said %q", args[0], line)
 		}
-		out = append(out, thing{kind, f[0], f[1], f[2]})
+		out = append(out, packageFile{kind, f[0], f[1], f[2]})
 	}
 	return out, nil
 }
@@ -116,7 +116,7 @@ func debianJava(ctx context.Context, s *stage, rec *record) error {
 	if err := s.unpack(ctx, "debian-java.txt"); err != nil {
 		return err
 	}
-	var list []thing
+	var list []packageFile
 	err := filepath.WalkDir(s.host("usr", "share"), func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || filepath.Ext(name) != ".jar" {
 			return err
@@ -132,7 +132,7 @@ func debianJava(ctx context.Context, s *stage, rec *record) error {
 }
 
 // maven reads what Maven wrote into an archive of its name and version.
-func maven(file string) (t thing, err error) {
+func maven(file string) (t packageFile, err error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
 		return t, err
@@ -152,7 +152,7 @@ func maven(file string) (t thing, err error) {
 			key, value, _ := strings.Cut(lines.Text(), "=")
 			values[key] = strings.TrimSpace(value)
 		}
-		return thing{"java", values["groupId"] + ":" + values["artifactId"], values["version"], file}, errors.Join(lines.Err(), r.Close())
+		return packageFile{"java", values["groupId"] + ":" + values["artifactId"], values["version"], file}, errors.Join(lines.Err(), r.Close())
 	}
 	return t, fmt.Errorf("%s has no pom.properties", file)
 }

@@ -18,9 +18,9 @@ type follower struct {
 	done chan struct{}
 
 	mu    sync.Mutex // guards the fields below
-	now   map[thing]bool
-	first map[thing]time.Time
-	last  map[thing]time.Time // when what left was found to be missing
+	now   map[packageFile]bool
+	first map[packageFile]time.Time
+	last  map[packageFile]time.Time // when what left was found to be missing
 	polls int
 	fails int
 }
@@ -30,7 +30,7 @@ const every = 200 * time.Millisecond
 
 func (v *service) follow(ctx context.Context) *follower {
 	ctx, stop := context.WithCancel(ctx)
-	f := &follower{v: v, stop: stop, done: make(chan struct{}), first: map[thing]time.Time{}, last: map[thing]time.Time{}}
+	f := &follower{v: v, stop: stop, done: make(chan struct{}), first: map[packageFile]time.Time{}, last: map[packageFile]time.Time{}}
 	go func() {
 		defer close(f.done)
 		for rig.Pause(ctx, every) {
@@ -81,7 +81,7 @@ func (f *follower) settle(ctx context.Context, rec *record, folders ...string) e
 		f.mu.Lock()
 		got := within(f.now, folders...)
 		f.mu.Unlock()
-		want := map[thing]bool{}
+		want := map[packageFile]bool{}
 		for t := range rec.there() {
 			want[t] = true
 		}
@@ -95,7 +95,7 @@ func (f *follower) settle(ctx context.Context, rec *record, folders ...string) e
 }
 
 // seen is when something was first in the report.
-func (f *follower) seen(t thing) (time.Time, bool) {
+func (f *follower) seen(t packageFile) (time.Time, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at, ok := f.first[t]
@@ -103,7 +103,7 @@ func (f *follower) seen(t thing) (time.Time, bool) {
 }
 
 // left is when something was found to be missing.
-func (f *follower) left(t thing) (time.Time, bool) {
+func (f *follower) left(t packageFile) (time.Time, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at, ok := f.last[t]
@@ -111,7 +111,7 @@ func (f *follower) left(t thing) (time.Time, bool) {
 }
 
 // kept are what the report had within some folders, when it was last looked at.
-func (f *follower) kept(folders ...string) map[thing]bool {
+func (f *follower) kept(folders ...string) map[packageFile]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return within(f.now, folders...)
@@ -119,13 +119,13 @@ func (f *follower) kept(folders ...string) map[thing]bool {
 
 // judge compares what came with what was seen, and when: the packages of a kind, each once.
 // It gives how many there are and the longest that one took.
-func (f *follower) judge(r *row, came map[thing]event) (packages int, worst time.Duration) {
-	each := map[thing]bool{}
-	all := map[thing]bool{}
+func (f *follower) judge(r *row, came map[packageFile]event) (packages int, worst time.Duration) {
+	each := map[packageFile]bool{}
+	all := map[packageFile]bool{}
 	for t := range came {
 		all[t] = true
 	}
-	bad := map[thing]bool{}
+	bad := map[packageFile]bool{}
 	for _, t := range things(all) {
 		p := t
 		p.path = ""

@@ -34,7 +34,7 @@ func goModules(ctx context.Context, s *stage, rec *record) error {
 	if err != nil {
 		return err
 	}
-	var list []thing
+	var list []packageFile
 	for d := json.NewDecoder(strings.NewReader(text)); d.More(); {
 		var m struct{ Path, Version, Dir, Error string }
 		if err := d.Decode(&m); err != nil || m.Error != "" {
@@ -44,7 +44,7 @@ func goModules(ctx context.Context, s *stage, rec *record) error {
 		if _, err := os.Stat(file); err != nil {
 			continue // older than go.mod files: nothing in its folder tells of it
 		}
-		list = append(list, thing{"go", m.Path, m.Version, file})
+		list = append(list, packageFile{"go", m.Path, m.Version, file})
 	}
 	return rec.installed("go mod download", time.Time{}, list...)
 }
@@ -84,7 +84,7 @@ func goPrograms(ctx context.Context, s *stage, rec *record) error {
 			return err
 		}
 	}
-	var list []thing
+	var list []packageFile
 	err := filepath.WalkDir(bin, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -100,7 +100,7 @@ func goPrograms(ctx context.Context, s *stage, rec *record) error {
 }
 
 // goVersion is what go says of a program.
-func (s *stage) goVersion(ctx context.Context, file string) (out []thing, err error) {
+func (s *stage) goVersion(ctx context.Context, file string) (out []packageFile, err error) {
 	text, err := s.sh(ctx, "", "go", "version", "-m", file)
 	if err != nil {
 		return nil, err
@@ -109,11 +109,11 @@ func (s *stage) goVersion(ctx context.Context, file string) (out []thing, err er
 		f := strings.Fields(line)
 		switch {
 		case strings.HasPrefix(line, file+":"):
-			out = append(out, thing{"go", "stdlib", strings.TrimPrefix(f[1], "go"), file})
+			out = append(out, packageFile{"go", "stdlib", strings.TrimPrefix(f[1], "go"), file})
 		case len(f) >= 3 && (f[0] == "mod" || f[0] == "dep"):
-			out = append(out, thing{"go", f[1], f[2], file})
+			out = append(out, packageFile{"go", f[1], f[2], file})
 		case len(f) >= 3 && f[0] == "=>":
-			out[len(out)-1] = thing{"go", f[1], f[2], file}
+			out[len(out)-1] = packageFile{"go", f[1], f[2], file}
 		}
 	}
 	return out, nil

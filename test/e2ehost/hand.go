@@ -67,7 +67,7 @@ func casks(ctx context.Context, s *stage, rec *record) error {
 		if err := os.Symlink(s.host("Applications", app), link); err != nil {
 			return err
 		}
-		err := rec.installed("a cask", began, u.at(s.host()), thing{"brew", token, u.version, noted}, thing{"brew", token, u.version, link})
+		err := rec.installed("a cask", began, u.at(s.host()), packageFile{"brew", token, u.version, noted}, packageFile{"brew", token, u.version, link})
 		if err != nil {
 			return err
 		}
@@ -120,14 +120,14 @@ func (s *stage) pods(rec *record, list []unit) error {
 		fmt.Fprintf(&text, "  - %s\n", u.name)
 	}
 	text.WriteString("\nCOCOAPODS: 1.15.2\n")
-	var came []thing
+	var came []packageFile
 	dir := s.host("srv", "ios")
 	for _, name := range []string{"Podfile.lock", "Pods/Manifest.lock"} {
 		if err := write(filepath.Join(dir, name), []byte(text.String())); err != nil {
 			return err
 		}
 		for _, u := range list {
-			came = append(came, thing{"pod", u.name, u.version, filepath.Join(dir, name)})
+			came = append(came, packageFile{"pod", u.name, u.version, filepath.Join(dir, name)})
 		}
 	}
 	rec.replace("pod", dir, came)
@@ -153,14 +153,14 @@ func fatJars(ctx context.Context, s *stage, rec *record) error {
 	if err := os.MkdirAll(s.host("srv", "java"), 0o755); err != nil {
 		return err
 	}
-	var came []thing
+	var came []packageFile
 	for flags, name := range map[string]string{"cfM": "packed.jar", "c0fM": "stored.war"} {
 		file := s.host("srv", "java", name)
 		if _, err := s.sh(ctx, from, "jar", flags, file, "BOOT-INF"); err != nil {
 			return err
 		}
 		for _, u := range inner {
-			came = append(came, thing{u.kind, u.name, u.version, file})
+			came = append(came, packageFile{u.kind, u.name, u.version, file})
 		}
 	}
 	return rec.installed("jar", time.Time{}, came...)

@@ -45,7 +45,7 @@ func kill(ctx context.Context, s *stage) error {
 		if err := f.settle(ctx, rec, dir); err != nil {
 			return err
 		}
-		want := map[thing]bool{}
+		want := map[packageFile]bool{}
 		for t := range rec.there() {
 			want[t] = true
 		}

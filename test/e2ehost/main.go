@@ -48,13 +48,13 @@ func parse(args []string, out io.Writer) (o options, err error) {
 // limit bounds a run, with all downloads.
 const limit = 30 * time.Minute
 
-// act is a part of the play; acts need nothing of each other.
-type act struct {
+// testCase is a part of the play; acts need nothing of each other.
+type testCase struct {
 	name string
 	play func(ctx context.Context, s *stage) error
 }
 
-var acts = []act{
+var acts = []testCase{
 	{"use", use},
 	{"kill", kill},
 	{"storm", storm},

@@ -45,7 +45,7 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	}
 	lock := filepath.Join(dir, "package-lock.json")
 	_, missing := os.Stat(lock)
-	var list []thing
+	var list []packageFile
 	for line := range strings.Lines(text) {
 		at, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		full, target, ok := strings.Cut(rest, ":") // a link says where to
@@ -56,9 +56,9 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 		if at == dir || i <= 0 {
 			continue
 		}
-		list = append(list, thing{"npm", full[:i], full[i+1:], filepath.Join(at, "package.json")})
+		list = append(list, packageFile{"npm", full[:i], full[i+1:], filepath.Join(at, "package.json")})
 		if missing == nil {
-			list = append(list, thing{"npm", full[:i], full[i+1:], lock})
+			list = append(list, packageFile{"npm", full[:i], full[i+1:], lock})
 		}
 	}
 	rec.replace("npm", dir, list)
@@ -66,7 +66,7 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 }
 
 // replace notes as removed what a folder had, by an installer, and a list has not.
-func (r *record) replace(how, dir string, list []thing) {
+func (r *record) replace(how, dir string, list []packageFile) {
 	for t := range r.there() {
 		if strings.HasPrefix(t.path, dir+"/") && !slices.Contains(list, t) {
 			r.removed(how, time.Now(), t)
@@ -101,13 +101,13 @@ func (s *stage) gemBuild(ctx context.Context, u unit) (file string, err error) {
 	return file, err
 }
 
-func (s *stage) gemAt(u unit) thing {
-	return thing{"gem", u.name, u.version, s.host("srv", "gems", "specifications", u.name+"-"+u.version+".gemspec")}
+func (s *stage) gemAt(u unit) packageFile {
+	return packageFile{"gem", u.name, u.version, s.host("srv", "gems", "specifications", u.name+"-"+u.version+".gemspec")}
 }
 
 func (s *stage) gemInstall(ctx context.Context, rec *record, list ...unit) error {
 	args := []string{"gem", "install", "--local", "--no-document", "--install-dir", s.host("srv", "gems")}
-	var came []thing
+	var came []packageFile
 	for _, u := range list {
 		file, err := s.gemBuild(ctx, u)
 		if err != nil {
@@ -260,11 +260,11 @@ func (s *stage) cargoNote(ctx context.Context, rec *record) error {
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
 		return err
 	}
-	var locked, unpacked []thing
+	var locked, unpacked []packageFile
 	for _, p := range m.Packages {
 		if p.Source != nil {
-			locked = append(locked, thing{"rust", p.Name, p.Version, s.host("srv", "rust", "Cargo.lock")})
-			unpacked = append(unpacked, thing{"rust", p.Name, p.Version, p.Manifest})
+			locked = append(locked, packageFile{"rust", p.Name, p.Version, s.host("srv", "rust", "Cargo.lock")})
+			unpacked = append(unpacked, packageFile{"rust", p.Name, p.Version, p.Manifest})
 		}
 	}
 	rec.replace("cargo", s.host("srv", "rust"), locked)

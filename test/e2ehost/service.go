@@ -153,7 +153,7 @@ func (v *service) whole(ctx context.Context) (r api.HostReport, err error) {
 
 // packages gives what the report has, each at each place, since a time; the zero time is
 // the reset.
-func (v *service) packages(ctx context.Context, from time.Time) (map[thing]bool, error) {
+func (v *service) packages(ctx context.Context, from time.Time) (map[packageFile]bool, error) {
 	q := url.Values{}
 	if !from.IsZero() {
 		q.Set("fromTime", from.Format(time.RFC3339Nano))
@@ -165,11 +165,11 @@ func (v *service) packages(ctx context.Context, from time.Time) (map[thing]bool,
 	return placed(list), nil
 }
 
-func placed(list []api.HostPackage) map[thing]bool {
-	out := map[thing]bool{}
+func placed(list []api.HostPackage) map[packageFile]bool {
+	out := map[packageFile]bool{}
 	for _, p := range list {
 		for _, l := range p.Locations {
-			out[thing{p.Type, p.Name, p.Version, l.Path}] = true
+			out[packageFile{p.Type, p.Name, p.Version, l.Path}] = true
 		}
 	}
 	return out

@@ -73,7 +73,7 @@ func (v *service) storm(ctx context.Context, r *row) error {
 		return err
 	}
 	n, worst := f.judge(r, rec.there())
-	want := map[thing]bool{}
+	want := map[packageFile]bool{}
 	for t := range rec.there() {
 		want[t] = true
 	}

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thing is a package at a place: the file that tells of it.
-type thing struct{ kind, name, version, path string }
+// packageFile is a package at a place: the file that tells of it.
+type packageFile struct{ kind, name, version, path string }
 
-func (t thing) String() string {
+func (t packageFile) String() string {
 	return fmt.Sprintf("%s %s %s (%s)", t.kind, t.name, t.version, t.path)
 }
 
-func compareThings(a, b thing) int {
+func compareThings(a, b packageFile) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version), cmp.Compare(a.path, b.path))
 }
 
@@ -29,8 +29,8 @@ var kinds = []string{"gem", "python", "npm", "java", "go", "rust", "brew", "maco
 // record is what the installers say came and went, and when.
 type record struct {
 	mu   sync.Mutex
-	came map[thing]event
-	went map[thing]event
+	came map[packageFile]event
+	went map[packageFile]event
 }
 
 // event is when and how.
@@ -39,12 +39,14 @@ type event struct {
 	how string
 }
 
-func newRecord() *record { return &record{came: map[thing]event{}, went: map[thing]event{}} }
+func newRecord() *record {
+	return &record{came: map[packageFile]event{}, went: map[packageFile]event{}}
+}
 
 // installed notes things whose files are there now. They came when the file that tells of
 // them was last written or linked, or at since if that is later: the time of a rename, which
 // says nothing to the files beneath.
-func (r *record) installed(how string, since time.Time, things ...thing) error {
+func (r *record) installed(how string, since time.Time, things ...packageFile) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range things {
@@ -64,7 +66,7 @@ func (r *record) installed(how string, since time.Time, things ...thing) error {
 }
 
 // removed notes things that are gone since a time.
-func (r *record) removed(how string, at time.Time, things ...thing) {
+func (r *record) removed(how string, at time.Time, things ...packageFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range things {
@@ -73,10 +75,10 @@ func (r *record) removed(how string, at time.Time, things ...thing) {
 }
 
 // there lists what must be in the report.
-func (r *record) there() map[thing]event {
+func (r *record) there() map[packageFile]event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := map[thing]event{}
+	out := map[packageFile]event{}
 	for t, e := range r.came {
 		if _, gone := r.went[t]; !gone {
 			out[t] = e
@@ -95,8 +97,8 @@ func changed(path string) (time.Time, error) {
 }
 
 // things lists a set in order.
-func things(set map[thing]bool) []thing {
-	var out []thing
+func things(set map[packageFile]bool) []packageFile {
+	var out []packageFile
 	for t := range set {
 		out = append(out, t)
 	}
@@ -105,7 +107,7 @@ func things(set map[thing]bool) []thing {
 }
 
 // differ compares two sets and says what only one has.
-func differ(r *row, want, got map[thing]bool, missing, additional string) {
+func differ(r *row, want, got map[packageFile]bool, missing, additional string) {
 	for _, t := range things(want) {
 		r.check(got[t], "%s: %s", missing, t)
 	}
@@ -117,8 +119,8 @@ func differ(r *row, want, got map[thing]bool, missing, additional string) {
 }
 
 // within keeps what lies beneath one of some folders.
-func within(set map[thing]bool, folders ...string) map[thing]bool {
-	out := map[thing]bool{}
+func within(set map[packageFile]bool, folders ...string) map[packageFile]bool {
+	out := map[packageFile]bool{}
 	for t := range set {
 		if slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(t.path, f+"/") }) {
 			out[t] = true

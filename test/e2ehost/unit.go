@@ -40,7 +40,9 @@ func (u unit) tells() string {
 }
 
 // at is the unit in a folder.
-func (u unit) at(dir string) thing { return thing{u.kind, u.name, u.version, dir + "/" + u.tells()} }
+func (u unit) at(dir string) packageFile {
+	return packageFile{u.kind, u.name, u.version, dir + "/" + u.tells()}
+}
 
 // files are the unit's files, from the folder that it is put into.
 func (u unit) files() map[string][]byte {

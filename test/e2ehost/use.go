@@ -56,7 +56,7 @@ func use(ctx context.Context, s *stage) error {
 
 // fullScan finds what was there before.
 func (a *useAct) fullScan(ctx context.Context, r *row) error {
-	want := map[thing]bool{}
+	want := map[packageFile]bool{}
 	for _, b := range seeds {
 		if err := writeTree(a.s.host("seed", b.kind), b.files()); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (a *useAct) install(ctx context.Context) {
 	came := a.rec.there()
 	var all row
 	for _, k := range kinds {
-		of := map[thing]event{}
+		of := map[packageFile]event{}
 		for t, e := range came {
 			if t.kind == k {
 				of[t] = e
@@ -186,7 +186,7 @@ func says(r row, n int, worst time.Duration) string {
 // exact compares what the report has now with what is there.
 func (a *useAct) exact(name string) {
 	a.s.try(name, func(r *row) error {
-		want := map[thing]bool{}
+		want := map[packageFile]bool{}
 		for t := range a.rec.there() {
 			want[t] = true
 		}
@@ -205,7 +205,7 @@ func (a *useAct) change(ctx context.Context) {
 		r.check(err == nil, "%v", err)
 		return a.follow.settle(ctx, a.rec, a.s.host())
 	})
-	newer := map[thing]event{}
+	newer := map[packageFile]event{}
 	for t, e := range a.rec.there() {
 		if _, was := before[t]; !was {
 			newer[t] = e

@@ -58,7 +58,7 @@ func asUser(ctx context.Context, s *stage, v *service, r *row, home string) erro
 	if err := f.settle(ctx, rec, home); err != nil {
 		return err
 	}
-	want := map[thing]bool{}
+	want := map[packageFile]bool{}
 	for t := range rec.there() {
 		want[t] = true
 	}

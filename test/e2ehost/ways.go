@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// way is how something comes that no package manager installs here. The first units of each
+// installMethod is how something comes that no package manager installs here. The first units of each
 // kind come by one each.
-type way struct {
+type installMethod struct {
 	name string
 	come func(ctx context.Context, w *wayUnit) error
 }
@@ -28,7 +28,7 @@ type wayUnit struct {
 	to   string // where it goes; it is not there yet
 }
 
-var ways = []way{
+var ways = []installMethod{
 	{"mv", func(ctx context.Context, w *wayUnit) error {
 		began := time.Now()
 		return w.come(ctx, began, "mv", w.from, w.to)
