@@ -20,9 +20,9 @@ import (
 // hostile is text that must never act on a page: were it taken for HTML, the page would say so.
 const hostile = `<img src=x onerror="window.ran=1"><script>window.ran=2</script>'"&<b>bold</b>`
 
-// lab is the cloud for what is odd and for what breaks: hostile names, nodes on which nothing
+// faultCloud is the cloud for what is odd and for what breaks: hostile names, nodes on which nothing
 // starts, that pull slowly or may be deleted, and instances that wait for good.
-type lab struct {
+type faultCloud struct {
 	*rig.Cloud
 	api      *client.Controller
 	registry *client.Registry
@@ -36,8 +36,8 @@ type lab struct {
 // than a page shows.
 const waitingOf = 120
 
-func (s *stage) newLab(ctx context.Context, dir string) (l *lab, err error) {
-	l = &lab{}
+func (s *stage) newLab(ctx context.Context, dir string) (l *faultCloud, err error) {
+	l = &faultCloud{}
 	if l.Cloud, err = s.cloud(ctx, dir, nil); err != nil {
 		return l, err
 	}
@@ -67,7 +67,7 @@ func (s *stage) newLab(ctx context.Context, dir string) (l *lab, err error) {
 }
 
 // findNodes waits for the nodes of the lab, and learns which is which.
-func (s *stage) findNodes(ctx context.Context, l *lab) error {
+func (s *stage) findNodes(ctx context.Context, l *faultCloud) error {
 	return s.await(ctx, "nodes of the lab", func() (bool, error) {
 		list, err := l.api.Nodes(ctx, client.ListOptions{Filter: "state:active"})
 		for _, n := range list {
@@ -83,7 +83,7 @@ func (s *stage) findNodes(ctx context.Context, l *lab) error {
 }
 
 // crowd starts what waits for good.
-func (l *lab) crowd(ctx context.Context) error {
+func (l *faultCloud) crowd(ctx context.Context) error {
 	about := hostile
 	g, err := l.api.CreateGroup(ctx, client.GroupRequest{Name: hostile, Description: &about})
 	if err != nil {
@@ -95,7 +95,7 @@ func (l *lab) crowd(ctx context.Context) error {
 }
 
 // push puts a template with some tags into the registry of the lab.
-func (l *lab) push(ctx context.Context, name string, tags ...string) (id string, err error) {
+func (l *faultCloud) push(ctx context.Context, name string, tags ...string) (id string, err error) {
 	store, err := transfer.New(transfer.Options{BaseURL: l.Registry})
 	if err != nil {
 		return "", err

@@ -17,9 +17,9 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// neighbours are whom a browser meets beside the clouds: an identity provider that the guarded
+// externalServices are whom a browser meets beside the clouds: an identity provider that the guarded
 // cloud trusts, and a site of strangers with a page that wants to change something.
-type neighbours struct {
+type externalServices struct {
 	stand    *rig.Stand
 	idp      *oidctest.Provider
 	secret   string // of the guarded cloud at the provider
@@ -33,8 +33,8 @@ const (
 	firm     = "The <Firm>"
 )
 
-func newNeighbours(ctx context.Context) (*neighbours, error) {
-	n := &neighbours{stand: rig.NewStand(ctx), secret: rand.Text()}
+func newNeighbours(ctx context.Context) (*externalServices, error) {
+	n := &externalServices{stand: rig.NewStand(ctx), secret: rand.Text()}
 	if err := n.stand.Do(func() { n.idp = oidctest.New(n.stand) }); err != nil {
 		return n, err
 	}
@@ -56,7 +56,7 @@ func strange(w http.ResponseWriter, r *http.Request) {
 }
 
 // settings adds those that make a cloud trust the provider.
-func (n *neighbours) settings(all map[string]string) map[string]string {
+func (n *externalServices) settings(all map[string]string) map[string]string {
 	maps.Copy(all, map[string]string{
 		"SVC_OIDC_PROVIDER_URL": n.idp.URL, "SVC_OIDC_CLIENT_ID": clientID, "SVC_OIDC_CLIENT_SECRET": n.secret, "SVC_OIDC_DISPLAY_NAME": firm,
 	})
@@ -64,16 +64,16 @@ func (n *neighbours) settings(all map[string]string) map[string]string {
 }
 
 // knows makes a cloud known to the provider.
-func (n *neighbours) knows(cloud string) error {
+func (n *externalServices) knows(cloud string) error {
 	return n.stand.Do(func() { n.idp.Client(n.stand, clientID, n.secret, cloud+oidc.CallbackPath) })
 }
 
 // has says whether an address is the provider's or the strangers'.
-func (n *neighbours) has(u *url.URL) bool {
+func (n *externalServices) has(u *url.URL) bool {
 	return "http://"+u.Host == n.idp.URL || u.Hostname() == "localhost"
 }
 
-func (n *neighbours) close() {
+func (n *externalServices) close() {
 	if n.stranger != nil {
 		_ = errors.Join(n.stranger.Close())
 	}

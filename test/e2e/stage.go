@@ -26,12 +26,12 @@ const nodesOf = 3
 // stage is everything that flows use.
 type stage struct {
 	open, guarded *rig.Cloud
-	lab           *lab
+	lab           *faultCloud
 	api, root     *client.Controller // of the open cloud, and of the guarded one as the root user
 	template      string             // id of the template "guest" with the tag v1 in the open cloud
 	browser       context.Context    // it is the browser
 	programs      rig.Programs
-	neighbours    *neighbours
+	neighbours    *externalServices
 	fleets        int // that were started
 	ends          []func() error
 }
