@@ -34,7 +34,7 @@ func (p *guestPlay) start(ctx context.Context, name string) (*guest, error) {
 }
 
 // begin asks for what a blow is about to disturb.
-func (g *guest) begin(ctx context.Context, b blow) (request string, begun time.Time, err error) {
+func (g *guest) begin(ctx context.Context, b faultPlan) (request string, begun time.Time, err error) {
 	if !b.restart {
 		request, err = g.save(ctx, b)
 		return request, time.Time{}, err
@@ -47,10 +47,10 @@ func (g *guest) begin(ctx context.Context, b blow) (request string, begun time.T
 }
 
 // wish is a save of the guest into a template of its own.
-func (g *guest) wish(suspend bool) wish {
+func (g *guest) wish(suspend bool) saveExpectation {
 	g.tags++
 	tag := fmt.Sprintf("%s-%d", g.name, g.tags)
-	w := wish{saveOrder: saveOrder{Instance: g.id, Tag: tag, NewName: tag, Suspend: suspend}, Holds: []string{"disk " + g.name}}
+	w := saveExpectation{saveOrder: saveOrder{Instance: g.id, Tag: tag, NewName: tag, Suspend: suspend}, Holds: []string{"disk " + g.name}}
 	if suspend {
 		w.Holds = append(w.Holds, "memory "+g.name)
 	} else {
@@ -59,7 +59,7 @@ func (g *guest) wish(suspend bool) wish {
 	return w
 }
 
-func (g *guest) save(ctx context.Context, b blow) (string, error) {
+func (g *guest) save(ctx context.Context, b faultPlan) (string, error) {
 	w := g.wish(b.suspend)
 	w.SanityTest, w.May = b.test, slices.Clone(mayFail[b.kill])
 	if b.script {
@@ -103,7 +103,7 @@ func (g *guest) restarted(ctx context.Context, before time.Time) error {
 // look judges a guest after its save or restart: it is gone after a save that is done,
 // it is in Error with a reason when its QEMU was killed, and else it answers and has
 // what it had.
-func (g *guest) look(ctx context.Context, b blow, cut bool) error {
+func (g *guest) look(ctx context.Context, b faultPlan, cut bool) error {
 	dead := cut && b.kill == itsQEMU
 	final := []string{"Error", "Started", notFound}
 	if dead && b.suspend {

@@ -84,7 +84,7 @@ func (s *scene) printed(ctx context.Context, id string) (inst api.Instance, err 
 }
 
 // compare holds the lines that a guest printed against those that were saved.
-func compare(w wish, stdout string) error {
+func compare(w saveExpectation, stdout string) error {
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	for _, want := range w.Holds {
 		if !slices.Contains(lines, want) {

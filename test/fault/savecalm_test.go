@@ -12,7 +12,7 @@ func TestSum(t *testing.T) {
 	asks := func(id, tag string) call {
 		return call{
 			Op: opSave, Begin: 3, End: 4, Instances: []string{id}, Acked: true, Request: "r-" + id,
-			Save: &wish{saveOrder: saveOrder{Instance: id, Tag: tag}},
+			Save: &saveExpectation{saveOrder: saveOrder{Instance: id, Tag: tag}},
 		}
 	}
 	ends := func(id, tag, status, message string) api.SaveImage {

@@ -35,8 +35,8 @@ const proofScript = "cat " + diskFile + "\ncat " + savedFile + "\ncat " + memory
 	"\ncat " + twiceFile + "\necho end\n"
 
 // wish draws a save of the job's instance.
-func (j *saveJob) wish() wish {
-	w := wish{saveOrder: saveOrder{
+func (j *saveJob) wish() saveExpectation {
+	w := saveExpectation{saveOrder: saveOrder{
 		Instance: j.id, Tag: fmt.Sprintf("%s-%d", j.name, j.saves), Suspend: j.rng.IntN(3) > 0,
 	}}
 	j.saves++
@@ -62,7 +62,7 @@ func (j *saveJob) wish() wish {
 }
 
 // scripted gives a save a script, whose end nobody knows when the agent is killed in it.
-func (w *wish) scripted() {
+func (w *saveExpectation) scripted() {
 	w.Script, w.May = saveScript(w.Tag), append(w.May, lostScript)
 	w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
 }

@@ -20,7 +20,7 @@ const (
 // saved is one save request with what the history says of it.
 type saved struct {
 	api.SaveImage
-	wish wish
+	wish saveExpectation
 	call call // the POST that asked for it
 }
 
@@ -160,7 +160,7 @@ func cutShort(calls []call, requests []api.SaveImage) map[string]bool {
 }
 
 // mayFail says whether a save may fail with a message.
-func (w wish) mayFail(message string) bool {
+func (w saveExpectation) mayFail(message string) bool {
 	return slices.ContainsFunc(w.May, func(part string) bool { return strings.Contains(message, part) })
 }
 

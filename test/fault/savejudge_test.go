@@ -15,7 +15,7 @@ import (
 func asked(change func(*call)) call {
 	c := call{
 		Op: opSave, Begin: 3, End: 4, Instances: []string{"a"}, Acked: true, Request: "r",
-		Save: &wish{saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true}, May: []string{"killed"}},
+		Save: &saveExpectation{saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true}, May: []string{"killed"}},
 	}
 	if change != nil {
 		change(&c)
@@ -50,7 +50,7 @@ func TestJudgeSaves(t *testing.T) {
 	// other is a second save of another instance into the same template.
 	other := asked(func(c *call) {
 		c.Instances, c.Request = []string{"b"}, "q"
-		c.Save = &wish{saveOrder: saveOrder{Instance: "b", Tag: "u", Target: "T", Revert: true}}
+		c.Save = &saveExpectation{saveOrder: saveOrder{Instance: "b", Tag: "u", Target: "T", Revert: true}}
 	})
 	replaced := answer(saveDone, "")
 	replaced.ID, replaced.Request.InstanceID, replaced.Request.Tag = "q", "b", "u"
@@ -270,7 +270,7 @@ func TestCheckVMIsNoVMOfItsInstance(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	w := wish{Holds: []string{"disk x", "memory x"}, Lacks: []string{"memory y"}}
+	w := saveExpectation{Holds: []string{"disk x", "memory x"}, Lacks: []string{"memory y"}}
 	if err := compare(w, "disk x\nmemory x\nend\n"); err != nil {
 		t.Error(err)
 	}

@@ -31,8 +31,8 @@ type saveLoad struct {
 	kept   load // holds the instances that are left alive
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex // guards the fields below
-	made  []wish     // saves that are done and whose versions nobody reverts
+	mu    sync.Mutex        // guards the fields below
+	made  []saveExpectation // saves that are done and whose versions nobody reverts
 	marks map[string]string
 	ends  map[string]int // step -> terminations that met it
 }
@@ -79,7 +79,7 @@ func (l *saveLoad) source(rng *rand.Rand) (template, tag string) {
 }
 
 // publish keeps a version that others may start from.
-func (l *saveLoad) publish(w wish, template string) {
+func (l *saveLoad) publish(w saveExpectation, template string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.made = append(l.made, w)

@@ -25,8 +25,8 @@ type saveOrder struct {
 	Revert      bool   `json:"revert_before_push,omitempty"` // of the target's latest version
 }
 
-// wish is a save with what its client knows about the outcome.
-type wish struct {
+// saveExpectation is a save with what its client knows about the outcome.
+type saveExpectation struct {
 	saveOrder
 	Fails  bool     `json:"fails,omitempty"`  // its script fails on purpose, and the save with it
 	May    []string `json:"may,omitempty"`    // parts of the messages with which a kill may fail it
@@ -37,7 +37,7 @@ type wish struct {
 
 // save asks for a save and gives the request's id; without an acknowledgement nothing
 // is known.
-func (c *client) save(ctx context.Context, w wish) (string, error) {
+func (c *client) save(ctx context.Context, w saveExpectation) (string, error) {
 	w.saveOrder.Script = []byte(w.Script)
 	entry := call{Op: opSave, Begin: c.history.now(), Instances: []string{w.Instance}, Save: &w}
 	var answer api.SaveImageAnswer
@@ -111,7 +111,7 @@ func versions(ctx context.Context, base string) ([]version, error) {
 }
 
 // find gives the request that a save with an unknown answer has made, if it has.
-func (c *client) find(ctx context.Context, w wish) string {
+func (c *client) find(ctx context.Context, w saveExpectation) string {
 	list, err := c.requests(ctx)
 	if err != nil {
 		return ""

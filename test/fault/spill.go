@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// spill keeps the calls of a long history in a file, one JSON object a line, so that
+// callLog keeps the calls of a long history in a file, one JSON object a line, so that
 // what the checker holds in memory grows with the instances and not with the calls.
-type spill struct {
+type callLog struct {
 	mu   sync.Mutex // guards the fields below
 	file *os.File
 	out  *bufio.Writer
@@ -22,18 +22,18 @@ type spill struct {
 	err  error
 }
 
-func newSpill(path string) (*spill, error) {
+func newSpill(path string) (*callLog, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("keep the history: %w", err)
 	}
-	s := &spill{file: f, out: bufio.NewWriterSize(f, 1<<20)}
+	s := &callLog{file: f, out: bufio.NewWriterSize(f, 1<<20)}
 	s.enc = json.NewEncoder(s.out)
 	return s, nil
 }
 
 // add keeps a call; what goes wrong shows when the history is read.
-func (s *spill) add(c call) {
+func (s *callLog) add(c call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n++
@@ -42,12 +42,12 @@ func (s *spill) add(c call) {
 
 // each reads every call from the first to the last. The error says afterwards whether
 // that was all of them.
-func (s *spill) each() (iter.Seq[call], func() error) {
+func (s *callLog) each() (iter.Seq[call], func() error) {
 	var err error
 	return func(yield func(call) bool) { err = s.read(yield) }, func() error { return err }
 }
 
-func (s *spill) read(yield func(call) bool) error {
+func (s *callLog) read(yield func(call) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := errors.Join(s.err, s.out.Flush()); err != nil {
@@ -66,7 +66,7 @@ func (s *spill) read(yield func(call) bool) error {
 	return nil
 }
 
-func (s *spill) close() error {
+func (s *callLog) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.err, s.out.Flush(), s.file.Close())

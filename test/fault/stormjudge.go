@@ -15,8 +15,8 @@ import (
 // ready to the moment before a signal.
 type span struct{ from, to time.Duration }
 
-// trail is what was seen of one instance, in the order in which it was seen.
-type trail struct {
+// instanceTrace is what was seen of one instance, in the order in which it was seen.
+type instanceTrace struct {
 	node     string             // where it was placed; "": never seen placed
 	state    farm.InstanceState // of the last look whose order is known
 	by       time.Duration      // when that look had ended
@@ -33,7 +33,7 @@ type stormJudge struct {
 	rules  rules
 	slots  int    // of each node
 	up     []span // in their order
-	trails map[string]*trail
+	trails map[string]*instanceTrace
 	sum    stormSum
 	took   []time.Duration // of the creates that were acknowledged while the controller was up
 	seen   int             // looks, entries of lists and events
@@ -61,7 +61,7 @@ type stormSum struct {
 }
 
 func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
-	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*trail{}, sum: stormSum{Begin: never, Slots: slots}}
+	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{}, sum: stormSum{Begin: never, Slots: slots}}
 }
 
 // judge reads the whole history and gives how the load went.
@@ -114,7 +114,7 @@ func stateOf(c call) farm.InstanceState {
 func (j *stormJudge) see(id string, c call, f *findings) {
 	t := j.trails[id]
 	if t == nil {
-		t = &trail{state: farm.Scheduling, from: never, started: never}
+		t = &instanceTrace{state: farm.Scheduling, from: never, started: never}
 		j.trails[id] = t
 	}
 	state := stateOf(c)
@@ -141,7 +141,7 @@ func (j *stormJudge) see(id string, c call, f *findings) {
 }
 
 // wrong says what cannot be true of an instance together with what was seen before.
-func (t *trail) wrong(c call, state farm.InstanceState) string {
+func (t *instanceTrace) wrong(c call, state farm.InstanceState) string {
 	switch {
 	case c.Node != "" && t.node != "" && c.Node != t.node:
 		return fmt.Sprintf("was on node %s and is on %s", t.node, c.Node)

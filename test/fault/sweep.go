@@ -62,7 +62,7 @@ func (j *saveJob) aim(ctx context.Context) {
 }
 
 // fits says whether a save has a step.
-func fits(w wish, step string) bool {
+func fits(w saveExpectation, step string) bool {
 	switch step {
 	case saveStep("script"):
 		return w.Script != ""

@@ -58,15 +58,15 @@ func (s *scene) inMemory() {
 // nodeDir is the directory below which nodes keep their data.
 func (s *scene) nodeDir() string { return cmp.Or(s.memory, s.dir) }
 
-// moment is a way to end a controller.
-type moment struct {
+// killPoint is a way to end a controller.
+type killPoint struct {
 	name  string
 	share int  // of 16
 	early bool // it is not awaited first
 	end   func(ctx context.Context, s *scene) (killed bool, err error)
 }
 
-var moments = []moment{
+var moments = []killPoint{
 	{"at work", 6, false, func(ctx context.Context, s *scene) (bool, error) {
 		rig.Pause(ctx, s.between(50*time.Millisecond, 1500*time.Millisecond))
 		return true, s.cut()
@@ -125,7 +125,7 @@ func (s *scene) strikeController(ctx context.Context) error {
 }
 
 // moment draws one.
-func (s *scene) moment() moment {
+func (s *scene) moment() killPoint {
 	all := 0
 	for _, m := range moments {
 		all += m.share

@@ -67,34 +67,34 @@ func (s *scene) guests() (all []machine, err error) {
 	return all, nil
 }
 
-// blow is what a round does to a guest, and who is killed in the middle of it.
-type blow struct {
-	kill    victim
+// faultPlan is what a round does to a guest, and who is killed in the middle of it.
+type faultPlan struct {
+	kill    killTarget
 	restart bool
 	suspend bool
 	test    bool // with a sanity test
 	script  bool // before the save
 }
 
-// victim is who is killed.
-type victim string
+// killTarget is who is killed.
+type killTarget string
 
 // mayFail are parts of the messages with which a save may fail when someone is killed
 // in it; the agent's death may only cost the outcome of a script.
-var mayFail = map[victim][]string{
+var mayFail = map[killTarget][]string{
 	itsQEMU: {"QEMU ended", "the QEMU process is gone"},
 	itsCopy: {"The sanity test failed"},
 }
 
 // The victims of a blow.
 const (
-	theAgent victim = "the agent"
-	itsQEMU  victim = "QEMU"
-	itsCopy  victim = "the copy's QEMU" // of the VM that a sanity test starts
+	theAgent killTarget = "the agent"
+	itsQEMU  killTarget = "QEMU"
+	itsCopy  killTarget = "the copy's QEMU" // of the VM that a sanity test starts
 )
 
 // blows are taken one after another.
-var blows = []blow{
+var blows = []faultPlan{
 	{kill: theAgent, suspend: true},
 	{kill: itsQEMU, suspend: true},
 	{kill: theAgent, restart: true},
@@ -106,7 +106,7 @@ var blows = []blow{
 	{kill: itsQEMU, suspend: true, test: true, script: true},
 }
 
-func (b blow) String() string {
+func (b faultPlan) String() string {
 	what := "a save of a guest that is shut down"
 	if b.restart {
 		return string(b.kill) + " in a restart"
@@ -145,7 +145,7 @@ func (s *scene) warm(ctx context.Context, base, node string) (*guestPlay, error)
 		return nil, err
 	}
 	begin := time.Now()
-	r, err := g.save(ctx, blow{suspend: true, test: true, script: true})
+	r, err := g.save(ctx, faultPlan{suspend: true, test: true, script: true})
 	if err == nil {
 		err = g.await(ctx, r)
 	}
@@ -193,7 +193,7 @@ func (p *guestPlay) round(ctx context.Context, i int) error {
 
 // cut kills who is to be killed at a random moment of a save or a restart, if it still
 // goes on then.
-func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) (bool, error) {
+func (p *guestPlay) cut(ctx context.Context, g *guest, b faultPlan, begun time.Time) (bool, error) {
 	p.moment(ctx, g, b)
 	inst, err := p.client.inspect(ctx, g.id)
 	if err != nil {
@@ -218,7 +218,7 @@ func (p *guestPlay) cut(ctx context.Context, g *guest, b blow, begun time.Time) 
 }
 
 // moment waits for a random moment: of a restart by time, of a save by one of its steps.
-func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
+func (p *guestPlay) moment(ctx context.Context, g *guest, b faultPlan) {
 	if b.restart {
 		rig.Pause(ctx, p.between(0, 2*time.Second))
 		return
@@ -244,7 +244,7 @@ func (p *guestPlay) moment(ctx context.Context, g *guest, b blow) {
 }
 
 // cutQEMU kills the QEMU process of a guest or of its copy.
-func (p *guestPlay) cutQEMU(ctx context.Context, g *guest, b blow, at string) (bool, error) {
+func (p *guestPlay) cutQEMU(ctx context.Context, g *guest, b faultPlan, at string) (bool, error) {
 	dir, patience := filepath.Join(p.dir, firstNode, "vms", g.id), 1
 	if b.kill == itsCopy {
 		dir, patience = dir+checkSuffix, 200
