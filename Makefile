@@ -74,9 +74,9 @@ bench-portal: ## measure pages, refreshes, 20 tabs and the heap of one tab in a 
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/bench-portal ./bench
 	bin/bench-portal $(if $(WATCH),-seconds $(WATCH)) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
-test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/peers/differences.tsv
+test-peers: ## compare the packages found in a large tree with those of scalibr and syft: every difference stands in test/scannercompare/differences.tsv
 	scripts/need.sh peers
-	go run ./test/peers -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
+	go run ./test/scannercompare -scalibr $(TOOLS)/scalibr -syft $(TOOLS)/syft
 
 demo: ## start a controller, a registry and a node with a real guest (ONCE=1 ends by itself, DRIVER=sim without QEMU)
 	scripts/demo.sh
