@@ -45,7 +45,7 @@ type deployment struct {
 	tls       bool                   // https, and client certificates
 	secrets   *rig.Secrets
 	programs  rig.Programs
-	stand     *rig.Stand
+	stand     *rig.TestEnv
 	processes []*rig.Process
 	addresses map[string]string // by service
 	local     string            // the registry's port for programs of its machine

@@ -25,7 +25,7 @@ type access struct {
 	kind    string // one of the credentials below
 	dir     string
 	secrets *rig.Secrets
-	stand   *rig.Stand
+	stand   *rig.TestEnv
 	ca      *certstest.Authority
 	// Connections that trust the services: alone, and with a client certificate.
 	trusting, showing *http.Transport

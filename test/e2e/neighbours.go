@@ -20,7 +20,7 @@ import (
 // externalServices are whom a browser meets beside the clouds: an identity provider that the guarded
 // cloud trusts, and a site of strangers with a page that wants to change something.
 type externalServices struct {
-	stand    *rig.Stand
+	stand    *rig.TestEnv
 	idp      *oidctest.Provider
 	secret   string // of the guarded cloud at the provider
 	stranger *http.Server

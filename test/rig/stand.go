@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Stand is what the parts of our own tests need (authorities, identity providers) in a program
+// TestEnv is what the parts of our own tests need (authorities, identity providers) in a program
 // that is no test. A failure is an error of Do; there is no other way to use one.
-type Stand struct {
+type TestEnv struct {
 	testing.TB // nil: what is not here may not be called
 
 	ctx     context.Context // as testing.T has it
@@ -20,10 +20,10 @@ type Stand struct {
 type stopped struct{ error }
 
 // NewStand makes a stand; Close ends what was made on it.
-func NewStand(ctx context.Context) *Stand { return &Stand{ctx: ctx} }
+func NewStand(ctx context.Context) *TestEnv { return &TestEnv{ctx: ctx} }
 
 // Do runs what may fail, and gives the failure.
-func (s *Stand) Do(do func()) (err error) {
+func (s *TestEnv) Do(do func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -38,7 +38,7 @@ func (s *Stand) Do(do func()) (err error) {
 }
 
 // Close runs what was left to be done at the end, the last first.
-func (s *Stand) Close() {
+func (s *TestEnv) Close() {
 	for _, do := range slices.Backward(s.cleanup) {
 		do()
 	}
@@ -46,16 +46,16 @@ func (s *Stand) Close() {
 }
 
 // Helper implements testing.TB.
-func (s *Stand) Helper() {}
+func (s *TestEnv) Helper() {}
 
 // Context implements testing.TB.
-func (s *Stand) Context() context.Context { return s.ctx }
+func (s *TestEnv) Context() context.Context { return s.ctx }
 
 // Cleanup implements testing.TB.
-func (s *Stand) Cleanup(do func()) { s.cleanup = append(s.cleanup, do) }
+func (s *TestEnv) Cleanup(do func()) { s.cleanup = append(s.cleanup, do) }
 
 // Fatal implements testing.TB.
-func (s *Stand) Fatal(args ...any) { panic(stopped{fmt.Errorf("%s", fmt.Sprint(args...))}) }
+func (s *TestEnv) Fatal(args ...any) { panic(stopped{fmt.Errorf("%s", fmt.Sprint(args...))}) }
 
 // Fatalf implements testing.TB.
-func (s *Stand) Fatalf(format string, args ...any) { panic(stopped{fmt.Errorf(format, args...)}) }
+func (s *TestEnv) Fatalf(format string, args ...any) { panic(stopped{fmt.Errorf(format, args...)}) }
