@@ -4,12 +4,12 @@ package buildyard
 
 import (
 	"github.com/buildyard/buildyard/internal/registry"
-	"github.com/buildyard/buildyard/internal/tools/failpoint/arm"
+	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 )
 
 // arrange has the registry follow the plan of the fault suite, which alone builds this.
 func arrange(o *registry.Options) error {
-	p, err := arm.FromEnvironment()
+	p, err := inject.FromEnvironment()
 	o.Hooks.Step, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
 	return err
 }

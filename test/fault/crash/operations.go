@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/tools/failpoint/arm"
+	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 	"github.com/buildyard/buildyard/internal/transfer"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -37,14 +37,14 @@ const (
 // operations in their order: each begins with the storage that the one before it left.
 var operations = []operation{
 	{name: "first start", want: none, do: nothing},
-	{name: "make the reserve", want: none, itself: true, launch: launch{plan: arm.Plan{Reserve: reserveSize}}, do: awaitReserve},
+	{name: "make the reserve", want: none, itself: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: awaitReserve},
 	{name: "push of a new template", want: "amd64: v1", do: pushing("v1")},
 	{name: "push of the next tag", want: "amd64: v1 v2", do: pushing("v2")},
 	{name: "set arch", want: "arm64: v1 v2", do: func(ctx context.Context, _ *walk, s *server) error {
 		return s.client.SetArch(ctx, template, "arm64")
 	}},
-	{name: "set arch on a full disk", want: "amd64: v1 v2", fills: true, launch: launch{plan: arm.Plan{Reserve: reserveSize}}, do: giveUp},
-	{name: "make the reserve again", want: "amd64: v1 v2", itself: true, launch: launch{plan: arm.Plan{Reserve: reserveSize}}, do: awaitReserve},
+	{name: "set arch on a full disk", want: "amd64: v1 v2", fills: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: giveUp},
+	{name: "make the reserve again", want: "amd64: v1 v2", itself: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: awaitReserve},
 	{name: "push with revert", want: "amd64: v1 v3", do: pushing("v3")},
 	{name: "revert", want: "amd64: ", do: reverting("v1")},
 	{name: "push of known content", want: "amd64: v4", do: pushing("v4")},
@@ -54,12 +54,12 @@ var operations = []operation{
 	{name: "push after the delete", want: "amd64: v5", do: pushing("v5")},
 	{name: "push of a disk", want: "amd64: v5 v6", do: pushing("v6")},
 	{name: "push of what changed", want: chainState, do: pushing("v7")},
-	{name: "consolidate", want: chainState, itself: true, launch: launch{plan: arm.Plan{Consolidate: 10 * time.Millisecond}}, do: awaitMerge},
+	{name: "consolidate", want: chainState, itself: true, launch: launch{plan: inject.Plan{Consolidate: 10 * time.Millisecond}}, do: awaitMerge},
 	{name: "collect", want: chainState, do: collecting(false)},
 	{name: "take back what was collected", want: chainState + " v8", do: pushing("v8")},
 	{name: "revert of a chain", want: "amd64: v5", do: reverting("v6")},
 	{name: "collect and empty the trash", want: "amd64: v5", do: collecting(true)},
-	{name: "pulls", want: "amd64: v5", launch: launch{plan: arm.Plan{FoldPulls: foldPulls}}, do: pullOften},
+	{name: "pulls", want: "amd64: v5", launch: launch{plan: inject.Plan{FoldPulls: foldPulls}}, do: pullOften},
 	{name: "push that is aborted", want: "amd64: v5", do: abort},
 	{name: "scrub", want: "amd64: v5", itself: true, launch: launch{scrub: true}, do: awaitScrub},
 	{name: "attach the results of a scan", want: "amd64 scanned: v5", do: func(ctx context.Context, _ *walk, s *server) error {
@@ -116,7 +116,7 @@ func awaitReserve(ctx context.Context, _ *walk, s *server) error {
 
 // giveUp fills the disk, so that the registry gives up its reserve for something small, and makes room again.
 func giveUp(ctx context.Context, _ *walk, s *server) error {
-	if err := arm.Fill(filler(s.base)); err != nil {
+	if err := inject.Fill(filler(s.base)); err != nil {
 		return err
 	}
 	return errors.Join(s.client.SetArch(ctx, template, "amd64"), os.Remove(filler(s.base)))

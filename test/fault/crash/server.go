@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/tools/failpoint/arm"
+	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 	"github.com/buildyard/buildyard/internal/transfer"
 	"github.com/buildyard/buildyard/test/rig"
 )
@@ -29,7 +29,7 @@ type server struct {
 
 // launch says how a registry is started.
 type launch struct {
-	plan  arm.Plan
+	plan  inject.Plan
 	scrub bool // it verifies all layers
 	// patience bounds what it should do by itself; 0: the usual.
 	patience time.Duration

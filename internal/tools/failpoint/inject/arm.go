@@ -1,10 +1,10 @@
-// Package arm has a registry die, or its disk fill up, at one of the named steps of its writes.
+// Package inject has a registry die, or its disk fill up, at one of the named steps of its writes.
 //
 // It is in no program that users get: only one that is built with the tag "failpoint", for the fault suite, asks
 // for it.
 //
 // Invariant: what happens depends on the plan and on the steps that were announced, never on time.
-package arm
+package inject
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package arm_test
+package inject_test
 
 import (
 	"errors"
@@ -9,15 +9,15 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/tools/failpoint/arm"
+	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 )
 
 // The child of a test announces steps as its plan says.
 func TestMain(m *testing.M) {
-	if os.Getenv(arm.Env) == "" {
+	if os.Getenv(inject.Env) == "" {
 		os.Exit(m.Run())
 	}
-	p, err := arm.FromEnvironment()
+	p, err := inject.FromEnvironment()
 	if err != nil {
 		os.Exit(3)
 	}
@@ -41,7 +41,7 @@ func TestKillAtAStep(t *testing.T) {
 		"nothing": {"", 0, "a.sync b.rename a.sync c.remove", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := arm.Plan{Trace: filepath.Join(t.TempDir(), "trace"), Step: c.step, Nth: c.nth}
+			p := inject.Plan{Trace: filepath.Join(t.TempDir(), "trace"), Step: c.step, Nth: c.nth}
 			setting, err := p.Setting()
 			if err != nil {
 				t.Fatal(err)
@@ -62,8 +62,8 @@ func TestKillAtAStep(t *testing.T) {
 }
 
 func TestBadPlan(t *testing.T) {
-	t.Setenv(arm.Env, "{")
-	if _, err := arm.FromEnvironment(); err == nil {
+	t.Setenv(inject.Env, "{")
+	if _, err := inject.FromEnvironment(); err == nil {
 		t.Error("half a plan is taken")
 	}
 }
