@@ -146,7 +146,7 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 		a.setTaskProgress(in, p.Fraction())
 	}
 	push.Abandon = func(failure error) bool {
-		return in.ending.Err() != nil || (life.Err() == nil && !transfer.Temporary(failure))
+		return in.ending.Err() != nil || (life.Err() == nil && !transfer.IsTemporary(failure))
 	}
 	address := a.registryAt(t.Order.Save.Registry)
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
@@ -154,13 +154,13 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 		if err == nil || life.Err() != nil {
 			return result, err
 		}
-		if !transfer.Temporary(err) {
+		if !transfer.IsTemporary(err) {
 			// It may be here already: the answer was lost with an earlier agent.
 			if found, is := a.published(life, address, t, push); is {
 				return found, nil
 			}
 		}
-		if !transfer.Temporary(err) || time.Since(moved) > pushPatience {
+		if !transfer.IsTemporary(err) || time.Since(moved) > pushPatience {
 			return result, err
 		}
 		a.log.Warn("push failed and is tried again", "instance", in.id, "error", err)

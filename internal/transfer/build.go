@@ -13,7 +13,7 @@ import (
 )
 
 // decide chooses how a target is built from what is here: as a clone of it, as an overlay on it, or from nothing.
-func (t *target) decide(p *pull, h held) error {
+func (t *target) decide(p *pull, h localChain) error {
 	if h.layers > 0 && h.disk.raw() {
 		ok, err := p.cloneable(h.disk.Path)
 		if err != nil {
@@ -32,7 +32,7 @@ func (t *target) decide(p *pull, h held) error {
 		t.built.Form, t.built.Below = FormOverlay, h.tip
 		return t.draw(h)
 	}
-	return t.draw(held{})
+	return t.draw(localChain{})
 }
 
 // inBlocks says whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
@@ -48,7 +48,7 @@ func (t *target) inBlocks() bool {
 }
 
 // draw makes the plan, and the key that the journal of a target made so has.
-func (t *target) draw(h held) (err error) {
+func (t *target) draw(h localChain) (err error) {
 	if t.plan, err = blob.NewPlan(t.chain, h.layers); err != nil {
 		return err
 	}

@@ -109,22 +109,22 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 	return blob.ParseIndex(raw)
 }
 
-// held is what of a file is here: the content that its first layers make.
-type held struct {
+// localChain is what of a file is here: the content that its first layers make.
+type localChain struct {
 	layers int // 0: there is no such content
 	tip    string
 	disk   Disk
 }
 
 // nearest finds the highest layer below the top whose content is here.
-func (p *pull) nearest(f api.PullFile, chain []*blob.Index) held {
+func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 	for n := len(f.Layers) - 1; n > 0; n-- {
 		tip := tipOf(f.Layers[n-1])
 		if d, ok := p.o.Have[tip]; ok && usable(d, chain[n-1].Size()) {
-			return held{layers: n, tip: tip, disk: d}
+			return localChain{layers: n, tip: tip, disk: d}
 		}
 	}
-	return held{}
+	return localChain{}
 }
 
 // usable says whether a disk can be built upon.

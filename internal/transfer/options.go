@@ -104,20 +104,20 @@ type PullResult struct {
 	Files    []BuiltFile
 }
 
-// Form says how a file of a version was built.
-type Form string
+// FileForm says how a file of a version was built.
+type FileForm string
 
 // The forms.
 const (
-	FormFlat    Form = "flat"    // the bytes of a disk or of another file, nothing else
-	FormOverlay Form = "overlay" // a qcow2 overlay of what differs from a disk of PullOptions.Have
-	FormLinked  Form = "linked"  // a link to the last file of what is in PullOptions.Have under Tip
+	FormFlat    FileForm = "flat"    // the bytes of a disk or of another file, nothing else
+	FormOverlay FileForm = "overlay" // a qcow2 overlay of what differs from a disk of PullOptions.Have
+	FormLinked  FileForm = "linked"  // a link to the last file of what is in PullOptions.Have under Tip
 )
 
 // BuiltFile is a file that a pull left.
 type BuiltFile struct {
 	Name  string
-	Form  Form
+	Form  FileForm
 	Tip   string // name of the content
 	Below string // of an overlay: name of the content in PullOptions.Have that it rests on
 }

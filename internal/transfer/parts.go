@@ -83,7 +83,7 @@ func (b *parts) flush(name string) {
 		span = 0 // only of the progress
 	}
 	b.told = b.end
-	left := rest{name: name, off: b.off, frames: b.frames, data: b.data}
+	left := unsentRange{name: name, off: b.off, frames: b.frames, data: b.data}
 	b.frames, b.data, b.off = nil, nil, b.off+int64(len(b.data))
 	b.skip(&left)
 	if len(left.frames) == 0 {
@@ -99,8 +99,8 @@ func (b *parts) flush(name string) {
 	})
 }
 
-// rest is what of a part is not sent yet.
-type rest struct {
+// unsentRange is what of a part is not sent yet.
+type unsentRange struct {
 	name   string
 	off    int64 // in the layer file
 	frames []blob.PartFrame
@@ -108,12 +108,12 @@ type rest struct {
 }
 
 // take cuts the first frames off.
-func (r *rest) take(frames int, length int64) {
+func (r *unsentRange) take(frames int, length int64) {
 	r.off, r.frames, r.data = r.off+length, r.frames[frames:], r.data[length:]
 }
 
 // skip takes off what the registry has: parts of an earlier push, which may have been sent in smaller pieces.
-func (b *parts) skip(r *rest) {
+func (b *parts) skip(r *unsentRange) {
 	for len(r.frames) > 0 {
 		have, ok := b.have[r.off]
 		if !ok {
@@ -128,7 +128,7 @@ func (b *parts) skip(r *rest) {
 }
 
 // upTo gives the most first frames that have so many bytes at most, but one at least.
-func (r *rest) upTo(most int64) (frames int, length int64) {
+func (r *unsentRange) upTo(most int64) (frames int, length int64) {
 	for frames < len(r.frames) && (frames == 0 || length+int64(r.frames[frames].Stored) <= most) {
 		length += int64(r.frames[frames].Stored)
 		frames++
@@ -146,7 +146,7 @@ const (
 // send sends the rest of a part. On a line that is cut again and again the pieces become smaller, which counts as
 // getting further, until one of them comes through. As long as the registry takes a piece for being on its way still,
 // it takes no other one at its place; when that lasts, the same one is sent again.
-func (b *parts) send(r rest) error {
+func (b *parts) send(r unsentRange) error {
 	var failed, again int64
 	busy := 0
 	return b.p.c.retryProgress(b.ctx, "PUT "+r.name, func() (moved bool, err error) {
@@ -176,7 +176,7 @@ func (b *parts) send(r rest) error {
 }
 
 // putPiece sends the first frames of the rest of a part, once.
-func (c *Client) putPiece(ctx context.Context, session string, r *rest, frames int, length int64) error {
+func (c *Client) putPiece(ctx context.Context, session string, r *unsentRange, frames int, length int64) error {
 	query := url.Values{"off": {strconv.FormatInt(r.off, 10)}}
 	return c.putOnce(ctx, c.fileURL(session, r.name, query), [][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
 }

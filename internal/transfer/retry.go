@@ -19,9 +19,9 @@ var errTransient = errors.New("the transfer was cut or damaged")
 // errIdle ends an attempt on which nothing moved.
 var errIdle = errors.New("no byte moved for too long")
 
-// Temporary says whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
+// IsTemporary says whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
 // busy or restarts, or a connection that was cut.
-func Temporary(err error) bool {
+func IsTemporary(err error) bool {
 	if diskFull(err) != nil {
 		return false
 	}
@@ -65,7 +65,7 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 		if moved {
 			n, wait = 1, firstWait
 		}
-		if n >= c.attempts || !Temporary(err) {
+		if n >= c.attempts || !IsTemporary(err) {
 			return err
 		}
 		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)

@@ -142,7 +142,7 @@ func TestCodes(t *testing.T) {
 		"full, cut":   {fmt.Errorf("%w: %w", errTransient, farm.Errorf(farm.CodeUnavailable, "%s: 5 bytes", blob.FullMessage)), false},
 		"other":       {io.EOF, false},
 	} {
-		if got := Temporary(c.err); got != c.want {
+		if got := IsTemporary(c.err); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -278,7 +278,7 @@ func TestIdle(t *testing.T) {
 func TestPieces(t *testing.T) {
 	frame := func(n int) blob.PartFrame { return blob.PartFrame{Stored: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
-	r := rest{off: 100, frames: all, data: make([]byte, 60)}
+	r := unsentRange{off: 100, frames: all, data: make([]byte, 60)}
 	for most, want := range map[int64][2]int64{0: {1, 10}, 10: {1, 10}, 29: {1, 10}, 30: {2, 30}, 59: {2, 30}, 60: {3, 60}, 1000: {3, 60}} {
 		if frames, length := r.upTo(most); int64(frames) != want[0] || length != want[1] {
 			t.Errorf("up to %d: %d frames, %d bytes", most, frames, length)

@@ -64,10 +64,10 @@ type LocalContent map[string]transfer.Disk
 
 // BuiltFile is one file that a Source has brought.
 type BuiltFile struct {
-	Tip    string        // name of its content
-	Format string        // of what lies there now: "raw", "qcow2"; "" = as the configuration says
-	Form   transfer.Form // "" means transfer.FormFlat
-	Below  string        // of an overlay: name of the content in Pull.Have that it lies on
+	Tip    string            // name of its content
+	Format string            // of what lies there now: "raw", "qcow2"; "" = as the configuration says
+	Form   transfer.FileForm // "" means transfer.FormFlat
+	Below  string            // of an overlay: name of the content in Pull.Have that it lies on
 }
 
 // SpaceNeed is what a version takes of a disk.

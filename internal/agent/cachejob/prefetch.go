@@ -37,7 +37,7 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 		case err == errYield: //nolint:errorlint // the sentinel itself, given by once
 			wait = retryFirst
 			continue
-		case !transfer.Temporary(err) || p.stuck() > patience:
+		case !transfer.IsTemporary(err) || p.stuck() > patience:
 			r.fail(e, err)
 			return
 		}
