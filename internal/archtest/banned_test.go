@@ -1,0 +1,249 @@
+package archtest
+
+import (
+	_ "embed"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+//go:embed banned.tsv
+var bannedTable string
+
+var lower = flag.Bool("lower", false, "write how many lines still have a banned word, where it is fewer than before")
+
+// bannedWord is a word that texts for readers do not use.
+type bannedWord struct {
+	source  string // the pattern as it is written in the table
+	pattern *regexp.Regexp
+	parts   []string // in lower case; one of them is in whatever the pattern matches, so that few lines are searched
+	instead string
+	most    int // lines that may still have it
+}
+
+// parseBanned reads lines of pattern, replacement and count, with tabs between them.
+func parseBanned(table string) ([]bannedWord, error) {
+	var out []bannedWord
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("%q: want pattern, replacement and count", line)
+		}
+		pattern, err := regexp.Compile("(?i)" + fields[0])
+		if err != nil {
+			return nil, fmt.Errorf("read a banned word: %w", err)
+		}
+		most, err := strconv.Atoi(fields[2])
+		if err != nil {
+			return nil, fmt.Errorf("read a banned word: %w", err)
+		}
+		tree, err := syntax.Parse("(?i)"+fields[0], syntax.Perl)
+		if err != nil {
+			return nil, fmt.Errorf("read a banned word: %w", err)
+		}
+		out = append(out, bannedWord{fields[0], pattern, partsOf(tree), fields[1], most})
+	}
+	return out, nil
+}
+
+// partsOf returns texts of which one is in whatever the expression matches; nil: it may match without any.
+func partsOf(e *syntax.Regexp) []string {
+	switch e.Op {
+	case syntax.OpLiteral:
+		return []string{strings.ToLower(string(e.Rune))}
+	case syntax.OpCapture, syntax.OpPlus:
+		return partsOf(e.Sub[0])
+	case syntax.OpConcat:
+		var best []string
+		for _, sub := range e.Sub {
+			if parts := partsOf(sub); len(parts) > 0 && (best == nil || len(parts[0]) > len(best[0])) {
+				best = parts
+			}
+		}
+		return best
+	case syntax.OpAlternate:
+		var all []string
+		for _, sub := range e.Sub {
+			parts := partsOf(sub)
+			if len(parts) == 0 {
+				return nil
+			}
+			all = append(all, parts...)
+		}
+		return all
+	}
+	return nil
+}
+
+// prose is a line that a person reads.
+type prose struct {
+	path string
+	line int
+	text string
+	low  string // text in lower case
+}
+
+func (p prose) String() string { return fmt.Sprintf("%s:%d: %s", p.path, p.line, p.text) }
+
+// allowed is in a line that may have a banned word, for example as the name of a wire field.
+const allowed = "glossary:allow"
+
+// code is text between backticks: identifiers, commands and wire names.
+var code = regexp.MustCompile("`[^`]*`")
+
+// proseOf returns the comments and string literals of Go files that are no tests, and the lines of templates,
+// documents and the API description.
+func proseOf(t *tree) ([]prose, error) {
+	var out []prose
+	for _, f := range t.files {
+		if !f.test && !strings.HasPrefix(f.dir, "internal/archtest") {
+			out = append(out, proseOfGo(t.fset, f)...)
+		}
+	}
+	for _, name := range t.names {
+		isText := slices.Contains([]string{".md", ".html", ".tmpl"}, path.Ext(name)) || name == "api/openapi.yaml"
+		if !isText || strings.Contains("/"+name, "/testdata/") || strings.Contains("/"+name, "/vendor/") {
+			continue
+		}
+		data, err := fs.ReadFile(t.fsys, name)
+		if err != nil {
+			return nil, fmt.Errorf("read a text: %w", err)
+		}
+		out = append(out, linesOf(name, 1, string(data))...)
+	}
+	return out, nil
+}
+
+func linesOf(name string, first int, text string) []prose {
+	var out []prose
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, allowed) {
+			text := strings.TrimSpace(line)
+			if strings.Contains(text, "`") {
+				text = code.ReplaceAllString(text, "")
+			}
+			out = append(out, prose{name, first, text, strings.ToLower(text)})
+		}
+		first++
+	}
+	return out
+}
+
+func proseOfGo(fset *token.FileSet, f *source) []prose {
+	free, tags := map[int]bool{}, map[*ast.BasicLit]bool{}
+	var out []prose
+	for _, group := range f.ast.Comments {
+		for _, c := range group.List {
+			line := fset.Position(c.Pos()).Line
+			if free[line] = strings.Contains(c.Text, allowed); !free[line] {
+				out = append(out, linesOf(f.path, line, c.Text)...)
+			}
+		}
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Field:
+			tags[n.Tag] = true
+		case *ast.BasicLit:
+			if n.Kind != token.STRING || tags[n] || free[fset.Position(n.Pos()).Line] {
+				return true
+			}
+			if text, err := strconv.Unquote(n.Value); err == nil {
+				for _, p := range linesOf(f.path, 0, text) {
+					p.line = fset.Position(n.Pos()).Line
+					out = append(out, p)
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// having returns the lines that have a banned word.
+func having(texts []prose, w bannedWord) []string {
+	var out []string
+	for _, p := range texts {
+		has := func(part string) bool { return strings.Contains(p.low, part) }
+		if (w.parts == nil || slices.ContainsFunc(w.parts, has)) && w.pattern.MatchString(p.text) {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+func TestBannedWords(t *testing.T) {
+	words, err := parseBanned(bannedTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := proseOf(theTree(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := headOf(bannedTable)
+	for _, w := range words {
+		found := having(texts, w)
+		table += fmt.Sprintf("%s\t%s\t%d\n", w.source, w.instead, min(len(found), w.most))
+		if len(found) > w.most {
+			report(t, fmt.Sprintf("%s: write %s; %d lines may still have it", w.source, w.instead, w.most), found)
+		}
+	}
+	if *lower {
+		if err := os.WriteFile("banned.tsv", []byte(table), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// headOf returns the comment lines of a table.
+func headOf(table string) string {
+	var head strings.Builder
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "#") {
+			head.WriteString(line)
+		}
+	}
+	return head.String()
+}
+
+func TestBannedWordsCatch(t *testing.T) {
+	tr := small(t, map[string]string{
+		"a/a.go": "package a\n\n// F gives nobody `whoever`.\nfunc F() string { return \"nobody\" }\n\n" +
+			"type T struct {\n\tA string `json:\"nobody\"`\n\tB int // nobody, glossary:allow\n}\n",
+		"a/a_test.go":      "package a\n\n// nobody\n",
+		"docs/a.md":        "Nobody\n`nobody`\n",
+		"api/openapi.yaml": "summary: for nobody\n",
+		"x/testdata/a.md":  "nobody\n",
+	})
+	words, err := parseBanned("# head\n\\bnobody\\b\tname the actor\t3\n")
+	if err != nil || len(words) != 1 || words[0].most != 3 {
+		t.Fatalf("%+v, %v", words, err)
+	}
+	texts, err := proseOf(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, having(texts, words[0]),
+		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "api/openapi.yaml:1: summary: for nobody", "docs/a.md:1: Nobody")
+	for _, wrong := range []string{"a\tb\n", "(\tb\t1\n", "a\tb\tc\n"} {
+		if _, err := parseBanned(wrong); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
