@@ -27,7 +27,7 @@ type Instance struct {
 	VLAN          string         `json:"vlan"`
 	USBDevice     string         `json:"usb_device"`
 	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
-	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: for ever
+	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
 	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated without being asked
 }
 
@@ -86,7 +86,7 @@ type VMInfo struct {
 	PortForwarding []Port    `json:"port_forwarding,omitempty"`
 }
 
-// Port is a port-forwarding rule in force.
+// Port is a port-forwarding rule active.
 type Port struct {
 	GuestPort int    `json:"guest_port"`
 	HostPort  int    `json:"host_port"`
@@ -177,7 +177,7 @@ type ControllerStatus struct {
 
 	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
 
-	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one goes on
+	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one continues
 	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`

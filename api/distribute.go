@@ -27,7 +27,7 @@ type DistributionRequest struct {
 // DistributeStatus is how far one node is with a distribution.
 type DistributeStatus struct {
 	Status   bool    `json:"status"`          // the node has the version
-	Error    string  `json:"error,omitempty"` // why it has not, for good
+	Error    string  `json:"error,omitempty"` // why it has not, permanently
 	Progress float64 `json:"progress"`        // 0..1
 }
 

@@ -3,11 +3,11 @@ package api
 // CacheJobKind is what a node is asked to do with its cached templates.
 type CacheJobKind string
 
-// The errand kinds.
+// The cache job kinds.
 const (
 	ErrandPull   CacheJobKind = "pull"   // have a version
 	ErrandRemove CacheJobKind = "remove" // remove every version of a template that nothing uses
-	ErrandDrop   CacheJobKind = "drop"   // forget the errand: it is over, nothing is pulled for it any more
+	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it is over, nothing is pulled for it any more
 )
 
 // CacheJob asks a node to do something with its cached templates, for no instance. It
@@ -24,11 +24,11 @@ type CacheJob struct {
 	Registry     string       `json:"registry,omitempty"` // address to pull from; "": the node's own
 }
 
-// CacheJobStage is how far a node is with an errand.
+// CacheJobStage is how far a node is with a cache job.
 type CacheJobStage string
 
 // The stages, in the order in which they come. ErrandDone, ErrandFailed and
-// ErrandDropped are for good.
+// ErrandDropped are permanently.
 const (
 	ErrandAccepted CacheJobStage = "accepted" // it waits for its turn, or for another try
 	ErrandWorking  CacheJobStage = "working"  // Progress says how far
@@ -37,7 +37,7 @@ const (
 	ErrandDropped  CacheJobStage = "dropped" // the node does nothing for it any more
 )
 
-// CacheJobStatus is what a node says of an errand. It is a level: a status says
+// CacheJobStatus is what a node says of a cache job. It is a level: a status says
 // everything, so that a lost or repeated one does no harm.
 type CacheJobStatus struct {
 	ID       string        `json:"id"`

@@ -71,7 +71,7 @@ type HostScanResult struct {
 	Files        int       `json:"files"`
 	Read         int       `json:"read"`
 	Packages     int       `json:"packages"`
-	Denied       int       `json:"denied"`  // files and folders that the scanner may not read
+	Denied       int       `json:"denied"`  // files and directories that the scanner may not read
 	Unread       int       `json:"unread"`  // others that could not be read
 	Skipped      int       `json:"skipped"` // folders that were left out
 	FirstUnread  []string  `json:"first_unread"`
@@ -98,12 +98,12 @@ type HostDatabase struct {
 	Error    string     `json:"error"`    // of the last look, or of opening it
 }
 
-// HostCounts are the numbers of a host's catalogue.
+// HostCounts are the numbers of a host's catalog.
 type HostCounts struct {
 	Files           int   `json:"files"` // known, with packages or without
 	Packages        int   `json:"packages"`
 	Vulnerabilities int   `json:"vulnerabilities"` // also those that the configuration hides
-	Bytes           int64 `json:"bytes"`           // of the catalogue on disk
+	Bytes           int64 `json:"bytes"`           // of the catalog on disk
 }
 
 // HostReport is the body of GET /v1/report.
@@ -115,7 +115,7 @@ type HostReport struct {
 // HostPackage is a package of a host.
 type HostPackage struct {
 	ScanPackage
-	CreationTime time.Time `json:"creation_time"` // when it was first catalogued
+	CreationTime time.Time `json:"creation_time"` // when it was first catalogd
 }
 
 // HostVulnerability is a vulnerability of a package of a host.

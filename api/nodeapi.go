@@ -57,7 +57,7 @@ type RegistryTokenRequest struct {
 	Protocol int    `json:"protocol"`
 	NodeID   string `json:"node_id"`
 	// Purpose is what the token is for; it is good for nothing else. An agent that does not know the field
-	// gets a token for all orders that it has at that moment, and has to ask anew when the registry answers 401.
+	// gets a token for all orders that it has at that moment, and has to ask again when the registry answers 401.
 	Purpose *TokenPurpose `json:"purpose,omitempty"`
 }
 
@@ -79,7 +79,7 @@ type RegistryTokenResponse struct {
 }
 
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
-// question for work. It hangs until there is work or wait has passed.
+// question for work. It waits until there is work or wait has passed.
 type PollRequest struct {
 	Protocol int             `json:"protocol"`
 	NodeID   string          `json:"node_id"`
@@ -284,7 +284,7 @@ const (
 	PhaseScriptEnded  Phase = "script-ended"  // monitored script failed and its handler is done
 	PhaseFailed       Phase = "failed"        // the start failed; no VM is left
 	PhaseStopped      Phase = "stopped"       // the VM stopped without being asked to
-	PhaseVanished     Phase = "vanished"      // the VM is not there any more
+	PhaseVanished     Phase = "vanished"      // the VM no longer exists
 	PhaseTerminated   Phase = "terminated"    // nothing of it is left
 )
 

@@ -41,7 +41,7 @@ type TemplateVersion struct {
 	CreationDate int64  `json:"creation_date,omitempty"` // registry v2 only
 	LastPull     int64  `json:"last_pull"`
 	LastPush     int64  `json:"last_push"`
-	// ContentID names the bytes of this version for good: 64 hex digits. After a revert and a new
+	// ContentID names the bytes of this version permanently: 64 hex digits. After a revert and a new
 	// push the same number is other bytes under another content id.
 	ContentID string `json:"content_id,omitempty"`
 	// Increment is the part of Size that no older version of the template has.
@@ -75,7 +75,7 @@ type ConfigCPU struct {
 }
 
 // ConfigDrive is one disk of a TemplateConfig. File is the name of a file of kind "disk" of the same
-// version, which is also its name in the folder that a pull fills.
+// version, which is also its name in the directory that a pull fills.
 type ConfigDrive struct {
 	PCISlot    int    `json:"pci_slot,omitempty"`
 	Controller string `json:"controller,omitempty"`
@@ -98,7 +98,7 @@ type StateRequirements struct {
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
 
-	// What the guest has seen of its machine, and goes on to see.
+	// What the guest has seen of its machine, and continues to see.
 	Video        string `json:"video"`
 	MAC          string `json:"mac"`
 	HardwareUUID string `json:"hardware_uuid"`
@@ -176,17 +176,17 @@ type CallerRights struct {
 	Templates map[string][]string `json:"templates"`
 }
 
-// Allows says whether the caller has a permission.
+// Allows reports whether the caller has a permission.
 func (r *CallerRights) Allows(permission string) bool {
 	return slices.Contains(r.Permissions, permission)
 }
 
-// On says whether the caller has a right on a template.
+// On reports whether the caller has a right on a template.
 func (r *CallerRights) On(template, right string) bool {
 	return !r.Managed || slices.Contains(r.Templates[template], right)
 }
 
-// WithoutFiles gives a template without the names of its layer files: whoever knows them could
+// WithoutFiles returns a template without the names of its layer files: whoever knows them could
 // download them.
 func (d TemplateDetail) WithoutFiles() TemplateDetail {
 	d.Versions = slices.Clone(d.Versions)

@@ -78,7 +78,7 @@ type ScanCoverage struct {
 	Volumes  []ScanVolume     `json:"volumes"`
 	Skipped  []ScanSkipped    `json:"skipped"`
 	Unread   []ScanUnreadable `json:"unread"`        // at most 100 of Unreads
-	Unreads  int              `json:"unread-files"`  // files and folders that could not be read
+	Unreads  int              `json:"unread-files"`  // files and directories that could not be read
 	Odd      []ScanUnreadable `json:"odd"`           // at most 100 of Odds
 	Odds     int              `json:"odd-files"`     // files that are not what their names say: nothing is missed
 	Hidden   map[string]int   `json:"hidden"`        // matches that are not shown, by reason

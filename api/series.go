@@ -17,7 +17,7 @@ type Series struct {
 	Step   int           `json:"step"`  // seconds
 	From   time.Time     `json:"from"`
 	To     time.Time     `json:"to"`
-	Points []SeriesPoint `json:"points"` // the oldest first; the last one may be of a step that goes on
+	Points []SeriesPoint `json:"points"` // the oldest first; the last one may be of a step that continues
 }
 
 // SeriesPoint is one step of a series.

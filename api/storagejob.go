@@ -25,7 +25,7 @@ type StorageJobRequest struct {
 	Deep bool `json:"deep,omitempty"`
 	// Rate bounds the reading of a deep check in bytes a second; 0: as fast as it goes.
 	Rate int64 `json:"rate,omitempty"`
-	// EmptyTrash makes a gc remove what is in the trash for good, whatever its age.
+	// EmptyTrash makes a gc remove what is in the trash permanently, whatever its age.
 	EmptyTrash bool `json:"empty_trash,omitempty"`
 	// DryRun makes a gc only say what it would do.
 	DryRun bool `json:"dry_run,omitempty"`
@@ -95,7 +95,7 @@ type RegistryGC struct {
 	Bytes      int64 `json:"bytes"`
 	Waiting    int   `json:"waiting"` // that a pull or a push may still need
 	WaitBytes  int64 `json:"waiting_bytes"`
-	Purged     int   `json:"purged"` // entries of the trash that were removed for good
+	Purged     int   `json:"purged"` // entries of the trash that were removed permanently
 	PurgedSize int64 `json:"purged_bytes"`
 	Trash      int64 `json:"trash"` // bytes that are in the trash afterwards
 }

@@ -40,7 +40,7 @@ type PushRequest struct {
 	NVRAM  []byte          `json:"nvram,omitempty"` // at most 4 MiB, standard base64 in JSON
 	Files  []PushFile      `json:"files"`
 	// ResumeKey is chosen by the client. A later negotiation with the same key and the same files
-	// gets the same session and goes on where it ended. Empty: always a new session.
+	// gets the same session and continues where it ended. Empty: always a new session.
 	ResumeKey string `json:"resume_key,omitempty"`
 }
 

@@ -56,8 +56,8 @@ type UpdateStatus struct {
 type NodeUpdate struct {
 	Version string    `json:"version"` // that it is to become
 	Asked   time.Time `json:"asked"`
-	Begun   time.Time `json:"begun,omitzero"`    // of the try that goes on; absent: none does
+	Begun   time.Time `json:"begun,omitzero"`    // of the try that continues; absent: none does
 	Tries   int       `json:"tries"`             // so far
-	Next    time.Time `json:"next,omitzero"`     // when the next try begins; absent: one goes on, or none does any more
+	Next    time.Time `json:"next,omitzero"`     // when the next try begins; absent: one continues, or none does any more
 	Failure string    `json:"failure,omitempty"` // of the last try
 }

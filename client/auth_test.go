@@ -68,7 +68,7 @@ func keyed(t *testing.T, o servicetest.Options) (*servicetest.Service, *client.U
 	return s, key
 }
 
-// through gives a client of a controller that is asked without a network.
+// through returns a client of a controller that is asked without a network.
 func through(t *testing.T, h http.Handler, creds client.Credentials) *client.Controller {
 	t.Helper()
 	c, err := client.NewController("http://cloud.example/base/", client.Options{

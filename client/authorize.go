@@ -90,7 +90,7 @@ func (o *unreadStream) Close() error {
 	return o.ReadCloser.Close()
 }
 
-// sendable says whether what a request has sent can be sent once more, which takes an offered
+// sendable reports whether what a request has sent can be sent once more, which takes an offered
 // stream back.
 func sendable(r *http.Request) bool {
 	if o, ok := r.Body.(*unreadStream); ok {

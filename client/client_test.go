@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// serve gives a client of a controller that answers so.
+// serve returns a client of a controller that answers so.
 func serve(t *testing.T, o client.Options, answer http.HandlerFunc) *client.Controller {
 	t.Helper()
 	s := httptest.NewServer(answer)

@@ -91,7 +91,7 @@ func throughTo(services map[string]string) http.Handler {
 	}
 }
 
-// controller gives a client of the cloud's controller.
+// controller returns a client of the cloud's controller.
 func controller(t *testing.T, o client.Options) *client.Controller {
 	t.Helper()
 	c, err := client.NewController(controllerAt, o)

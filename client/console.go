@@ -12,7 +12,7 @@ import (
 
 const pathConsole = pathVM + "/console"
 
-// ConsoleOf says whether the screen of an instance can be seen; the error says why not.
+// ConsoleOf reports whether the screen of an instance can be seen; the error says why not.
 func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, error) {
 	return fetch[api.Console](ctx, c.service, get(pathConsole, byID(id)))
 }

@@ -55,7 +55,7 @@ type RightsQuery struct {
 	Template string
 }
 
-// Rights says what the caller may do.
+// Rights returns what the caller may do.
 func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights, error) {
 	q := url.Values{}
 	set(q, "nodes", strings.Join(about.Nodes, ","))
@@ -86,25 +86,25 @@ func one[T any](ctx context.Context, s *service, path, id string) (out T, err er
 	return fetch[T](ctx, s, get(path, byID(id)))
 }
 
-// Live says whether the service is alive.
+// Live reports whether the service is alive.
 func (s *service) Live(ctx context.Context) error { return s.do(ctx, get("/livez", nil), nil) }
 
-// Ready says whether the service can serve.
+// Ready reports whether the service can serve.
 func (s *service) Ready(ctx context.Context) error { return s.do(ctx, get("/readyz", nil), nil) }
 
-// Status says how the controller is.
+// Status returns how the controller is.
 func (c *Controller) Status(ctx context.Context) (api.ControllerStatus, error) {
 	return fetch[api.ControllerStatus](ctx, c.service, get("/api/v1/status", nil))
 }
 
-// RegistryDisk gives the room of the registry's disk.
+// RegistryDisk returns the room of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, c.service, get("/api/v1/registry/disk", nil))
 }
 
 const pathMaintenance = "/api/v1/maintenance"
 
-// Maintenance says whether one goes on.
+// Maintenance reports whether one continues.
 func (c *Controller) Maintenance(ctx context.Context) (api.Maintenance, error) {
 	return fetch[api.Maintenance](ctx, c.service, get(pathMaintenance, nil))
 }

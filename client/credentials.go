@@ -33,7 +33,7 @@ type Target struct {
 	HTTP    *http.Client // the connections to it; it follows no redirects
 }
 
-// RootToken gives the credentials of the root user.
+// RootToken returns the credentials of the root user.
 func RootToken(token string) Credentials { return rootToken{hide(token)} }
 
 type rootToken struct{ redacted }

@@ -33,12 +33,12 @@ func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (strin
 	return answer.RequestID, err
 }
 
-// Distributions gives the requests to distribute, and how far each node is.
+// Distributions returns the requests to distribute, and how far each node is.
 func (c *Controller) Distributions(ctx context.Context, o ListOptions) ([]api.Distribution, error) {
 	return fetch[[]api.Distribution](ctx, c.service, get(pathDistribute, o.query()))
 }
 
-// Distribution gives one request to distribute.
+// Distribution returns one request to distribute.
 func (c *Controller) Distribution(ctx context.Context, id string) (api.Distribution, error) {
 	return one[api.Distribution](ctx, c.service, pathDistribute, id)
 }
@@ -58,12 +58,12 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes
 	return fetch[api.RemoveAnswer](ctx, c.service, call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
 }
 
-// Removals gives the requests to remove templates from nodes.
+// Removals returns the requests to remove templates from nodes.
 func (c *Controller) Removals(ctx context.Context, o ListOptions) ([]api.Removal, error) {
 	return fetch[[]api.Removal](ctx, c.service, get(pathRemove, o.query()))
 }
 
-// Removal gives one request to remove a template from nodes.
+// Removal returns one request to remove a template from nodes.
 func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error) {
 	return one[api.Removal](ctx, c.service, pathRemove, id)
 }

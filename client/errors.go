@@ -47,7 +47,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives the code, and below an unreachable service what happened.
+// Unwrap returns the code, and below an unreachable service what happened.
 func (e *Error) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Code}
@@ -55,13 +55,13 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Code, e.cause}
 }
 
-// Cause gives what kept the service from being reached; nil when it answered.
+// Cause returns what kept the service from being reached; nil when it answered.
 func (e *Error) Cause() error { return e.cause }
 
-// OfHandshake says whether a call failed because its credentials, a user key, gave no session.
+// OfHandshake reports whether a call failed because its credentials, a user key, gave no session.
 func (e *Error) OfHandshake() bool { return e.Path == api.PathHand || e.Path == api.PathShake }
 
-// CodeOf gives the code of an error; "" when it is not of a call.
+// CodeOf returns the code of an error; "" when it is not of a call.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -95,7 +95,7 @@ var codes = map[int]Code{
 	http.StatusGatewayTimeout:        ErrUnavailable,
 }
 
-// codeOf gives the code of an answer that says FAIL.
+// codeOf returns the code of an answer that says FAIL.
 func codeOf(status int, message string) Code {
 	switch {
 	case message == notFound, message == noTemplate:
@@ -127,12 +127,12 @@ func answered(resp *http.Response, code Code, message string) *Error {
 	}
 }
 
-// transient says whether the same call may succeed a little later.
+// transient reports whether the same call may succeed a little later.
 func transient(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnavailable)
 }
 
-// ended gives the caller's own end of a call, rather than what the network made of it: it
+// ended returns the caller's own end of a call, rather than what the network made of it: it
 // has no code. What kept the call from an answer until then is in the text.
 func ended(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)

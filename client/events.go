@@ -60,7 +60,7 @@ type EventWatch struct {
 	OnInterrupt func(err error)
 }
 
-// WatchEvents gives the events after one, or those that come from now on, until ctx
+// WatchEvents returns the events after one, or those that come from now on, until ctx
 // ends, the loop is left or an error is given. While the controller cannot be asked it
 // goes on, unless it could never be. An event that the controller has forgotten meanwhile
 // is not told.

@@ -12,13 +12,13 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Files gives a directory of the registry's file server, through the controller; "" is
+// Files returns a directory of the registry's file server, through the controller; "" is
 // the top.
 func (c *Controller) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, c.service, "/api/v1/registry/files", dir)
 }
 
-// File gives the bytes of a file of the registry's file server, through the controller.
+// File returns the bytes of a file of the registry's file server, through the controller.
 func (c *Controller) File(ctx context.Context, name string) (*Stream, error) {
 	return fileOf(ctx, c.service, "/api/v1/registry/files", name)
 }
@@ -42,7 +42,7 @@ func fileOf(ctx context.Context, s *service, path, name string) (*Stream, error)
 	return s.stream(ctx, ask)
 }
 
-// Files gives a directory of the file server; "" is the top.
+// Files returns a directory of the file server; "" is the top.
 func (r *Registry) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, r.service, pathFiles, dir)
 }
@@ -53,7 +53,7 @@ func filesOf(ctx context.Context, s *service, path, dir string) ([]api.StoredFil
 	return fetch[[]api.StoredFile](ctx, s, get(path, q))
 }
 
-// File gives the bytes of a file.
+// File returns the bytes of a file.
 func (r *Registry) File(ctx context.Context, name string) (*Stream, error) {
 	return fileOf(ctx, r.service, pathFiles, name)
 }

@@ -30,7 +30,7 @@ func (c *Controller) CreateGroup(ctx context.Context, g GroupRequest) (api.Group
 	return fetch[api.Group](ctx, c.service, call{method: http.MethodPost, path: pathGroup, body: g, key: g.IdempotencyKey})
 }
 
-// Groups gives the node groups.
+// Groups returns the node groups.
 func (c *Controller) Groups(ctx context.Context, o ListOptions) ([]api.Group, error) {
 	return fetch[[]api.Group](ctx, c.service, get(pathGroup, o.query()))
 }

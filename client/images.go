@@ -33,12 +33,12 @@ func (c *Controller) Save(ctx context.Context, r SaveRequest) (string, error) {
 	return answer.RequestID, err
 }
 
-// Saves gives the requests to save.
+// Saves returns the requests to save.
 func (c *Controller) Saves(ctx context.Context, o ListOptions) ([]api.SaveImage, error) {
 	return fetch[[]api.SaveImage](ctx, c.service, get(pathImage, o.query()))
 }
 
-// SaveStatus gives one request to save.
+// SaveStatus returns one request to save.
 func (c *Controller) SaveStatus(ctx context.Context, id string) (api.SaveImage, error) {
 	return one[api.SaveImage](ctx, c.service, pathImage, id)
 }

@@ -89,7 +89,7 @@ func (c *Controller) Start(ctx context.Context, r StartRequest) ([]string, error
 	return fetch[[]string](ctx, c.service, call{method: http.MethodPost, path: pathVM, body: r, key: r.IdempotencyKey})
 }
 
-// Instance gives one instance.
+// Instance returns one instance.
 func (c *Controller) Instance(ctx context.Context, id string) (api.Instance, error) {
 	return one[api.Instance](ctx, c.service, pathVM, id)
 }
@@ -100,14 +100,14 @@ type ExplainedInstance struct {
 	Explain api.Explanation `json:"explain"`
 }
 
-// Explain gives one instance and why it waits.
+// Explain returns one instance and why it waits.
 func (c *Controller) Explain(ctx context.Context, id string) (ExplainedInstance, error) {
 	q := byID(id)
 	q.Set("explain", "1")
 	return fetch[ExplainedInstance](ctx, c.service, get(pathVM, q))
 }
 
-// Instances gives a list of instances, in the order of their ids.
+// Instances returns a list of instances, in the order of their ids.
 func (c *Controller) Instances(ctx context.Context, o ListOptions) ([]api.InstanceItem, error) {
 	return fetch[[]api.InstanceItem](ctx, c.service, get(pathVM, o.query()))
 }
@@ -149,7 +149,7 @@ func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) 
 type InstanceUpdate struct {
 	Name       *string        `json:"name,omitempty"`
 	ExternalID *string        `json:"external_id,omitempty"`
-	Metadata   map[string]any `json:"metadata,omitzero"` // all of it, anew; empty and not nil: none
+	Metadata   map[string]any `json:"metadata,omitzero"` // all of it, again; empty and not nil: none
 	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 lifts it
 }
 
@@ -183,7 +183,7 @@ func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.HistoryI
 	return fetch[[]api.HistoryInstance](ctx, c.service, get(pathHistory, o.query()))
 }
 
-// HistoryInstance gives one instance that is gone.
+// HistoryInstance returns one instance that is gone.
 func (c *Controller) HistoryInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
 	return one[api.HistoryInstance](ctx, c.service, pathHistory, id)
 }

@@ -19,15 +19,15 @@ func (s *service) pathKeys() string {
 // not shown when it is printed, encoded or logged.
 type PrivateKey struct{ redacted }
 
-// Reveal gives the text; "" when the service has made none.
+// Reveal returns the text; "" when the service has made none.
 func (p PrivateKey) Reveal() string { return p.reveal() }
 
-// Keys gives the user keys of the service, those too that have expired a short while ago.
+// Keys returns the user keys of the service, those too that have expired a short while ago.
 func (s *service) Keys(ctx context.Context) ([]api.Key, error) {
 	return fetch[[]api.Key](ctx, s, get(s.pathKeys(), nil))
 }
 
-// Key gives one user key.
+// Key returns one user key.
 func (s *service) Key(ctx context.Context, id string) (api.Key, error) {
 	list, err := one[[]api.Key](ctx, s, s.pathKeys(), id)
 	if err != nil {
@@ -53,7 +53,7 @@ type KeyChange struct {
 	Groups []string `json:"groups"`        // all of them; a controller asks for them
 }
 
-// UpdateKey changes a user key. Its sessions go on with what it has now.
+// UpdateKey changes a user key. Its sessions continue with what it has now.
 func (s *service) UpdateKey(ctx context.Context, k KeyChange) error {
 	return s.do(ctx, call{method: http.MethodPut, path: s.pathKeys(), body: k, again: true}, nil)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Logs gives the central logs, through the controller.
+// Logs returns the central logs, through the controller.
 func (c *Controller) Logs() Logs { return Logs{c.service, "/api/v1/log"} }
 
-// Logs gives the central logs.
+// Logs returns the central logs.
 func (r *Registry) Logs() Logs { return Logs{r.service, "/registry/log"} }
 
 // Logs are the central logs of a cloud, by services: controller, registry, node and
@@ -26,14 +26,14 @@ type Logs struct {
 	root string
 }
 
-// Services gives the services that have logs.
+// Services returns the services that have logs.
 func (l Logs) Services(ctx context.Context) ([]api.LogService, error) {
 	return fetch[[]api.LogService](ctx, l.s, get(l.root+"/services", nil))
 }
 
 func ofService(name string) url.Values { return url.Values{"service": {name}} }
 
-// Files gives the files of a service, the oldest first.
+// Files returns the files of a service, the oldest first.
 func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) {
 	return fetch[[]api.LogFile](ctx, l.s, get(l.root+"/files", ofService(service)))
 }
@@ -55,7 +55,7 @@ func (l Logs) View(ctx context.Context, v LogView) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/view", q))
 }
 
-// Archive gives all files of a service as a tar.gz.
+// Archive returns all files of a service as a tar.gz.
 func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
 }
@@ -68,7 +68,7 @@ type LogFollow struct {
 	OnInterrupt func(err error)
 }
 
-// Follow gives the last rows of a service and from then on each that is written, until
+// Follow returns the last rows of a service and from then on each that is written, until
 // ctx ends, the loop is left or an error is given. A stream that breaks is taken up
 // again; what was written meanwhile is not told. The first connection that fails is an
 // error.
@@ -127,12 +127,12 @@ type VMLog struct {
 
 const pathVMLogs = pathVM + "/logs"
 
-// VMLogs gives the error logs of an instance, which may be gone.
+// VMLogs returns the error logs of an instance, which may be gone.
 func (c *Controller) VMLogs(ctx context.Context, instance string) ([]VMLog, error) {
 	return one[[]VMLog](ctx, c.service, pathVMLogs, instance)
 }
 
-// VMLog gives one error log of an instance as text.
+// VMLog returns one error log of an instance as text.
 func (c *Controller) VMLog(ctx context.Context, instance, file string) (*Stream, error) {
 	q := byID(instance)
 	q.Set("file", file)

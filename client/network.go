@@ -9,13 +9,13 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// USB gives how many USB devices are free and taken on all nodes, by the names under
+// USB returns how many USB devices are free and taken on all nodes, by the names under
 // which they can be asked for.
 func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
 	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
 }
 
-// VLANs gives the ids that every node offers.
+// VLANs returns the ids that every node offers.
 func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
 	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
 }
@@ -32,7 +32,7 @@ const (
 	FreeMACs MACFilter = "false"
 )
 
-// MACAddresses gives the managed addresses in their order: at most limit, 1 to 10,000,
+// MACAddresses returns the managed addresses in their order: at most limit, 1 to 10,000,
 // that come after last; "" begins with the first.
 func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int, last string) ([]api.MACAddress, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
@@ -41,7 +41,7 @@ func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int,
 	return fetch[[]api.MACAddress](ctx, c.service, get(pathMAC, q))
 }
 
-// CountMACs gives how many managed addresses there are.
+// CountMACs returns how many managed addresses there are.
 func (c *Controller) CountMACs(ctx context.Context, use MACFilter) (int, error) {
 	q := url.Values{"count": {"true"}}
 	set(q, "in_use", string(use))

@@ -10,12 +10,12 @@ import (
 
 const pathNode = "/api/v1/node"
 
-// Nodes gives a list of nodes.
+// Nodes returns a list of nodes.
 func (c *Controller) Nodes(ctx context.Context, o ListOptions) ([]api.Node, error) {
 	return fetch[[]api.Node](ctx, c.service, get(pathNode, o.query()))
 }
 
-// Node gives one node.
+// Node returns one node.
 func (c *Controller) Node(ctx context.Context, id string) (api.Node, error) {
 	list, err := one[[]api.Node](ctx, c.service, pathNode, id)
 	switch {
@@ -47,13 +47,13 @@ func (c *Controller) ConfigureNode(ctx context.Context, n NodeConfig) error {
 	return c.do(ctx, call{method: http.MethodPost, path: pathNode + "/config", body: n, again: true}, nil)
 }
 
-// DeleteNode removes a node that is not there any more.
+// DeleteNode removes a node that no longer exists.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
 }
 
 // UpdateNodes lets nodes take the agent package that the controller has for them: those
-// with these ids, or all. They go on with their VMs; see WaitUpdated.
+// with these ids, or all. They continue with their VMs; see WaitUpdated.
 func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
 	var body any
 	if len(ids) > 0 {
@@ -62,7 +62,7 @@ func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", body: body, again: true}, nil)
 }
 
-// NodeScans gives in short what the host scanners last found on nodes.
+// NodeScans returns in short what the host scanners last found on nodes.
 func (c *Controller) NodeScans(ctx context.Context, o ListOptions) ([]api.NodeScanSummary, error) {
 	return fetch[[]api.NodeScanSummary](ctx, c.service, get(pathNode+"/scans", o.query()))
 }
@@ -73,7 +73,7 @@ func (c *Controller) NodeScan(ctx context.Context, id string) (api.NodeScan, err
 	return one[api.NodeScan](ctx, c.patient(scanTimeout), pathNode+"/scan", id)
 }
 
-// PutNodeScan says what was found on a node, in place of older results. ErrConflict says that
+// PutNodeScan returns what was found on a node, in place of older results. ErrConflict says that
 // there are newer ones.
 func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeScan) error {
 	put := call{method: http.MethodPut, path: pathNode + "/scan", query: byID(id), body: scan, again: true}
@@ -82,14 +82,14 @@ func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeSc
 
 const pathAdopt = pathNode + "/adopt"
 
-// UnknownVMs gives the VMs that nobody owns, of a node by id or name or, with "", of all.
+// UnknownVMs returns the orphaned VMs, of a node by id or name or, with "", of all.
 func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
 	q := url.Values{}
 	set(q, "node", node)
 	return fetch[[]api.OrphanedVM](ctx, c.service, get(pathAdopt, q))
 }
 
-// Adopt decides about VMs that nobody owns, and says what became of each.
+// Adopt decides about orphaned VMs, and says what became of each.
 func (c *Controller) Adopt(ctx context.Context, a api.Adoption) ([]api.Adopted, error) {
 	return fetch[[]api.Adopted](ctx, c.service, call{method: http.MethodPost, path: pathAdopt, body: a, again: true})
 }

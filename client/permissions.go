@@ -10,12 +10,12 @@ import (
 
 const pathPermission = "/admin/api/v1/permission"
 
-// Permissions gives the permissions that the service has.
+// Permissions returns the permissions that the service has.
 func (s *service) Permissions(ctx context.Context) ([]api.Permission, error) {
 	return fetch[[]api.Permission](ctx, s, get(pathPermission, nil))
 }
 
-// PermissionGroups gives the permission groups with what they may do.
+// PermissionGroups returns the permission groups with what they may do.
 func (s *service) PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error) {
 	return fetch[[]api.PermissionGroup](ctx, s, get(pathPermission+"/group", nil))
 }
@@ -29,7 +29,7 @@ func onGroup(method, name, below string) (call, error) {
 	return call{method: method, path: root + name + below, raw: root + url.PathEscape(name) + below, again: true}, nil
 }
 
-// PermissionGroup gives what a permission group may do.
+// PermissionGroup returns what a permission group may do.
 func (s *service) PermissionGroup(ctx context.Context, name string) (g api.PermissionGroup, err error) {
 	ask, err := onGroup(http.MethodGet, name, "")
 	if err != nil {
@@ -61,13 +61,13 @@ func (s *service) DeletePermissionGroup(ctx context.Context, name string) error 
 	return s.do(ctx, remove, nil)
 }
 
-// ResourcePermissions gives the rights that there are on single resources: nodes of a
+// ResourcePermissions returns the rights that there are on single resources: nodes of a
 // controller, templates of a registry.
 func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error) {
 	return fetch[[]api.ResourcePermissions](ctx, s, get(pathPermission+"/resources/permissions", nil))
 }
 
-// Resources gives the rights of a permission group on single resources.
+// Resources returns the rights of a permission group on single resources.
 func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, error) {
 	ask, err := onGroup(http.MethodGet, group, "/resources")
 	if err != nil {

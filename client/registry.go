@@ -34,17 +34,17 @@ const (
 	pathStoreRev = "/registry/revert"
 )
 
-// Status says how the registry is.
+// Status returns how the registry is.
 func (r *Registry) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return fetch[api.RegistryStatus](ctx, r.service, get("/registry/status", nil))
 }
 
-// Disk gives the room of the registry's disk.
+// Disk returns the room of the registry's disk.
 func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, r.service, get("/registry/disk", nil))
 }
 
-// Names gives the names of all templates by their ids, which is the first version of the
+// Names returns the names of all templates by their ids, which is the first version of the
 // list.
 func (r *Registry) Names(ctx context.Context) (map[string]string, error) {
 	list, err := fetch[[]map[string]string](ctx, r.service, get(pathStoreV1, nil))
@@ -55,17 +55,17 @@ func (r *Registry) Names(ctx context.Context) (map[string]string, error) {
 	return names, err
 }
 
-// Templates gives all templates.
+// Templates returns all templates.
 func (r *Registry) Templates(ctx context.Context) ([]api.Template, error) {
 	return fetch[[]api.Template](ctx, r.service, get(pathStore, nil))
 }
 
-// Template gives one template with its versions, the oldest first.
+// Template returns one template with its versions, the oldest first.
 func (r *Registry) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
 	return one[api.TemplateDetail](ctx, r.service, pathStore, id)
 }
 
-// Config gives the configuration of a version. What the registry keeps beyond
+// Config returns the configuration of a version. What the registry keeps beyond
 // api.TemplateConfig is in the raw form.
 func (r *Registry) Config(ctx context.Context, id string, v Version) (config api.TemplateConfig, raw json.RawMessage, err error) {
 	err = r.do(ctx, get(pathStoreV1+"/info", v.query(id)), &raw)
@@ -85,7 +85,7 @@ func (r *Registry) RevertTemplate(ctx context.Context, id string, v Version) err
 	return r.do(ctx, call{method: http.MethodDelete, path: pathStoreRev, query: v.query(id)}, nil)
 }
 
-// SetArch says what architecture, amd64 or arm64, a template is for.
+// SetArch returns what architecture, amd64 or arm64, a template is for.
 func (r *Registry) SetArch(ctx context.Context, id, arch string) error {
 	body := map[string]string{"id": id, "arch": arch}
 	return r.do(ctx, call{method: http.MethodPut, path: pathStoreV1 + "/arch", body: body, again: true}, nil)
@@ -97,7 +97,7 @@ func (r *Registry) Pause(ctx context.Context, length time.Duration) error {
 	return r.do(ctx, call{method: http.MethodPost, path: "/registry/pause", body: body, again: true}, nil)
 }
 
-// Rights says what the caller may do: with one template, or with all of them for "".
+// Rights returns what the caller may do: with one template, or with all of them for "".
 func (r *Registry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	query := url.Values{}
 	if template != "" {
@@ -106,7 +106,7 @@ func (r *Registry) Rights(ctx context.Context, template string) (*api.CallerRigh
 	return fetch[*api.CallerRights](ctx, r.service, get("/registry/v2/rights", query))
 }
 
-// Stats says what takes the storage's room.
+// Stats returns what takes the storage's room.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return fetch[api.RegistryStats](ctx, r.service, get("/registry/v2/stats", nil))
 }
@@ -117,7 +117,7 @@ func (r *Registry) StartStorageJob(ctx context.Context, u api.StorageJobRequest)
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
 }
 
-// StorageJob says how far the work is that was begun last.
+// StorageJob returns how far the work is that was begun last.
 func (r *Registry) StorageJob(ctx context.Context) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, get(pathUpkeep, nil))
 }

@@ -41,7 +41,7 @@ func (s *service) repeat(ctx context.Context, c call, try func() error) error {
 	}
 }
 
-// unsent says whether nothing of a call can have reached the service.
+// unsent reports whether nothing of a call can have reached the service.
 func unsent(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok && e.unsent {
 		return true

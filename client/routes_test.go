@@ -116,7 +116,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 }
 
-// left says whether a route is one that the client has no method for.
+// left reports whether a route is one that the client has no method for.
 func left(path string) bool {
 	for other := range notOurs {
 		if beginning, open := strings.CutSuffix(other, "*"); path == other || open && strings.HasPrefix(path, beginning) {

@@ -32,7 +32,7 @@ func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.T
 	return r.patient(scanTimeout).do(ctx, put, nil)
 }
 
-// GetScan gives what a scanner found in a version; ErrNotFound when no results are attached.
+// GetScan returns what a scanner found in a version; ErrNotFound when no results are attached.
 func (r *Registry) GetScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, r.patient(scanTimeout), get(pathScan, v.scanQuery(id)))
 }
@@ -42,14 +42,14 @@ func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
 	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
 }
 
-// patient gives the service with more time for each try.
+// patient returns the service with more time for each try.
 func (s *service) patient(timeout time.Duration) *service {
 	slow := *s
 	slow.timeout = max(timeout, s.timeout)
 	return &slow
 }
 
-// TemplateScan gives what a scanner found in a version; ErrNotFound when no results are attached.
+// TemplateScan returns what a scanner found in a version; ErrNotFound when no results are attached.
 func (c *Controller) TemplateScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, c.patient(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
 }

@@ -58,7 +58,7 @@ func newService(kind, address string, o Options) (*service, error) {
 	return s, nil
 }
 
-// Address gives the address of the service, without a password that is in it.
+// Address returns the address of the service, without a password that is in it.
 func (s *service) Address() string { return s.base.Redacted() }
 
 // CloseIdle closes the connections that are not in use.
@@ -80,7 +80,7 @@ func get(path string, query url.Values) call {
 	return call{method: http.MethodGet, path: path, query: query, again: true}
 }
 
-// repeatable says whether the call may be made again after the first one may have
+// repeatable reports whether the call may be made again after the first one may have
 // taken effect.
 func (c call) repeatable() bool { return c.stream == nil && (c.again || c.key != "") }
 
@@ -221,7 +221,7 @@ func asExpected(text []byte, out any) bool {
 	return json.Unmarshal(text, &envelope) == nil && envelope.Status == api.StatusOK
 }
 
-// isJSON says whether an answer was there and no JSON, rather than cut.
+// isJSON reports whether an answer was there and no JSON, rather than cut.
 func isJSON(err error) bool {
 	var syntax *json.SyntaxError
 	var form *json.UnmarshalTypeError
@@ -238,7 +238,7 @@ func (s *service) foreign(resp *http.Response) *Error {
 
 type bodyKey struct{}
 
-// KeepBody gives a context whose calls keep the body of their last answer in raw as it
+// KeepBody returns a context whose calls keep the body of their last answer in raw as it
 // came, fields that this package does not know with it. Calls that are made at the same
 // time need one each.
 func KeepBody(ctx context.Context, raw *json.RawMessage) context.Context {

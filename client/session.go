@@ -40,8 +40,8 @@ type pendingHandshake struct {
 	err    error
 }
 
-// value gives the Bearer value of a session that lasts. Of those who need a new one the
-// first shakes hands for all; it goes on for the others when that one gives up.
+// value returns the Bearer value of a session that lasts. Of those who need a new one the
+// first shakes hands for all; it continues for the others when that one gives up.
 func (s *session) value(ctx context.Context, shake func(context.Context) (redacted, error)) (redacted, error) {
 	s.mu.Lock()
 	if s.bearer.text != nil {
@@ -76,7 +76,7 @@ func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(conte
 	close(f.done)
 }
 
-// refused gives a session up that a service did not take, unless that was done already, and
+// refused returns a session up that a service did not take, unless that was done already, and
 // learns from its age.
 func (s *session) refused(value string) {
 	s.mu.Lock()
@@ -157,7 +157,7 @@ func (h handshake) post(ctx context.Context, path string, body any) ([]byte, err
 	return nil, h.refusal(resp, path, answer)
 }
 
-// refusal says what a service that gives no session means.
+// refusal returns what a service that gives no session means.
 func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Error {
 	var envelope api.Envelope[json.RawMessage]
 	foreign := json.Unmarshal(answer, &envelope) != nil || envelope.Status == ""

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Stats says how busy the cloud is.
+// Stats returns how busy the cloud is.
 func (c *Controller) Stats(ctx context.Context) (api.ControllerStats, error) {
 	return fetch[api.ControllerStats](ctx, c.service, get("/api/v1/stats", nil))
 }

@@ -118,7 +118,7 @@ func again(ctx context.Context, onBreak func(error), stream func() (began bool, 
 	}
 }
 
-// interrupted says whether a stream broke in a way that does not last.
+// interrupted reports whether a stream broke in a way that does not last.
 func interrupted(err error) bool {
 	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
 }

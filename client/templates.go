@@ -26,12 +26,12 @@ func (v Version) query(id string) url.Values {
 	return q
 }
 
-// Templates gives the templates of the registry.
+// Templates returns the templates of the registry.
 func (c *Controller) Templates(ctx context.Context, o ListOptions) ([]api.Template, error) {
 	return fetch[[]api.Template](ctx, c.service, get(pathTemplate, o.query()))
 }
 
-// Template gives one template with its versions, the oldest first.
+// Template returns one template with its versions, the oldest first.
 func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
 	return one[api.TemplateDetail](ctx, c.service, pathTemplate, id)
 }

@@ -117,7 +117,7 @@ func decode64(text string) ([]byte, error) {
 	return coding.DecodeString(strings.TrimRight(strings.TrimSpace(text), "="))
 }
 
-// ID gives the key's id.
+// ID returns the key's id.
 func (k *UserKey) ID() string { return k.id }
 
 // Authorize implements Credentials. It shakes hands with the service when there is no
@@ -140,7 +140,7 @@ func (k *UserKey) Renew(r *http.Request, to Target) bool {
 	return ok
 }
 
-// session gives the key's session with a service, which may have to be opened.
+// session returns the key's session with a service, which may have to be opened.
 func (k *UserKey) session(to Target) *session {
 	k.mu.Lock()
 	defer k.mu.Unlock()

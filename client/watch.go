@@ -40,7 +40,7 @@ type WatchOptions struct {
 // maxSilence is how long a watch may bring nothing: the controller sends a line every 15 s.
 const maxSilence = 45 * time.Second
 
-// Watch gives every present instance, a ChangeSynced, and from then on what becomes of
+// Watch returns every present instance, a ChangeSynced, and from then on what becomes of
 // instances, until ctx ends, the loop is left or an error is given. A stream that breaks
 // is taken up again: every present instance is told again then, and those that went
 // meanwhile are told as gone. The first connection that fails is an error.
@@ -53,7 +53,7 @@ func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change
 	}
 }
 
-// watch is a watch that goes on over several streams.
+// watch is a watch that continues over several streams.
 type watch struct {
 	c      *Controller
 	known  map[string]bool // instances that were told of and are not gone

@@ -1,4 +1,4 @@
-// Command imagescan finds known vulnerabilities in VM images, registry templates and folders.
+// Command imagescan finds known vulnerabilities in VM images, registry templates and directories.
 package main
 
 import (

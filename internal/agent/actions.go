@@ -64,7 +64,7 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	return nil
 }
 
-// registryAt gives the address that an order names, or the node's own when it names none.
+// registryAt returns the address that an order names, or the node's own when it names none.
 func (a *Agent) registryAt(address string) string {
 	if address != "" {
 		return address
@@ -74,7 +74,7 @@ func (a *Agent) registryAt(address string) string {
 	return a.registry
 }
 
-// Registry gives the address of the registry of this node's cloud; "" when none is known yet.
+// Registry returns the address of the registry of this node's cloud; "" when none is known yet.
 func (a *Agent) Registry() string { return a.registryAt("") }
 
 // start boots the VM, or waits for one that an earlier agent started.

@@ -76,11 +76,11 @@ type Devices interface{ Available() []api.USBDevice }
 type Machine interface {
 	Facts() host.Facts
 	FreeMemoryMB() int
-	// Disk gives the free and all bytes of the disk with the VMs, and what VMs take of it.
+	// Disk returns the free and all bytes of the disk with the VMs, and what VMs take of it.
 	Disk() (free, total, vms int64)
-	// VMBytes gives what one VM takes of it: a bound of what a save of its disks takes.
+	// VMBytes returns what one VM takes of it: a bound of what a save of its disks takes.
 	VMBytes(id string) int64
-	// Load gives the share of processors and memory that processes take, both 0..1.
+	// Load returns the share of processors and memory that processes take, both 0..1.
 	Load(now time.Time, pids []int) (cpu, ram float64)
 }
 

@@ -106,7 +106,7 @@ func (w *world) untilOneOf(phases []api.Phase) {
 	w.t.Fatalf("reported none of %v; last %+v", phases, w.control.status(idA))
 }
 
-// TestOutcomeUnknown kills an agent while its script runs: the script goes on in the
+// TestOutcomeUnknown kills an agent while its script runs: the script continues in the
 // guest, the next agent does not run it again and says what it does not know.
 func TestOutcomeUnknown(t *testing.T) {
 	for name, tt := range map[string]struct {

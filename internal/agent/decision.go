@@ -16,9 +16,9 @@ const (
 	doTask        action = "task"         // go on with a save or a restart
 	doTaskLost    action = "task-lost"    // fail a save or a restart: no VM is left to work on
 	doNoteStopped action = "note-stopped" // the VM stopped by itself
-	doNoteGone    action = "note-gone"    // the VM is not there any more
+	doNoteGone    action = "note-gone"    // the VM no longer exists
 	doRest        action = "rest"         // nothing until something changes
-	doRemove      action = "remove"       // remove the VM for good
+	doRemove      action = "remove"       // remove the VM permanently
 	doSettle      action = "settle"       // nothing is left: wait for the answer, then forget
 )
 
@@ -49,7 +49,7 @@ type taskCondition int
 const (
 	noTask     taskCondition = iota // none was ordered, or it left the VM as it was
 	taskDue                         // it needs the VM to run
-	taskHolds                       // it goes on whatever the VM does: it stopped it itself, or needs it no more
+	taskHolds                       // it continues whatever the VM does: it stopped it itself, or needs it no more
 	taskServed                      // a save is done: the VM only waits for its end
 )
 
@@ -99,7 +99,7 @@ var tasks = map[action][4]action{
 	ifIdle:    {doRest, doTaskLost, doTaskLost, doRest},
 }
 
-// decide gives the next action. Termination beats everything, and the startup script
+// decide returns the next action. Termination beats everything, and the startup script
 // comes before a task.
 func decide(s observation) action {
 	if s.Ending {

@@ -84,7 +84,7 @@ func TestEveryPairIsDecided(t *testing.T) {
 	}
 }
 
-// TestTableInvariants says the rules apart from the table.
+// TestTableInvariants returns the rules apart from the table.
 func TestTableInvariants(t *testing.T) {
 	everySight(func(s observation) {
 		a := decide(s)

@@ -46,7 +46,7 @@ func (a *Agent) info() api.NodeInfo {
 	return info
 }
 
-// licence gives the kind and the end of the licence that this node runs under: its own
+// licence returns the kind and the end of the license that this node runs under: its own
 // one, or its hypervisor's when that ends first or there is no other.
 func (a *Agent) licence() (kind, expires string) {
 	kind, expires = a.host.License, a.host.Expires

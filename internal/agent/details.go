@@ -55,7 +55,7 @@ func (in *instance) detail() api.InventoryDetail {
 	return d
 }
 
-// openly gives a start order without the texts that only its node needs.
+// openly returns a start order without the texts that only its node needs.
 func openly(o api.StartOrder) *api.StartOrder {
 	if o.Script != nil {
 		script := *o.Script
@@ -70,7 +70,7 @@ func openly(o api.StartOrder) *api.StartOrder {
 	return &o
 }
 
-// strayDetail says what is known of a VM that the journal does not have.
+// strayDetail returns what is known of a VM that the journal does not have.
 func (a *Agent) strayDetail(id string, vm hv.VM) api.InventoryDetail {
 	phase := api.PhaseStopped
 	if vm.Status == hv.Running {

@@ -9,7 +9,7 @@
 //
 // Invariant: an order is in the journal before it is acknowledged, a phase before
 // it is acted on, and "script begun" before the script; so an agent that is killed
-// anywhere goes on where it was, runs no script twice and leaves no VM behind.
+// anywhere continues where it was, runs no script twice and leaves no VM behind.
 // An end alone is acted on before it is in the journal, and acknowledged only when
 // it is there or done: a disk may be full of the very VM that is to go.
 package agent

@@ -12,7 +12,7 @@ import (
 )
 
 // TestEndlessStartupScript: a task waits only so long for a script that nobody
-// monitors. The script goes on where the VM does, and a termination kills it.
+// monitors. The script continues where the VM does, and a termination kills it.
 func TestEndlessStartupScript(t *testing.T) {
 	const text = "echo yes >/srv/on; sleep 100000"
 	for name, tt := range map[string]struct {

@@ -52,7 +52,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	}
 }
 
-// faultText says what is known of a failure. A guest may have written parts of it.
+// faultText returns what is known of a failure. A guest may have written parts of it.
 func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	o := in.order.Start
 	var text bytes.Buffer

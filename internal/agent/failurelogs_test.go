@@ -56,21 +56,21 @@ func (d *desk) fail(err error) {
 	d.err = err
 }
 
-// tried says how often a file was to be taken.
+// tried returns how often a file was to be taken.
 func (d *desk) tried() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tries
 }
 
-// said gives what was said about the agent's own log.
+// said returns what was said about the agent's own log.
 func (d *desk) said() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.Join(d.log, ", ")
 }
 
-// only gives the only file there is.
+// only returns the only file there is.
 func (d *desk) only(t *testing.T) (name, text string) {
 	t.Helper()
 	d.mu.Lock()
@@ -122,7 +122,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 	})
 }
 
-// TestLogIsGivenUp: not for ever, and not more than some.
+// TestLogIsGivenUp: not indefinitely, and not more than some.
 func TestLogIsGivenUp(t *testing.T) {
 	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
 		w.desk.fail(errors.New("no registry"))

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// acked says whether any poll acknowledged a termination.
+// acked reports whether any poll acknowledged a termination.
 func (w *world) acked() bool {
 	return slices.ContainsFunc(w.control.seen(), func(p api.PollRequest) bool {
 		return slices.ContainsFunc(p.Acks, func(a api.Ack) bool { return a.Kind == api.OrderTerminate })

@@ -264,7 +264,7 @@ func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	})
 }
 
-// alone says when a VM is removed by two at a time, and takes a moment.
+// alone returns when a VM is removed by two at a time, and takes a moment.
 func (w *world) alone(id string) (done func()) {
 	w.mu.Lock()
 	if w.removing[id] {

@@ -53,7 +53,7 @@ func newInstance(e journal.Entry) *instance {
 	return in
 }
 
-// life gives a context that ends with ctx or when the instance is to go: what a
+// life returns a context that ends with ctx or when the instance is to go: what a
 // termination cancels runs under it.
 func (in *instance) life(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +104,7 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 }
 
 // answer notes that the controller has a status. It says whether that was the refusal
-// of a task, behind which the one that goes on is to be told again.
+// of a task, behind which the one that continues is to be told again.
 func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -115,7 +115,7 @@ func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	return in.task.answer(sent.Task)
 }
 
-// scriptState says how far the startup script is.
+// scriptState returns how far the startup script is.
 func (in *instance) scriptState(s journal.State) scriptCondition {
 	switch {
 	case in.order.Start == nil || in.order.Start.Script == nil || s.Script != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// isForeign says whether something carries another identity than this node's. What
+// isForeign reports whether something carries another identity than this node's. What
 // carries none is from a program that did not say.
 func (a *Agent) isForeign(node string) bool {
 	return node != "" && node != a.opts.Identity.NodeID

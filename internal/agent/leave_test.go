@@ -70,7 +70,7 @@ func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
 	}
 }
 
-// TestAnotherIdentity: what was accepted before the node joined anew goes: nothing of
+// TestAnotherIdentity: what was accepted before the node joined again goes: nothing of
 // it boots, runs or is reported.
 func TestAnotherIdentity(t *testing.T) {
 	eachStage(t, func(t *testing.T, w *world) {

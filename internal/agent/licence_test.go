@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// TestLicenceThatIsSaid: the node's own licence counts beside its hypervisor's; whichever
+// TestLicenceThatIsSaid: the node's own license counts beside its hypervisor's; whichever
 // ends first is said.
 func TestLicenceThatIsSaid(t *testing.T) {
 	dir := t.TempDir()

@@ -25,7 +25,7 @@ type meters struct {
 // shownVMStatuses are the statuses that VMs are counted by.
 var shownVMStatuses = []hv.Status{hv.Running, hv.Stopped, hv.Suspended}
 
-// Families gives the metrics of the agent.
+// Families returns the metrics of the agent.
 func (a *Agent) Families() []metric.Family {
 	m := &a.meters
 	disk := func(pick func(free, total, vms int64) int64) func() float64 {

@@ -53,12 +53,12 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 		a.out.mark(in.id) // the controller may have lost what it was told
 		return a.durable(in)
 	}
-	// A controller that went back to a backup may have placed it anew. What becomes of the
+	// A controller that went back to a backup may have placed it again. What becomes of the
 	// VM that is here is not for an order to start another one to say.
 	return farm.Errorf(farm.CodeBusy, "the instance is here under an earlier claim; the VM stays until the controller orders its end")
 }
 
-// recentlyEnded says whether the instance was ended here lately under the order's claim.
+// recentlyEnded reports whether the instance was ended here lately under the order's claim.
 func (a *Agent) recentlyEnded(o api.Order) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -47,7 +47,7 @@ func (o *outbox) ring() {
 	}
 }
 
-// take gives some open ids, ordered, and closes them: what changes from now on opens
+// take returns some open ids, ordered, and closes them: what changes from now on opens
 // its id again.
 func (o *outbox) take() []string {
 	o.mu.Lock()
@@ -104,7 +104,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 	}
 }
 
-// statuses gives what is to be reported now; what does not fit stays open.
+// statuses returns what is to be reported now; what does not fit stays open.
 func (a *Agent) statuses() []api.InstanceStatus {
 	var list []api.InstanceStatus
 	bytes := 0
@@ -140,7 +140,7 @@ func weight(s api.InstanceStatus) int {
 	return bytes
 }
 
-// answered notes what the controller knows now; who only waits for that goes on.
+// answered notes what the controller knows now; who only waits for that continues.
 func (a *Agent) answered(sent []api.InstanceStatus) {
 	for _, s := range sent {
 		in := a.instance(s.InstanceID)

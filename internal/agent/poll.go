@@ -11,7 +11,7 @@ import (
 
 const (
 	usageEvery = 5 * time.Second
-	// heldEvery bounds how often a node with much to do says anew what it holds: a list of
+	// heldEvery bounds how often a node with much to do says again what it holds: a list of
 	// all instances with every single order would cost both sides more than the orders.
 	heldEvery = time.Second
 	// quickAnswer: an empty answer that comes sooner means that the controller does
@@ -36,7 +36,7 @@ type poller struct {
 }
 
 // pollLoop asks for work for as long as the agent lives. It touches neither the
-// driver nor the cache's disk, so nothing that goes on can hold up a heartbeat.
+// driver nor the cache's disk, so nothing that continues can hold up a heartbeat.
 func (a *Agent) pollLoop(ctx context.Context) error {
 	p := &poller{a: a, needFull: true}
 	if a.opts.Pulled != nil {
@@ -150,7 +150,7 @@ func (p *poller) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// request says what changed since the last answered poll.
+// request returns what changed since the last answered poll.
 func (p *poller) request(now time.Time) api.PollRequest {
 	a := p.a
 	info := a.info()

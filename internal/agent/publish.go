@@ -114,7 +114,7 @@ func parentOf(f cache.File, d hv.Disk) *transfer.PushParent {
 	return &transfer.PushParent{Tip: f.Tip, Files: 1 + len(d.Deltas)}
 }
 
-// changesOf says what the save makes of its base's configuration: the machine as it
+// changesOf returns what the save makes of its base's configuration: the machine as it
 // ran, whatever the order had changed of it, but neither its port rules nor secrets.
 func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConfig) vmconfig.Changes {
 	c := vmconfig.Changes{Save: t.ID(), Names: vmconfig.NamesFor(config)}
@@ -203,7 +203,7 @@ func (a *Agent) setTaskProgress(in *instance, at float64) {
 }
 
 // adoptSave lists the new version in the cache, so that a start of it here pulls
-// nothing: its disks lie on those of its base.
+// nothing: its disks are on those of its base.
 func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m savedVersion) error {
 	v := t.Version
 	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {

@@ -54,7 +54,7 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 	}
 	vm, err := a.opts.Driver.Get(limited, in.id)
 	if err != nil {
-		vm = hv.VM{} // it is not there any more
+		vm = hv.VM{} // it no longer exists
 	}
 	message := clip("The VM could not be restarted: "+cause.Error(), maxMessage)
 	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {

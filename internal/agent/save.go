@@ -34,7 +34,7 @@ func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = next })
 }
 
-// cannotSave gives a sentence when this node cannot do a save; "" when it can.
+// cannotSave returns a sentence when this node cannot do a save; "" when it can.
 func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
 	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.Can(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
@@ -95,7 +95,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// saveFiles has the driver export the VM. What an earlier try left is made anew.
+// saveFiles has the driver export the VM. What an earlier try left is made again.
 func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	order := t.Order.Save
@@ -132,7 +132,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	})
 }
 
-// unlessEnding gives a task up for an error, unless that is only what the end of the
+// unlessEnding returns a task up for an error, unless that is only what the end of the
 // instance or of the agent did to it.
 func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, err error) error {
 	switch {
@@ -145,7 +145,7 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 	}
 }
 
-// noRoom gives a sentence when the disk may be too small for the save, also without
+// noRoom returns a sentence when the disk may be too small for the save, also without
 // the cached templates that nobody uses.
 func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
 	need := a.opts.Machine.VMBytes(in.id)
@@ -171,7 +171,7 @@ const (
 	checkSuffix = "-check"
 )
 
-// isCheck says whether a VM is that of a sanity test.
+// isCheck reports whether a VM is that of a sanity test.
 func isCheck(vm hv.VM) bool { return vm.Labels[labelRole] == roleCheck }
 
 // testSave starts a second VM from the save and has it run a program.

@@ -63,7 +63,7 @@ type scriptOutcome struct {
 	err    error
 }
 
-// errLeft says that a command goes on in the guest and nobody waits for it.
+// errLeft says that a command continues in the guest and nobody waits for it.
 var errLeft = errors.New("the command goes on")
 
 // execute runs a script in the guest until it ends (nil), the instance is to go
@@ -105,7 +105,7 @@ func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patie
 	}
 }
 
-// shell gives the shell that runs the script: bash where the guest has one. It is
+// shell returns the shell that runs the script: bash where the guest has one. It is
 // asked beforehand, since exit code 127 may as well be the script's own.
 func (a *Agent) shell(ctx context.Context, in *instance) string {
 	life, done := in.life(ctx)
@@ -126,7 +126,7 @@ const (
 	endLook  = 50 * time.Millisecond
 )
 
-// vmEnds says whether the VM does not run any more, or is seen to end within a
+// vmEnds reports whether the VM does not run any more, or is seen to end within a
 // grace: what cuts a script off is often a dying hypervisor, whose connection breaks
 // before its process is gone.
 func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
@@ -153,7 +153,7 @@ func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.concludeScript(ctx, in, status, "startup script "+lostOutcome)
 }
 
-// concludeScript says how the script ended. One that is not monitored never fails
+// concludeScript returns how the script ended. One that is not monitored never fails
 // its instance; the controller does not show its result. What is known once is held
 // on to until it is durable: nobody can ask the guest for it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
@@ -186,7 +186,7 @@ func command(script *api.Script) hv.Command {
 	return hv.Script(script.Text, limit)
 }
 
-// scriptStatus says how a script ended, with the last bytes of its output.
+// scriptStatus returns how a script ended, with the last bytes of its output.
 func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	s := &api.ScriptStatus{
 		Code: o.result.Code, TimedOut: o.result.TimedOut, Errors: o.result.Errors,
@@ -201,10 +201,10 @@ func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	return s
 }
 
-// failed says whether a script did not do what it was to do.
+// failed reports whether a script did not do what it was to do.
 func failed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
 
-// lastOutput gives the last bytes of an output as text, and says at its head when it was cut: here,
+// lastOutput returns the last bytes of an output as text, and says at its head when it was cut: here,
 // or by the driver, which keeps hv.MaxOutput.
 func lastOutput(out []byte, limit int) string {
 	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutput)), "\uFFFD")

@@ -88,7 +88,7 @@ func (s *shop) version(contentID string) *sold {
 	return nil
 }
 
-// tagged gives every version with a tag.
+// tagged returns every version with a tag.
 func (s *shop) tagged(tag string) []*sold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (v *sold) take(f transfer.PushFile) error {
 	return nil
 }
 
-// filesOn gives what a simulated guest has on a disk, as JSON.
+// filesOn returns what a simulated guest has on a disk, as JSON.
 func filesOn(t *testing.T, image string) string {
 	t.Helper()
 	disk, err := qcow2.Open(strings.NewReader(image), int64(len(image)))
@@ -199,7 +199,7 @@ func filesOn(t *testing.T, image string) string {
 	return string(raw)
 }
 
-// Inspect says what a version consists of.
+// Inspect returns what a version consists of.
 func (s *shop) Inspect(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
 	list := s.tagged(ref.Tag)
 	if len(list) == 0 {

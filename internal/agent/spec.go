@@ -21,7 +21,7 @@ const (
 	labelRole     = "role" // roleCheck, or missing for an instance's own VM
 )
 
-// spec says what VM an order and the configuration of its version make.
+// spec returns what VM an order and the configuration of its version make.
 func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	o := in.order.Start
 	config, v, err := a.opts.Templates.Config(o.ContentID)
@@ -42,7 +42,7 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	return s, nil
 }
 
-// filesOf says how the files of a cached version lie.
+// filesOf returns how the files of a cached version lie.
 func filesOf(v cache.Version) vmconfig.Files {
 	at := vmconfig.Files{Dir: v.Dir, Disks: map[string]hv.Disk{}}
 	for name, d := range v.Disks {
@@ -58,7 +58,7 @@ func bootTimeout(o *api.StartOrder) time.Duration {
 	return time.Duration(o.StartTimeout) * time.Second
 }
 
-// linkVM says what is known of a VM.
+// linkVM returns what is known of a VM.
 func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
 	out := &api.NodeVM{
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version, Accel: vm.Accelerator,
@@ -86,7 +86,7 @@ func plain(t time.Time) time.Time {
 
 func sameVM(a, b *api.NodeVM) bool { return reflect.DeepEqual(a, b) }
 
-// gone is what is said of a VM that is not there any more: what was known of it last.
+// gone is what is said of a VM that no longer exists: what was known of it last.
 func gone(vm *api.NodeVM) *api.NodeVM {
 	if vm == nil || vm.Status == string(farm.VMDeleted) {
 		return vm

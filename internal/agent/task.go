@@ -29,7 +29,7 @@ var taskStages = map[api.OrderKind]map[api.TaskStage]step{
 	},
 }
 
-// taskState says what an instance's task needs of its VM.
+// taskState returns what an instance's task needs of its VM.
 func taskState(t *journal.Task) taskCondition {
 	switch {
 	case t == nil, t.Stage == api.TaskFailed:
@@ -98,7 +98,7 @@ func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	return nil
 }
 
-// malformed says what keeps an order from being carried out by anybody.
+// malformed returns what keeps an order from being carried out by anybody.
 func malformed(o api.Order) string {
 	switch {
 	case journal.CheckID(o.Task) != nil:
@@ -110,10 +110,10 @@ func malformed(o api.Order) string {
 	}
 }
 
-// busy is what a second task is told while one goes on.
+// busy is what a second task is told while one continues.
 const busy = "Another save or restart of the instance goes on"
 
-// rejectTask refuses a task for good: it is remembered as refused, so that an order
+// rejectTask refuses a task permanently: it is remembered as refused, so that an order
 // which was on its way twice does not bring it back. That takes no durable write,
 // since the reason may be that none can be made.
 func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
@@ -135,7 +135,7 @@ func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	return nil
 }
 
-// refusal gives the reason for which a task was turned away before; "" for none.
+// refusal returns the reason for which a task was turned away before; "" for none.
 func (in *instance) refusal(task string) string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -263,7 +263,7 @@ func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error 
 	})
 }
 
-// stoppedBy says whether a task may have stopped the VM.
+// stoppedBy reports whether a task may have stopped the VM.
 func stoppedBy(t *journal.Task) bool {
 	return t.Order.Kind == api.OrderSave && !t.Order.Save.Suspend &&
 		(t.Stage == api.TaskSaving || t.Stage == api.TaskPushing)

@@ -57,7 +57,7 @@ func (w *world) untilStage(stage api.TaskStage) {
 	w.t.Fatalf("never %s; last %+v", stage, w.control.status(idA).Task)
 }
 
-// stages gives the stages that a task was said to be in.
+// stages returns the stages that a task was said to be in.
 func (c *controller) stages(id string) []api.TaskStage {
 	var out []api.TaskStage
 	for _, s := range c.told(idA) {
@@ -78,7 +78,7 @@ func (w *world) guest(id, script string) string {
 	return string(r.Stdout)
 }
 
-// checkRuns says what must hold after a task that failed: the VM runs as before.
+// checkRuns returns what must hold after a task that failed: the VM runs as before.
 func (w *world) checkRuns() {
 	w.t.Helper()
 	s := w.control.status(idA)
@@ -126,7 +126,7 @@ func TestSaveSuspended(t *testing.T) {
 		w.control.order(terminate("1"))
 		w.until(api.PhaseTerminated)
 
-		// The new version starts here without a pull, and goes on where it was saved.
+		// The new version starts here without a pull, and continues where it was saved.
 		again := startOrder(func(o *api.StartOrder) { o.ContentID, o.Tag = done.Version.ContentID, "v2" })
 		again.Claim = "2"
 		w.control.order(again)
@@ -391,7 +391,7 @@ func TestVMEndsUnderATask(t *testing.T) {
 }
 
 // TestTasksAreTakenOnce: a repeated order is the same task, another one is refused
-// while one goes on, and what comes too late has no effect.
+// while one continues, and what comes too late has no effect.
 func TestTasksAreTakenOnce(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		stranger := saveOrder("s0", nil)
@@ -428,7 +428,7 @@ func TestTasksAreTakenOnce(t *testing.T) {
 	})
 }
 
-// ackedTasks gives the tasks that were acknowledged, each once.
+// ackedTasks returns the tasks that were acknowledged, each once.
 func ackedTasks(w *world) []string {
 	var out []string
 	for _, p := range w.control.seen() {
@@ -530,7 +530,7 @@ func TestSaveOfASave(t *testing.T) {
 	})
 }
 
-// TestCheckVMIsNotCounted: a sanity test that goes on shows neither in what is held
+// TestCheckVMIsNotCounted: a sanity test that continues shows neither in what is held
 // nor in what is used.
 func TestCheckVMIsNotCounted(t *testing.T) {
 	inWorld(t, sim.Options{Exec: sim.Range{Min: 15 * time.Second}}, func(w *world) {

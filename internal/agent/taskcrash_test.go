@@ -100,7 +100,7 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	return died
 }
 
-// checkEnd says what a task that is over must have left.
+// checkEnd returns what a task that is over must have left.
 func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 	t.Helper()
 	time.Sleep(5 * time.Second)
@@ -143,7 +143,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 	}
 }
 
-// cached gives the content ids of the cache, as the last poll said.
+// cached returns the content ids of the cache, as the last poll said.
 func (w *world) cached() []string {
 	var out []string
 	for _, p := range w.control.seen() {

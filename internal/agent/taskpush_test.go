@@ -10,7 +10,7 @@ import (
 )
 
 // TestPushThatIsCut: what was pushed for an instance that is terminated is given up at
-// the registry; an agent that ends goes on with it later.
+// the registry; an agent that ends continues with it later.
 func TestPushThatIsCut(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (in *instance) resendStatus() {
 	in.task.told = false
 }
 
-// needsCleanupLocked says whether the output is still kept although its task is over and the
+// needsCleanupLocked reports whether the output is still kept although its task is over and the
 // controller knows everything there is to say.
 func (in *instance) needsCleanupLocked() bool {
 	return in.state.Task != nil && in.state.Task.Over() && in.task.output != nil && in.answered >= in.state.No
@@ -122,7 +122,7 @@ func writeOutput(dir string, s *api.ScriptStatus) error {
 	)
 }
 
-// readOutput gives the outcome of a script with the output that is in its files; nil
+// readOutput returns the outcome of a script with the output that is in its files; nil
 // when there is none, or its files are gone because the controller has them.
 func readOutput(dir string, outcome *api.ScriptStatus) *api.ScriptStatus {
 	if outcome == nil {

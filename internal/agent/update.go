@@ -17,7 +17,7 @@ type Updater interface {
 	Status() *api.UpdateStatus
 	// Ready has a value when another version is there.
 	Ready() <-chan struct{}
-	// Waits says which work has to end first.
+	// Waits returns which work has to end first.
 	Waits(work string)
 	// GiveUp ends the update that is ready.
 	GiveUp(why string)
@@ -26,7 +26,7 @@ type Updater interface {
 var _ Updater = (*update.Updater)(nil)
 
 // ErrUpdate is how Run ends when this program is to become another version. Everything
-// that goes on is in a state in which the next agent takes it up.
+// that continues is in a state in which the next agent takes it up.
 var ErrUpdate = errors.New("the agent becomes another version")
 
 const (
@@ -34,7 +34,7 @@ const (
 	updateLook     = 500 * time.Millisecond
 )
 
-// updateLoop ends the agent when there is another version and nothing goes on that its
+// updateLoop ends the agent when there is another version and nothing continues that its
 // end would break. Pulls and pushes go on where they were, and VMs know nothing of it.
 func (a *Agent) updateLoop(ctx context.Context) error {
 	u := a.opts.Updater
@@ -85,7 +85,7 @@ func (a *Agent) mayEnd(ctx context.Context, u Updater) bool {
 }
 
 // quiesce ends the time in which something may begin that the end of the agent would break,
-// unless something of that kind goes on: then it says what.
+// unless something of that kind continues: then it says what.
 func (a *Agent) quiesce() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +96,7 @@ func (a *Agent) quiesce() string {
 	return ""
 }
 
-// delicacy says what the end of the agent would break of an action; "" for nothing. A
+// delicacy returns what the end of the agent would break of an action; "" for nothing. A
 // script that is not monitored often runs as long as its VM, and fails nothing.
 func delicacy(next action, in *instance) string {
 	switch next {

@@ -124,7 +124,7 @@ func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 	})
 }
 
-// TestUpdateIsGivenUp when such work does not end, and the agent goes on.
+// TestUpdateIsGivenUp when such work does not end, and the agent continues.
 func TestUpdateIsGivenUp(t *testing.T) {
 	inUpdates(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}}, func(w *world, n *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 36000})))
@@ -156,6 +156,6 @@ func TestUpdateDoesNotWaitForOthers(t *testing.T) {
 		if err := <-ended; !errors.Is(err, ErrUpdate) || time.Since(begun) > 10*time.Second {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
-		time.Sleep(10 * time.Hour) // the script goes on without its agent
+		time.Sleep(10 * time.Hour) // the script continues without its agent
 	})
 }

@@ -33,7 +33,7 @@ func (a *Agent) watchLoop(ctx context.Context) error {
 	}
 }
 
-// expectsVMs says whether any instance has a VM to watch.
+// expectsVMs reports whether any instance has a VM to watch.
 func (a *Agent) expectsVMs() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -108,7 +108,7 @@ func (a *Agent) refresh(in *instance, vm hv.VM) error {
 	return a.change(in, func(s *journal.State) { s.VM = now })
 }
 
-// facts gives what is to be said of a VM now; a zero vm is one that is not there,
+// facts returns what is to be said of a VM now; a zero vm is one that is not there,
 // of which the last facts stay. A driver that has just found the VM again need not
 // know its address: the one of the same run still holds.
 func (a *Agent) facts(vm hv.VM, said *api.NodeVM) *api.NodeVM {

@@ -203,7 +203,7 @@ func (w *world) room(step string) error {
 	return nil
 }
 
-// vms gives the VMs that the hypervisor has.
+// vms returns the VMs that the hypervisor has.
 func (w *world) vms() []hv.VM {
 	list, err := w.host.List(context.Background())
 	if err != nil {
@@ -463,7 +463,7 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 	}
 }
 
-// take gives the orders that were never sent, or not within the last 5 s.
+// take returns the orders that were never sent, or not within the last 5 s.
 func (c *controller) take() []api.Order {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -522,14 +522,14 @@ func (c *controller) takeStatusLocked(s api.InstanceStatus) {
 	}
 }
 
-// told gives every status of an instance.
+// told returns every status of an instance.
 func (c *controller) told(id string) []api.InstanceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.history[id])
 }
 
-// seen gives every poll.
+// seen returns every poll.
 func (c *controller) seen() []api.PollRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -603,7 +603,7 @@ func (w *world) until(phase api.Phase) {
 	w.t.Fatalf("never reported %s; last %+v", phase, w.control.status(idA))
 }
 
-// checkClean says what must hold when everything has been terminated.
+// checkClean returns what must hold when everything has been terminated.
 func (w *world) checkClean() {
 	w.t.Helper()
 	if left := w.vms(); len(left) != 0 {

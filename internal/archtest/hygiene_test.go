@@ -191,7 +191,7 @@ func checkTests(t *tree) []string {
 	return out
 }
 
-// seeded says whether a fuzz test adds seeds, hands its f to a function that may,
+// seeded reports whether a fuzz test adds seeds, hands its f to a function that may,
 // or has a corpus beside it.
 func (t *tree) seeded(f *source, fn *ast.FuncDecl) bool {
 	corpus := path.Join(f.dir, "testdata/fuzz", fn.Name.Name) + "/"

@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// Patterns name packages below the module by folder: "internal/farm" is that
+// Patterns name packages below the module by directory: "internal/farm" is that
 // package alone, "internal/hv/..." also everything below it. "std" is the standard
 // library, anything else is an import path or, with "/...", its prefix.
 
@@ -119,7 +119,7 @@ var holders = []holder{
 	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
 }
 
-// matches says whether a folder or an import path falls under a pattern.
+// matches reports whether a directory or an import path falls under a pattern.
 func matches(pattern, name string) bool {
 	if pattern == "std" {
 		return isStandard(name)
@@ -134,19 +134,19 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
 }
 
-// isStandard says whether an import path is of the standard library: no dot in its
-// first part. Folders of this module are never asked about with their bare name.
+// isStandard reports whether an import path is of the standard library: no dot in its
+// first part. Directories of this module are never asked about with their bare name.
 func isStandard(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
 	return !strings.Contains(first, ".") && !slices.Contains([]string{"api", "client", "cmd", "internal", "test"}, first)
 }
 
-// local turns an import path into a folder of the module.
+// local turns an import path into a directory of the module.
 func local(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// edges gives what every product package imports by itself, and where.
+// edges returns what every product package imports by itself, and where.
 func edges(t *tree) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for _, f := range t.product() {

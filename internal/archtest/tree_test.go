@@ -28,7 +28,7 @@ type source struct {
 	ast   *ast.File
 }
 
-// imports gives the import paths of a file.
+// imports returns the import paths of a file.
 func (s *source) imports() []string {
 	var out []string
 	for _, i := range s.ast.Imports {
@@ -99,7 +99,7 @@ func (t *tree) where(p token.Pos) string {
 	return fmt.Sprintf("%s:%d", at.Filename, at.Line)
 }
 
-// root is the folder of the module.
+// root is the directory of the module.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")

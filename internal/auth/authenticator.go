@@ -19,7 +19,7 @@ type Authenticator struct {
 	Sessions *Sessions
 	Logins   *LoginCookies // of browsers
 	Passes   *NodeTokens   // of nodes
-	// Certificate gives the user of a request's client certificate; ok is false without one.
+	// Certificate returns the user of a request's client certificate; ok is false without one.
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	// JWT verifies a Bearer value that is a token of the identity provider.
 	JWT func(ctx context.Context, token string) (name string, groups []string, err error)
@@ -32,7 +32,7 @@ var (
 	errUserName      = denied("the user name of the credentials is not one")
 )
 
-// Schemes gives the kinds of credentials that are accepted in the header Authorization.
+// Schemes returns the kinds of credentials that are accepted in the header Authorization.
 func (a *Authenticator) Schemes() (out []string) {
 	if a.Root != nil {
 		out = append(out, "Basic")
@@ -43,8 +43,8 @@ func (a *Authenticator) Schemes() (out []string) {
 	return out
 }
 
-// Identify says who makes a request. The header Authorization decides when there is one, then
-// a browser's log-in: what they say is never overlooked in favour of a certificate.
+// Identify returns who makes a request. The header Authorization decides when there is one, then
+// a browser's log-in: what they say is never overlooked in favor of a certificate.
 func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	given := r.Header["Authorization"]
 	switch {
@@ -71,9 +71,9 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	return foreign(name, groups, ByCertificate)
 }
 
-// Revalidate says who makes a request that goes on since a while, and was let in as somebody. What it
+// Revalidate returns who makes a request that continues since a while, and was let in as somebody. What it
 // was let in with may not be taken back meanwhile; but a session whose time is over is as long as
-// its key, since who goes on with a request cannot show another.
+// its key, since who continues with a request cannot show another.
 func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, error) {
 	who, err := a.Identify(r)
 	if !errors.Is(err, errSessionExpired) {

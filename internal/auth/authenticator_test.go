@@ -116,7 +116,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestStill: a request that goes on is let in as long as the key of its session, with the groups of now.
+// TestStill: a request that continues is let in as long as the key of its session, with the groups of now.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

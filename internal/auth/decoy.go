@@ -9,7 +9,7 @@ import (
 // forDecoys is the purpose of the numbers that stand for the keys of unknown ids.
 const forDecoys Purpose = "tap-decoy"
 
-// decoy gives a public key for an id that has none, always the same one while the signing key is,
+// decoy returns a public key for an id that has none, always the same one while the signing key is,
 // on every replica: a hand for an unknown id is answered like any other, so that it does not tell
 // which ids there are. Nobody has the private key to it.
 func (t *TAP) decoy(id string) *rsa.PublicKey {

@@ -76,13 +76,13 @@ func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known b
 	return full, known
 }
 
-// wait gives how long it is until the next attempt of a name; 0 when there is one left.
+// wait returns how long it is until the next attempt of a name; 0 when there is one left.
 func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
 	full, _ := a.find(name, now)
 	return untilNext(full, now, failBurst, failEvery)
 }
 
-// untilNext gives how long it is until an allowance of burst attempts, which is whole again at
+// untilNext returns how long it is until an allowance of burst attempts, which is whole again at
 // full and regains one every so often, has one left.
 func untilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
 	if !full.After(now) {

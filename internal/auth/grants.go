@@ -32,11 +32,11 @@ type Grants struct {
 	Groups map[string][]farm.Permission `json:"groups,omitempty"`
 	// Resources maps the name of a permission group to its rights on single resources.
 	Resources map[string][]farm.ResourcePermission `json:"resources,omitempty"`
-	// Enforced says that permissions have counted before: no change of the licence ends that.
+	// Enforced says that permissions have counted before: no change of the license ends that.
 	Enforced bool `json:"enforced,omitempty"`
 }
 
-// SetGroup gives a permission group its permissions, and makes it when there is none.
+// SetGroup returns a permission group its permissions, and makes it when there is none.
 func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (Grants, error) {
 	if err := checkGroupName(name); err != nil {
 		return g, err
@@ -106,7 +106,7 @@ func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without 
 	return g, changed
 }
 
-// Check says whether grants that were stored are what the other methods would have made.
+// Check reports whether grants that were stored are what the other methods would have made.
 func (g Grants) Check(s farm.Service) error {
 	var again Grants
 	var err error
@@ -171,7 +171,7 @@ func listed(list []farm.PermissionInfo, p farm.Permission) bool {
 	return slices.ContainsFunc(list, func(i farm.PermissionInfo) bool { return i.Name == p })
 }
 
-// with gives a copy of a map in which a key has a value.
+// with returns a copy of a map in which a key has a value.
 func with[V any](m map[string]V, key string, v V) map[string]V {
 	out := make(map[string]V, len(m)+1)
 	maps.Copy(out, m)
@@ -179,7 +179,7 @@ func with[V any](m map[string]V, key string, v V) map[string]V {
 	return out
 }
 
-// without gives a copy of a map without a key.
+// without returns a copy of a map without a key.
 func without[V any](m map[string]V, key string) map[string]V {
 	out := maps.Clone(m)
 	delete(out, key)

@@ -8,10 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// GrantStore keeps the grants of a service for good. Reads are from memory and see a change
+// GrantStore keeps the grants of a service permanently. Reads are from memory and see a change
 // before the call that made it returns.
 type GrantStore interface {
-	// Grants gives all grants.
+	// Grants returns all grants.
 	Grants() Grants
 	// Change makes what do gives of the grants the ones that are stored, unless it gives an
 	// error. It may be called again when somebody else was first.
@@ -91,7 +91,7 @@ func NewJudge(p Policy, store GrantStore) *Authorizer {
 	return j
 }
 
-// Rules gives the rules of this moment.
+// Rules returns the rules of this moment.
 func (j *Authorizer) Rules() *Rules { return j.rules.Load() }
 
 // Watch has a function called after each change of the rules. It must not block.
@@ -101,7 +101,7 @@ func (j *Authorizer) Watch(changed func()) {
 	j.watchers = append(j.watchers, changed)
 }
 
-// SetTier changes the tier of the licence. What was denied stays denied.
+// SetTier changes the tier of the license. What was denied stays denied.
 func (j *Authorizer) SetTier(t farm.Tier) {
 	j.mu.Lock()
 	j.policy.Tier = t
@@ -129,7 +129,7 @@ func (j *Authorizer) remake() {
 	j.rules.Store(NewRules(j.policy, g))
 }
 
-// Keep makes the store remember whether permissions have counted, so that no licence opens
+// Keep makes the store remember whether permissions have counted, so that no license opens
 // anything after a restart. It belongs behind NewJudge and SetTier, and is repeated when it
 // fails.
 func (j *Authorizer) Keep(ctx context.Context) error {

@@ -61,10 +61,10 @@ func NewKeys(store KeyStore) *Keys {
 	return k
 }
 
-// List gives all keys, by id; those too that have expired, for a month.
+// List returns all keys, by id; those too that have expired, for a month.
 func (k *Keys) List() []farm.APIKey { return k.store.List() }
 
-// Get gives one key, or an error with the code not-found.
+// Get returns one key, or an error with the code not-found.
 func (k *Keys) Get(id string) (farm.APIKey, error) {
 	key, ok := k.store.Get(id)
 	if !ok {
@@ -73,7 +73,7 @@ func (k *Keys) Get(id string) (farm.APIKey, error) {
 	return key, nil
 }
 
-// Live gives a key whose time is not over.
+// Live returns a key whose time is not over.
 func (k *Keys) Live(id string) (farm.APIKey, bool) {
 	key, ok := k.store.Get(id)
 	return key, ok && !key.Expired(time.Now())
@@ -176,7 +176,7 @@ func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 }
 
 // Sweep removes the keys that have expired a month ago, and says how many. It belongs into
-// a service's housekeeping.
+// a service's reconciling.
 func (k *Keys) Sweep(ctx context.Context) (int, error) {
 	n, before := 0, time.Now().Add(-keepExpired)
 	for _, key := range k.store.List() {
@@ -192,7 +192,7 @@ func (k *Keys) Sweep(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// public gives the parsed public key of a record.
+// public returns the parsed public key of a record.
 func (k *Keys) public(key farm.APIKey) (*rsa.PublicKey, error) {
 	if p, ok := k.parsed.Load(key.ID); ok && p.(publicKey).generation == key.Generation {
 		return p.(publicKey).key, nil
@@ -257,10 +257,10 @@ func checkGroups(groups []string) error {
 	return nil
 }
 
-// goodName says whether a text can be the name of a permission group or user.
+// goodName reports whether a text can be the name of a permission group or user.
 func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
 
-// printable says whether a text can be shown as it is: no control characters, nothing that
+// printable reports whether a text can be shown as it is: no control characters, nothing that
 // turns the direction of text, no space at either end.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })

@@ -13,13 +13,13 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// KeyStore keeps the records of user keys for good. Reads are from memory and see a change
+// KeyStore keeps the records of user keys permanently. Reads are from memory and see a change
 // before the call that made it returns. A change is durable when its call returns without
 // an error; after an error nobody knows.
 type KeyStore interface {
-	// Get gives the key of an id.
+	// Get returns the key of an id.
 	Get(id string) (farm.APIKey, bool)
-	// List gives all keys, by id.
+	// List returns all keys, by id.
 	List() []farm.APIKey
 	// Create adds a key; ErrKeyExists when there is one of its id.
 	Create(ctx context.Context, k farm.APIKey) error
@@ -39,7 +39,7 @@ var (
 	ErrKeyChanged = errors.New("the key was changed or deleted meanwhile")
 )
 
-// SameKey says whether two records are the same.
+// SameKey reports whether two records are the same.
 func SameKey(a, b farm.APIKey) bool {
 	return a.ID == b.ID && a.Generation == b.Generation && a.Created.Equal(b.Created) && a.Expires.Equal(b.Expires) &&
 		slices.Equal(a.Groups, b.Groups) && bytes.Equal(a.PublicKey, b.PublicKey)

@@ -51,7 +51,7 @@ const (
 	loginOfProvider = 'p'
 )
 
-// Open gives the text of a cookie for a user who has logged in, with the root token or at the
+// Open returns the text of a cookie for a user who has logged in, with the root token or at the
 // identity provider.
 func (l *LoginCookies) Open(who Identity) (string, error) {
 	kind, content := byte(loginOfProvider), login{Name: who.Name, Groups: who.Groups}
@@ -125,7 +125,7 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	return foreign(content.Name, content.Groups, ByOIDC)
 }
 
-// identify says which user a browser has logged in; ok is false when it shows no log-in.
+// identify returns which user a browser has logged in; ok is false when it shows no log-in.
 func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err error) {
 	size := 0
 	for _, line := range r.Header["Cookie"] {

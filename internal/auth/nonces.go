@@ -13,7 +13,7 @@ type Nonce [16]byte
 
 // NonceStore remember what was used.
 type NonceStore interface {
-	// Use says whether a mark is used for the first time, and remembers it until then. When
+	// Use reports whether a mark is used for the first time, and remembers it until then. When
 	// it says yes, that is durable: no other call will, on any replica, after a crash too.
 	// After an error the mark may be used or not. A mark always comes with the same time; one
 	// whose time is over counts as used.

@@ -56,7 +56,7 @@ func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	return key, der, checkPublicKey(key)
 }
 
-// checkPublicKey says whether secrets can be encrypted with a key, by doing it once.
+// checkPublicKey reports whether secrets can be encrypted with a key, by doing it once.
 func checkPublicKey(key *rsa.PublicKey) error {
 	if bits := key.N.BitLen(); bits < minKeyBits || bits > maxKeyBits {
 		return farm.Invalid(publicField, "it has %d bits; an RSA key must have %d to %d", bits, minKeyBits, maxKeyBits)
@@ -67,7 +67,7 @@ func checkPublicKey(key *rsa.PublicKey) error {
 	return nil
 }
 
-// encrypt gives the standard base64 of a text that only the private key's holder can read.
+// encrypt returns the standard base64 of a text that only the private key's holder can read.
 func encrypt(key *rsa.PublicKey, text string) (string, error) {
 	sealed, err := rsa.EncryptOAEP(sha256.New(), rand.Reader, key, []byte(text), nil)
 	if err != nil {

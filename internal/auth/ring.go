@@ -11,7 +11,7 @@ import (
 )
 
 // Of the ring: how long a new key waits before it signs, so that every replica has it by
-// then; how long an old one is believed after the next has begun to sign; how many there
+// then; how long an old one is trusted after the next has begun to sign; how many there
 // may be.
 const (
 	ringLead  = time.Minute
@@ -41,7 +41,7 @@ type signingKey struct {
 // Format implements fmt.Formatter: every verb prints the mask.
 func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 
-// MarshalText gives the mask, in JSON too: storing a ring takes Encode.
+// MarshalText returns the mask, in JSON too: storing a ring takes Encode.
 func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
 // NewRing makes a ring of one key, which signs at once.
@@ -53,7 +53,7 @@ func newSigningKey(version uint32, from time.Time) *signingKey {
 	return k
 }
 
-// Rotated gives the ring with a new key, which signs a minute from now, and without those
+// Rotated returns the ring with a new key, which signs a minute from now, and without those
 // that nothing can still be signed with. What was signed stays good for its time.
 func (r KeyRing) Rotated(now time.Time) KeyRing {
 	keys, last := slices.Clone(r.keys), uint32(0)
@@ -66,16 +66,16 @@ func (r KeyRing) Rotated(now time.Time) KeyRing {
 	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
 }
 
-// Old says whether it is time for another key.
+// Old reports whether it is time for another key.
 func (r KeyRing) Old(now time.Time) bool {
 	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }
 
-// Full says whether the ring has been rotated so often in so short a time that it takes
+// Full reports whether the ring has been rotated so often in so short a time that it takes
 // no more keys.
 func (r KeyRing) Full() bool { return len(r.keys) >= ringLimit }
 
-// signing gives the key that signs now.
+// signing returns the key that signs now.
 func (r KeyRing) signing(now time.Time) *signingKey {
 	for i := len(r.keys) - 1; i > 0; i-- {
 		if !r.keys[i].from.After(now) {
@@ -85,7 +85,7 @@ func (r KeyRing) signing(now time.Time) *signingKey {
 	return r.keys[0]
 }
 
-// find gives the key of a version.
+// find returns the key of a version.
 func (r KeyRing) find(version uint32) *signingKey {
 	for _, k := range r.keys {
 		if k.version == version {
@@ -107,7 +107,7 @@ type storedKey struct {
 	Secret  []byte    `json:"secret"`
 }
 
-// Encode gives the ring with its secrets, for a store that only the services read.
+// Encode returns the ring with its secrets, for a store that only the services read.
 func (r KeyRing) Encode() ([]byte, error) {
 	out := storedRing{Form: ringForm}
 	for _, k := range r.keys {

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Policy is what settings and licence say about permissions.
+// Policy is what settings and license say about permissions.
 type Policy struct {
 	Service       farm.Service
 	Tier          farm.Tier
@@ -15,13 +15,13 @@ type Policy struct {
 	Resources     bool // rights on single nodes or templates are asked for too
 }
 
-// Enforces says whether permissions count: they are switched on, and the tier has them or
-// has had them. So a licence that ends opens nothing.
+// Enforces reports whether permissions count: they are switched on, and the tier has them or
+// has had them. So a license that ends opens nothing.
 func (p Policy) Enforces(g Grants) bool {
 	return p.Authorization && (g.Enforced || p.Tier.Covers(farm.TierEnterprisePlus))
 }
 
-// Latch gives the grants with what has to be remembered of the policy: that permissions
+// Latch returns the grants with what has to be remembered of the policy: that permissions
 // counted, until they are switched off. changed says that this has to be stored.
 func (p Policy) Latch(g Grants) (latched Grants, changed bool) {
 	was := g.Enforced
@@ -93,7 +93,7 @@ func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
 	return all
 }
 
-// Allows says whether a caller has a permission. Root has all. A node has those that its orders
+// Allows reports whether a caller has a permission. Root has all. A node has those that its orders
 // need, also where permissions do not count, and one that joined with a key only those that the
 // key has too. Others have what their name or one of their groups was granted, and everything
 // where permissions do not count. What no table has is denied.
@@ -113,7 +113,7 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	return !r.enforced || r.has(who.Name, who.Groups, bit)
 }
 
-// KeyAllows says whether the user key that a node has joined with does not keep it from using a
+// KeyAllows reports whether the user key that a node has joined with does not keep it from using a
 // permission. It is no right of its own.
 func (r *Rules) KeyAllows(who Identity, p farm.Permission) bool {
 	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.known[p])
@@ -131,7 +131,7 @@ func (r *Rules) has(name string, groups []string, bit bits) bool {
 	return false
 }
 
-// AllowsOn says whether a caller has a right on one resource. It comes after Allows, which
+// AllowsOn reports whether a caller has a right on one resource. It comes after Allows, which
 // asks for the permission as such. A node may pull what it was ordered to hold; what it saves
 // is judged as a push.
 func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm.Permission) bool {
@@ -162,29 +162,29 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 // pullRight is the right to pull a template; no other resource has one of this name.
 const pullRight farm.Permission = "pull"
 
-// Enforced says whether permissions count.
+// Enforced reports whether permissions count.
 func (r *Rules) Enforced() bool { return r.enforced }
 
 // Service says of which service the rules are.
 func (r *Rules) Service() farm.Service { return r.service }
 
-// Managed says whether rights on single resources count.
+// Managed reports whether rights on single resources count.
 func (r *Rules) Managed() bool { return r.resources }
 
-// In says whether a caller may act for a permission group: as a member, or because they
+// In reports whether a caller may act for a permission group: as a member, or because they
 // have everything.
 func (i Identity) In(group string) bool {
 	return group != "" && (i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
 }
 
-// GroupAllowsOn says whether one permission group has a right on a resource, for requests
+// GroupAllowsOn reports whether one permission group has a right on a resource, for requests
 // that name the group for which they are made. It is true where such rights do not count.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
 	bit := r.rights[kind][p]
 	return bit != 0 && (!r.resources || r.on[group][on(kind, id)]&bit != 0)
 }
 
-// Holders gives the permission groups that have a right, by the id of the resource on which they
+// Holders returns the permission groups that have a right, by the id of the resource on which they
 // have it, each list sorted. It takes time for each right that was granted.
 func (r *Rules) Holders(kind farm.ResourceType, p farm.Permission) map[string][]string {
 	bit, out := r.rights[kind][p], map[string][]string{}

@@ -379,7 +379,7 @@ func TestNothingIsAllocated(t *testing.T) {
 }
 
 // TestHolders: which groups have a right where, and that those who follow the rules hear of every
-// change, of a licence too.
+// change, of a license too.
 func TestHolders(t *testing.T) {
 	const upper, lower = "ABCD", "abcd"
 	table := NewGrantTable(Grants{}, nil)

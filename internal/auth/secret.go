@@ -25,7 +25,7 @@ var (
 // NewSecret hides a text.
 func NewSecret(text string) Secret { return Secret{&text} }
 
-// Reveal gives the text.
+// Reveal returns the text.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -43,11 +43,11 @@ func (s Secret) Equal(text string) bool {
 // Format implements fmt.Formatter: every verb prints the mask.
 func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 
-// String gives the mask.
+// String returns the mask.
 func (Secret) String() string { return masked }
 
-// MarshalText gives the mask, in JSON too.
+// MarshalText returns the mask, in JSON too.
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// LogValue gives the mask.
+// LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestBearerForms: clients write the session anew in whatever form they like.
+// TestBearerForms: clients write the session again in whatever form they like.
 func TestBearerForms(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "cï>?~") // whose JSON has both characters in which the alphabets differ

@@ -44,7 +44,7 @@ const (
 	maxSeal  = 4096 // bytes of text
 )
 
-// Seal gives a URL-safe text that holds the payload in clear, the time of now, and a
+// Seal returns a URL-safe text that holds the payload in clear, the time of now, and a
 // signature over both, the purpose and what it is bound to.
 func (s *Signer) Seal(p Purpose, payload []byte, bound ...string) string {
 	now := time.Now()
@@ -57,7 +57,7 @@ func (s *Signer) Seal(p Purpose, payload []byte, bound ...string) string {
 	return base64.RawURLEncoding.EncodeToString(append(out, mac[:]...))
 }
 
-// Unseal gives the payload of a text that Seal made for the same purpose, bound to the same
+// Unseal returns the payload of a text that Seal made for the same purpose, bound to the same
 // texts, no longer than ttl ago.
 func (s *Signer) Unseal(p Purpose, text string, ttl time.Duration, bound ...string) ([]byte, error) {
 	if len(text) > maxSeal {

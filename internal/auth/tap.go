@@ -56,7 +56,7 @@ var (
 	errShakeUsed   = denied("the secret was used before")
 )
 
-// Hand gives the encrypted secret for a key, in standard base64. For an id that no key has, or
+// Hand returns the encrypted secret for a key, in standard base64. For an id that no key has, or
 // one that has expired, it gives a text that nobody can decrypt: who does not hold the key cannot
 // tell whether there is one.
 func (t *TAP) Hand(id string) (string, error) {
@@ -72,7 +72,7 @@ func (t *TAP) Hand(id string) (string, error) {
 	return encrypt(public, t.secret(key, time.Now()))
 }
 
-// Shake gives a session for a secret of Hand, once.
+// Shake returns a session for a secret of Hand, once.
 func (t *TAP) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.ShakeAnswer, error) {
 	key, ok := t.keys.Live(r.ID)
 	if !ok {

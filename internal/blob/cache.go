@@ -35,7 +35,7 @@ func NewFrames(limit int) *FrameCache {
 	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
-// get gives a frame; load makes it when it is not there, in the memory that it is given if it can.
+// get returns a frame; load makes it when it is not there, in the memory that it is given if it can.
 // The bytes must not be changed; they are good until put.
 func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
 	f, mine := c.take(key)

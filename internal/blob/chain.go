@@ -101,7 +101,7 @@ func (c *Chain) frame(layer, frame int) (*cachedFrame, error) {
 	})
 }
 
-// NextData gives the next range that layers hold data of. Small gaps count as data.
+// NextData returns the next range that layers hold data of. Small gaps count as data.
 func (c *Chain) NextData(off int64) (start, end int64, err error) {
 	start, end = c.Size(), c.Size()
 	s := newSweep(c.chain, max(0, off), c.Size())

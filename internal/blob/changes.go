@@ -26,7 +26,7 @@ type Change struct {
 type Changes interface {
 	// ReadAt reads the disk. It is asked only for what NextChange gave as data, by many goroutines.
 	io.ReaderAt
-	// NextChange gives the next change that ends behind off, or false when there is none. It may be cut to
+	// NextChange returns the next change that ends behind off, or false when there is none. It may be cut to
 	// begin at off. One goroutine asks, with an off that only grows.
 	NextChange(off int64) (c Change, ok bool, err error)
 }

@@ -81,7 +81,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestBackwardRangesEnd sees to it that a source that goes backward cannot keep an encoder for ever.
+// TestBackwardRangesEnd sees to it that a source that goes backward cannot keep an encoder indefinitely.
 func TestBackwardRangesEnd(t *testing.T) {
 	src := backward{memory{bytes.NewReader(make([]byte, 4*FrameSize))}}
 	o := EncodeOptions{Kind: KindDisk, Size: src.Size()}
@@ -94,7 +94,7 @@ func TestBackwardRangesEnd(t *testing.T) {
 	}
 }
 
-// TestChangesMayOverlap takes of a change only what lies behind the one before it.
+// TestChangesMayOverlap takes of a change only what is behind the one before it.
 func TestChangesMayOverlap(t *testing.T) {
 	disk := bytes.Repeat([]byte("disk"), 2*BlockSize)
 	list := []Change{{Off: 0, Len: 3 * BlockSize}, {Off: BlockSize, Len: 4 * BlockSize, Kind: ChangeDiscard}}
@@ -105,7 +105,7 @@ func TestChangesMayOverlap(t *testing.T) {
 	}
 }
 
-// TestCompareWithSmallerParent compares with a parent that ends where the disk goes on as before.
+// TestCompareWithSmallerParent compares with a parent that ends where the disk continues as before.
 func TestCompareWithSmallerParent(t *testing.T) {
 	disk := bytes.Repeat([]byte("x"), 9*spanSize)
 	old := disk[:3*spanSize+5]
@@ -171,7 +171,7 @@ func TestEncodeMemory(t *testing.T) {
 	}
 }
 
-// allocated gives the bytes that are allocated meanwhile, whether they are kept or not.
+// allocated returns the bytes that are allocated meanwhile, whether they are kept or not.
 func allocated(run func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

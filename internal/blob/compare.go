@@ -16,7 +16,7 @@ const (
 )
 
 // Compare finds where a disk of size bytes differs from its parent, by comparing blocks; what is a hole in both
-// is not read, and what lies behind the end of the parent is zero. Zeros of the disk are changes of kind
+// is not read, and what is behind the end of the parent is zero. Zeros of the disk are changes of kind
 // ChangeZero, holes or not, so that equal disks give equal layers. EncodeChanges compares with many readers;
 // NextChange does it for a reader of its own.
 func Compare(disk, parent Source, size int64) Changes {
@@ -94,7 +94,7 @@ func (f *compareFeed) next(s *rangeBatch) (bool, error) {
 	return len(s.parts) > 0, nil
 }
 
-// rangeAt gives the next range in which the same of the two disks may hold data.
+// rangeAt returns the next range in which the same of the two disks may hold data.
 func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 	ds, de, err := f.disk.at(off)
 	if err != nil {

@@ -320,7 +320,7 @@ type asking struct {
 
 func (a asking) NextChange(int64) (Change, bool, error) { return a.c, a.ok, nil }
 
-// A change lies in blocks of the disk and behind the one before it.
+// A change is in blocks of the disk and behind the one before it.
 func TestTakeChange(t *testing.T) {
 	const size = 10*BlockSize + 5
 	for name, c := range map[string]struct {

@@ -125,7 +125,7 @@ func (e *encoding) collect(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// fill appends bytes that lie at off to the current frame, and goes on in the next when it is full.
+// fill appends bytes that are at off to the current frame, and continues in the next when it is full.
 func (e *encoding) fill(ctx context.Context, off int64, p []byte) error {
 	for len(p) > 0 {
 		if e.cur == nil {
@@ -215,7 +215,7 @@ func newLine[T any](limit int, item func() T) workQueue[T] {
 	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
 }
 
-// take gives an item that is free. One goroutine calls it.
+// take returns an item that is free. One goroutine calls it.
 func (l *workQueue[T]) take(ctx context.Context) (item T, err error) {
 	select {
 	case item = <-l.free:

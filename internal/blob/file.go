@@ -25,7 +25,7 @@ func (s FileSource) NextData(off int64) (start, end int64, err error) {
 	return start, end, err
 }
 
-// Uncached gives a source that reads what the page cache does not hold past it, where the system and the file
+// Uncached returns a source that reads what the page cache does not hold past it, where the system and the file
 // system can: for whoever reads a large file once, that is several times as fast, and the cache keeps what
 // others need. The file stays the caller's; release must be called before it is closed.
 func (s FileSource) Uncached() (u FileSource, release func()) {

@@ -27,7 +27,7 @@ func (x *Index) Footer() Footer {
 	return Footer{IndexOffset: x.data, IndexLength: int64(len(x.raw)), Root: x.root}
 }
 
-// Tail gives the bytes that follow the frames in a layer file: index and footer.
+// Tail returns the bytes that follow the frames in a layer file: index and footer.
 func (x *Index) Tail() []byte {
 	return x.Footer().append(append([]byte(nil), x.raw...))
 }

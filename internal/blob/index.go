@@ -139,7 +139,7 @@ func (x *Index) Frame(i int) Frame {
 	return f
 }
 
-// runs gives the place of the runs of frame i.
+// runs returns the place of the runs of frame i.
 func (x *Index) runs(i int) place {
 	ref := x.frames[i]
 	d := decoder{buf: x.raw, at: int(ref.at)}
@@ -159,7 +159,7 @@ func (x *Index) LiveBytes() int64 { return x.live }
 // FileSize is the size of the layer file in bytes.
 func (x *Index) FileSize() int64 { return x.data + int64(len(x.raw)) + FooterSize }
 
-// Runs gives the runs of frame i in order; the frame's decoded bytes are those of its runs, back to back.
+// Runs returns the runs of frame i in order; the frame's decoded bytes are those of its runs, back to back.
 func (x *Index) Runs(i int) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		w := dataWalk{x: x, frame: i}
@@ -171,7 +171,7 @@ func (x *Index) Runs(i int) iter.Seq[Run] {
 	}
 }
 
-// Zeros gives the zero and discard runs in order.
+// Zeros returns the zero and discard runs in order.
 func (x *Index) Zeros() iter.Seq[ZeroRun] {
 	return func(yield func(ZeroRun) bool) {
 		w := zeroWalk{x: x}
@@ -189,7 +189,7 @@ func (x *Index) run(block, n int64) Run {
 	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
 }
 
-// find gives which of n lists of runs may hold the byte at off: the last one that begins at or before it; 0 when
+// find returns which of n lists of runs may hold the byte at off: the last one that begins at or before it; 0 when
 // all begin behind it.
 func (x *Index) find(n int, list func(i int) place, off int64) int {
 	return max(0, sort.Search(n, func(i int) bool {

@@ -14,7 +14,7 @@ func WriteBehind(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
-// PunchHole gives the space of a range of a file back; the file keeps its length. A file system that cannot is
+// PunchHole returns the space of a range of a file back; the file keeps its length. A file system that cannot is
 // no error.
 func PunchHole(f *os.File, off, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)

@@ -16,7 +16,7 @@ func PunchHole(*os.File, int64, int64) error { return nil }
 // SyncData puts a file's bytes on stable storage.
 func SyncData(f *os.File) error { return f.Sync() }
 
-// openDirect gives no second file: what this system has for the purpose is a property of the open file itself.
+// openDirect returns no second file: what this system has for the purpose is a property of the open file itself.
 func openDirect(f *os.File) (*os.File, error) { return nil, dontCache(f) }
 
 func cached(*os.File, int64, int64) bool { return true }

@@ -69,7 +69,7 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read and damages what lies at bad.
+// counted counts the bytes that are read and damages what is at bad.
 type counted struct {
 	io.ReaderAt
 	n   int

@@ -7,7 +7,7 @@ import (
 // minFrame is the least number of index bytes that a frame takes: it bounds what a small index may claim.
 const minFrame = 1 + 1 + sha256.Size + 1 + 2
 
-// ParseIndex checks an index completely: afterwards every run lies in the file, in order and without overlap,
+// ParseIndex checks an index completely: afterwards every run is in the file, in order and without overlap,
 // and every frame within its limits.
 func ParseIndex(raw []byte) (*Index, error) {
 	if len(raw) > MaxIndex {

@@ -24,7 +24,7 @@ type PartFrame struct {
 	Sum    [sha256.Size]byte
 }
 
-// PartHeader gives the bytes before the frames of a part.
+// PartHeader returns the bytes before the frames of a part.
 func PartHeader(frames []PartFrame) []byte {
 	b := make([]byte, 0, partHeader+len(frames)*partEntry)
 	b = append(b, partMagic...)
@@ -125,7 +125,7 @@ func (p *PartReader) fill() error {
 
 var _ io.Reader = (*PartReader)(nil)
 
-// WriteTo gives all verified bytes to w without a copy between.
+// WriteTo returns all verified bytes to w without a copy between.
 func (p *PartReader) WriteTo(w io.Writer) (int64, error) {
 	var sum int64
 	for len(p.ready) > 0 || p.next < len(p.frames) {

@@ -118,13 +118,13 @@ func (p *Plan) Size() int64 { return p.size }
 // Len is the number of frames to be fetched.
 func (p *Plan) Len() int { return len(p.frames) }
 
-// Frame gives the place of frame i of the plan in the chain. They are in the order of the layers and, in each
+// Frame returns the place of frame i of the plan in the chain. They are in the order of the layers and, in each
 // layer, of its file.
 func (p *Plan) Frame(i int) (layer, frame int) {
 	return int(p.frames[i].layer), int(p.frames[i].frame)
 }
 
-// Pieces gives what frame i of the plan has for the disk, in the order of both.
+// Pieces returns what frame i of the plan has for the disk, in the order of both.
 func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
 	return func(yield func(FramePlacement) bool) {
 		f := p.frames[i]
@@ -175,7 +175,7 @@ type parentData struct {
 	more  bool
 }
 
-// data gives the ranges between off and end that hold data; off never goes back.
+// data returns the ranges between off and end that hold data; off never goes back.
 func (b *parentData) data(off, end int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		for {

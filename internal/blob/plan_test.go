@@ -70,7 +70,7 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 	return b.Index()
 }
 
-// owner says which layer of a chain decides a byte and where it is in its frame. It is what a plan must say,
+// owner returns which layer of a chain decides a byte and where it is in its frame. It is what a plan must say,
 // found in the plainest way.
 func owner(chain []*Index, off int64) segment {
 	for layer, x := range slices.Backward(chain) {

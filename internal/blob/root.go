@@ -25,7 +25,7 @@ func ParseDigest(s string) (Digest, error) {
 	return r, nil
 }
 
-// hexDigit gives the value of a lower-case digit; 255 for all else. A start reads millions of them.
+// hexDigit returns the value of a lower-case digit; 255 for all else. A start reads millions of them.
 func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
@@ -36,7 +36,7 @@ func hexDigit(c byte) byte {
 	return 255
 }
 
-// String gives the root's 64 hex digits.
+// String returns the root's 64 hex digits.
 func (r Digest) String() string { return hex.EncodeToString(r[:]) }
 
 // IsZero tells the root that names no layer.

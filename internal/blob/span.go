@@ -80,7 +80,7 @@ func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	return nil
 }
 
-// keep stores the blocks of p, which lies at off, each as kindOf says, or not at all.
+// keep stores the blocks of p, which is at off, each as kindOf says, or not at all.
 func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
 	for at := 0; at < len(p); at += BlockSize {
 		end := min(at+BlockSize, len(p))

@@ -39,13 +39,13 @@ type Store interface {
 	// WritePart writes what r gives at off of an upload; the first part makes the upload. Parts may come in
 	// any order and again. What was written before an error may stay.
 	WritePart(ctx context.Context, u Upload, off int64, r io.Reader) (int64, error)
-	// Discard gives the space of a range of an upload back, as far as the file system can; what is read there
+	// Discard returns the space of a range of an upload back, as far as the file system can; what is read there
 	// later is not said. Bytes beside the range stay. No such upload is no error.
 	Discard(ctx context.Context, u Upload, off, n int64) error
 	// OpenUpload opens what is there of an upload; fs.ErrNotExist when there is nothing.
 	OpenUpload(ctx context.Context, u Upload) (File, error)
 	// Complete makes an upload that holds all frames of x the layer file of x. When it returns, the layer
-	// survives a crash. A layer that is there already is kept and the upload removed.
+	// survives a crash. A layer that already exists is kept and the upload removed.
 	Complete(ctx context.Context, u Upload, x *Index) error
 	// Drop removes a session's uploads. None there is no error.
 	Drop(ctx context.Context, session string) error
@@ -62,6 +62,6 @@ type Store interface {
 	Restore(ctx context.Context, root Digest) (bool, error)
 	// Purge removes what was put into the trash before a time and says how many files that were.
 	Purge(ctx context.Context, before time.Time) (int, error)
-	// Space gives the free and the total bytes of the store.
+	// Space returns the free and the total bytes of the store.
 	Space(ctx context.Context) (free, total int64, err error)
 }

@@ -52,7 +52,7 @@ func (s *chainWalk) advance(layer int) {
 	s.ahead.push(entry{e.off, layer})
 }
 
-// next gives the next segment; false at the end.
+// next returns the next segment; false at the end.
 func (s *chainWalk) next() (segment, bool) {
 	if s.pos >= s.end {
 		return segment{}, false
@@ -83,7 +83,7 @@ func (s *chainWalk) enter() {
 	}
 }
 
-// top gives the highest layer whose extent covers pos. What ended is replaced by the layer's next extent.
+// top returns the highest layer whose extent covers pos. What ended is replaced by the layer's next extent.
 func (s *chainWalk) top() int {
 	for {
 		top := s.entered.highest()

@@ -54,7 +54,7 @@ func TestVector(t *testing.T) {
 	}
 }
 
-// hexDigits gives the hex digits of a listing: on each line, what is before the first two spaces or a word.
+// hexDigits returns the hex digits of a listing: on each line, what is before the first two spaces or a word.
 func hexDigits(listing string) string {
 	var b strings.Builder
 	for line := range strings.Lines(listing) {

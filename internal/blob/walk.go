@@ -108,7 +108,7 @@ func walkFrom(x *Index, off int64) *layerWalk {
 	return w
 }
 
-// next gives the next extent that ends behind off, cut to begin there at the earliest.
+// next returns the next extent that ends behind off, cut to begin there at the earliest.
 func (w *layerWalk) next(off int64) (extent, bool) {
 	for w.moreD && w.nextD.end <= off {
 		w.nextD, w.moreD = w.data.next()

@@ -14,7 +14,7 @@ const (
 	keptSegments = 1 << 17
 )
 
-// segmentCache keeps the segments of parts of a disk, since to find the place of a block anew takes a look into the
+// segmentCache keeps the segments of parts of a disk, since to find the place of a block again takes a look into the
 // index of each layer of the chain.
 type segmentCache struct {
 	mu    sync.Mutex // guards the fields below
@@ -23,7 +23,7 @@ type segmentCache struct {
 	held  int     // segments of all
 }
 
-// get gives the segments of a window in order. They must not be changed.
+// get returns the segments of a window in order. They must not be changed.
 func (w *segmentCache) get(chain []*Index, number int64) []segment {
 	w.mu.Lock()
 	all, ok := w.at[number]
@@ -59,7 +59,7 @@ func (w *segmentCache) keepLocked(number int64, all []segment) {
 	w.held += len(all)
 }
 
-// segments gives what covers a range of the disk, in order and cut to it.
+// segments returns what covers a range of the disk, in order and cut to it.
 func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment] {
 	return func(yield func(segment) bool) {
 		for off < end {

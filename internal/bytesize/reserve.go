@@ -34,7 +34,7 @@ func ParseReserve(text string) (DiskReserve, error) {
 	return DiskReserve{Bytes: n}, err
 }
 
-// Of gives the bytes to keep free on a disk of total bytes.
+// Of returns the bytes to keep free on a disk of total bytes.
 func (r DiskReserve) Of(total int64) int64 {
 	if r.Bytes > 0 {
 		return r.Bytes

@@ -1,6 +1,6 @@
 // Package cli is what the programs' commands have in common: how a command ends.
 //
-// It is not the commands themselves; those lie in a sub-package a program.
+// It is not the commands themselves; those are in a sub-package a program.
 //
 // Invariant: a program that fails says so in one line on standard error, and its
 // exit code is one of those listed here.
@@ -47,13 +47,13 @@ func (e exitError) Unwrap() error { return e.error }
 // Exit gives an error an exit code.
 func Exit(code int, err error) error { return exitError{err, code} }
 
-// CodeOf gives the exit code that an error was given; ExitOK when it has none yet.
+// CodeOf returns the exit code that an error was given; ExitOK when it has none yet.
 func CodeOf(err error) int {
 	e, _ := errors.AsType[exitError](err)
 	return e.code
 }
 
-// WithExitCode says whether an error has an exit code already.
+// WithExitCode reports whether an error has an exit code already.
 func WithExitCode(err error) bool { return CodeOf(err) != ExitOK }
 
 // Usage marks an error as one of wrong usage.

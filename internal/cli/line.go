@@ -21,7 +21,7 @@ type ProgressLine struct {
 // showEvery keeps a terminal that is far away from being busy with nothing but this line.
 const showEvery = 100 * time.Millisecond
 
-// NewLine gives a line on a stream; nil is none.
+// NewLine returns a line on a stream; nil is none.
 func NewLine(to io.Writer) *ProgressLine { return &ProgressLine{to: to, columns: Columns(to)} }
 
 // Show replaces what the line says.

@@ -16,7 +16,7 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// Columns gives the width of the terminal that a stream is; 0 when it is none.
+// Columns returns the width of the terminal that a stream is; 0 when it is none.
 func Columns(stream any) int {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -40,7 +40,7 @@ func AddFlags(fs *pflag.FlagSet, table config.Table) {
 	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
 }
 
-// Sources gives where a command's settings come from.
+// Sources returns where a command's settings come from.
 func Sources(fs *pflag.FlagSet) config.Sources {
 	file, _ := fs.GetString("config")
 	return config.Sources{Env: os.LookupEnv, Flags: fs, File: file}

@@ -34,7 +34,7 @@ type Sources struct {
 	In    io.Reader                       // the standard input, for a secret; nil for none
 }
 
-// FromFile gives what the file says of a setting; "" when there is no file or it says
+// FromFile returns what the file says of a setting; "" when there is no file or it says
 // nothing of it.
 func (s Sources) FromFile(table Table, key string) (string, error) {
 	if s.File == "" {
@@ -85,7 +85,7 @@ func Load(table Table, src Sources) (*Values, error) {
 	return v, nil
 }
 
-// filled gives the values of more and, where it has none, those of less.
+// filled returns the values of more and, where it has none, those of less.
 func filled(more, less map[string]string) map[string]string {
 	all := maps.Clone(less)
 	if all == nil {
@@ -137,7 +137,7 @@ func (l *loader) find(s Setting) (value, error) {
 	return value{s.Default, FromDefault}, nil
 }
 
-// flagged gives what the command line says of a setting: a text, or the file that has it.
+// flagged returns what the command line says of a setting: a text, or the file that has it.
 func (l *loader) flagged(s Setting) (text *string, file string, err error) {
 	if l.flags == nil {
 		return nil, "", nil
@@ -164,7 +164,7 @@ func deref(text *string) string {
 	return *text
 }
 
-// given gives what one source says of a setting, read through Key_FILE when it is a
+// given returns what one source says of a setting, read through Key_FILE when it is a
 // secret; "" when it says nothing.
 func (l *loader) given(s Setting, origin Origin) (string, error) {
 	text := l.lookup(s.Key, origin)

@@ -63,7 +63,7 @@ var kinds = map[Kind]struct {
 	SecretText: {"secret", "a text", lines},
 }
 
-// secret says whether values of the kind are never shown.
+// secret reports whether values of the kind are never shown.
 func (k Kind) secret() bool { return k == Secret || k == SecretText }
 
 // parses turns a parser into a check of a form.
@@ -74,7 +74,7 @@ func parses[T any](parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// textual says whether the empty text is a value of the kind.
+// textual reports whether the empty text is a value of the kind.
 func (k Kind) textual() bool {
 	return k != Int && k != Bool && k != Duration && k != Size && k != Days && k != Megabytes
 }
@@ -123,7 +123,7 @@ func (t Table) Has(key string) bool {
 	return ok
 }
 
-// find gives the setting of a key.
+// find returns the setting of a key.
 func (t Table) find(key string) (Setting, bool) {
 	for _, s := range t {
 		if s.Key == key {

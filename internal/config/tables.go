@@ -137,7 +137,7 @@ var RegistryTable = slices.Concat(Table{
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }, access, registryAccess)
 
-// StorageTable is the settings of the commands that look after a registry's storage.
+// StorageTable is the settings of the commands that manage a registry's storage.
 var StorageTable = append(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; when a registry has it open, that one is asked"},
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry to ask, instead of a directory"},

@@ -99,7 +99,7 @@ func TestDefaultsWithoutAuth(t *testing.T) {
 	}
 }
 
-// TestUnbuiltSettingsAreRefused gives every setting that is not built, from the
+// TestUnbuiltSettingsAreRefused returns every setting that is not built, from the
 // environment and from the file, with and without _FILE.
 func TestUnbuiltSettingsAreRefused(t *testing.T) {
 	for _, u := range AllUnbuilt {

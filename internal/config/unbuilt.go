@@ -62,7 +62,7 @@ func (l *loader) refuseUnbuilt(table Table, vars []string) error {
 	return nil
 }
 
-// declares says whether a key, or the secret whose file it names, is in the table.
+// declares reports whether a key, or the secret whose file it names, is in the table.
 func (t Table) declares(key string) bool {
 	if _, ok := t.find(key); ok {
 		return true
@@ -71,7 +71,7 @@ func (t Table) declares(key string) bool {
 	return ok
 }
 
-// already says whether a value asks for what the program does anyway.
+// already reports whether a value asks for what the program does anyway.
 func (u Unsupported) already(text string) bool {
 	if u.Already == "" {
 		return false

@@ -16,7 +16,7 @@ type Values struct {
 	values map[string]value
 }
 
-// get gives the text of a setting. A key that the table does not declare, or declares
+// get returns the text of a setting. A key that the table does not declare, or declares
 // with another kind, is an error of the program and panics.
 func (v *Values) get(key string, allowed ...Kind) string {
 	s, ok := v.table.find(key)
@@ -37,33 +37,33 @@ func must[T any](parsed T, err error) T {
 	return parsed
 }
 
-// String gives a setting of kind String, Addr, Path, Secret or SecretText; "" when it has no value.
+// String returns a setting of kind String, Addr, Path, Secret or SecretText; "" when it has no value.
 func (v *Values) String(key string) string { return v.get(key, String, Addr, Path, Secret, SecretText) }
 
-// Int gives a setting of kind Int.
+// Int returns a setting of kind Int.
 func (v *Values) Int(key string) int { return must(strconv.Atoi(v.get(key, Int))) }
 
-// Bool gives a setting of kind Bool.
+// Bool returns a setting of kind Bool.
 func (v *Values) Bool(key string) bool { return must(strconv.ParseBool(v.get(key, Bool))) }
 
-// Duration gives a setting of kind Duration; it is never negative.
+// Duration returns a setting of kind Duration; it is never negative.
 func (v *Values) Duration(key string) time.Duration {
 	return must(ParseDuration(v.get(key, Duration)))
 }
 
-// Size gives a setting of kind Size, in bytes.
+// Size returns a setting of kind Size, in bytes.
 func (v *Values) Size(key string) int64 { return must(ParseSize(v.get(key, Size))) }
 
-// Days gives a setting of kind Days; it is never negative.
+// Days returns a setting of kind Days; it is never negative.
 func (v *Values) Days(key string) time.Duration { return must(ParseDays(v.get(key, Days))) }
 
-// Megabytes gives a setting of kind Megabytes, in bytes.
+// Megabytes returns a setting of kind Megabytes, in bytes.
 func (v *Values) Megabytes(key string) int64 { return must(ParseMegabytes(v.get(key, Megabytes))) }
 
-// List gives a setting of kind List; nil when it has no element.
+// List returns a setting of kind List; nil when it has no element.
 func (v *Values) List(key string) []string { return parseList(v.get(key, List)) }
 
-// Origin says where the value of a declared setting came from.
+// Origin returns where the value of a declared setting came from.
 func (v *Values) Origin(key string) Origin {
 	if _, ok := v.table.find(key); !ok {
 		panic("config: undeclared setting " + key)

@@ -25,7 +25,7 @@ type OrphanedVM struct {
 	Ordered  bool                 // its node was told to remove it
 }
 
-// UnknownVMs gives what nobody owns, of one node given by id or name, or of all.
+// UnknownVMs returns what nobody owns, of one node given by id or name, or of all.
 func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]OrphanedVM, error) {
 	nodes := []*farm.Node{}
 	if node == "" {
@@ -159,7 +159,7 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	return list, nil
 }
 
-// told says whether the node is in contact and has said what it holds.
+// told reports whether the node is in contact and has said what it holds.
 func (s *session) told(now time.Time, timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +304,7 @@ func (a adopter) unclaim(id string) {
 	}
 }
 
-// kept says whether a record that exists is the one that keep would have made; claim
+// kept reports whether a record that exists is the one that keep would have made; claim
 // "" leaves its claim open.
 func (a adopter) kept(ctx context.Context, id, claim string) (string, error) {
 	inst, _, err := a.record(ctx, id)

@@ -145,7 +145,7 @@ func TestAdoptKeeps(t *testing.T) {
 	})
 }
 
-// adoptedLives shows that adopted instances are as any other: told anew, counted once,
+// adoptedLives shows that adopted instances are as any other: told again, counted once,
 // never started again, terminated.
 func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids []string) {
 	t := c.t

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// metadataAdopted marks the instances whose records were made anew.
+// metadataAdopted marks the instances whose records were made again.
 const metadataAdopted = "adopted"
 
 // recordOf makes the record of a VM from what its node knows of it: where it runs,
@@ -35,7 +35,7 @@ func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *
 	status := d.Status
 	status.No, status.Task = max(1, status.No), nil
 	inst = advance(work{inst: inst}, status, now).inst
-	// The node is asked for its present status anew; the same one must count again,
+	// The node is asked for its present status again; the same one must count again,
 	// since this one came without what the scripts wrote.
 	inst.StatusNo = max(1, status.No-1)
 	return inst
@@ -84,7 +84,7 @@ func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.Templat
 	return ref
 }
 
-// optionsOf gives what an order says of a start; it is the reverse of startOrder, but
+// optionsOf returns what an order says of a start; it is the reverse of startOrder, but
 // for the script and the passwords, which stay with the node.
 func optionsOf(o *api.StartOrder) farm.StartOptions {
 	out := farm.StartOptions{Priority: DefaultPriority, PortOverride: o.PortOverride}
@@ -109,7 +109,7 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 	return out
 }
 
-// lostIdentity says whether a node that joins with an identity is one that the records
+// lostIdentity reports whether a node that joins with an identity is one that the records
 // have lost: then it keeps its id, and so its VMs, about which an operator decides. One
 // that was removed, or that another node has, is none.
 func (c *Controller) lostIdentity(req api.JoinRequest) bool {

@@ -22,7 +22,7 @@ type delayQueue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
 	mu   sync.Mutex                // guards the fields below
-	at   map[delayedItem]time.Time // entries in force; others in the heap are history
+	at   map[delayedItem]time.Time // entries active; others in the heap are history
 	heap delayHeap
 }
 
@@ -63,10 +63,10 @@ func (a *delayQueue) drop(it delayedItem) {
 }
 
 // spareEntries is how much history the heap may hold beside as many entries as there
-// are in force.
+// are active.
 const spareEntries = 1000
 
-// tidyLocked makes the heap anew when most of it is history.
+// tidyLocked makes the heap again when most of it is history.
 func (a *delayQueue) tidyLocked() {
 	if len(a.heap) <= 2*len(a.at)+spareEntries {
 		return
@@ -78,7 +78,7 @@ func (a *delayQueue) tidyLocked() {
 	heap.Init(&a.heap)
 }
 
-// take gives at most limit records whose time has come, with their entries gone, and
+// take returns at most limit records whose time has come, with their entries gone, and
 // the time of the next one; zero when there is none.
 func (a *delayQueue) take(now time.Time, limit int) (ripe []delayedItem, next time.Time) {
 	a.mu.Lock()

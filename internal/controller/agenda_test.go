@@ -79,7 +79,7 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 func TestAgendaForgets(t *testing.T) {
 	a, now := newAgenda(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first in force
+	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first active
 	for n := range 10 * spareEntries {
 		gone := delayedItem{kindInstance, fmt.Sprint(n)}
 		a.put(gone, year)

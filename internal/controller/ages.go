@@ -31,12 +31,12 @@ type peerDigest struct {
 	keeps bool                  // its replica gave the verdicts
 	nodes map[string]peerReport // by node id
 
-	strange []OrphanReport // nodes with VMs that nobody owns
+	strange []OrphanReport // nodes with orphaned VMs
 	vague   bool           // there are more of these
 	pulled  int64          // bytes that its nodes have pulled since it runs
 }
 
-// strangely says whether a digest told of VMs that nobody owns.
+// strangely reports whether a digest told of orphaned VMs.
 func (h peerDigest) strangely() bool { return len(h.strange) > 0 || h.vague }
 
 func newAges(c *Controller) *peerContacts {
@@ -69,7 +69,7 @@ func (a *peerContacts) publish(ctx context.Context) {
 	}
 }
 
-// alone says whether nobody would read a digest: this replica holds the lease and hears
+// alone reports whether nobody would read a digest: this replica holds the lease and hears
 // of no other one.
 func (a *peerContacts) alone() bool {
 	if !a.c.keeping.Load() {
@@ -128,10 +128,10 @@ func (a *peerContacts) forget(replica string) {
 // missing is after how many digests that did not come a replica counts as unknown.
 const missing = 3
 
-// heard gives when a node was last in contact with another replica; zero when never.
+// heard returns when a node was last in contact with another replica; zero when never.
 // What a replica knows whose digests stay away is not known: for the nodes that it
 // heard, silence counts from the moment at which the next digests were missed. Where it
-// gave the verdicts, who gives them now has begun anew anyway.
+// gave the verdicts, who gives them now has begun again anyway.
 func (a *peerContacts) heard(node string) (last time.Time) {
 	now := a.c.now()
 	a.mu.Lock()
@@ -152,7 +152,7 @@ func (a *peerContacts) heard(node string) (last time.Time) {
 	return last
 }
 
-// elsewhere gives what another replica has told of a node, where one heard it later than
+// elsewhere returns what another replica has told of a node, where one heard it later than
 // this replica did, at here.
 func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok bool) {
 	a.mu.Lock()
@@ -165,7 +165,7 @@ func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok 
 	return t, ok
 }
 
-// errandProgress gives how far a node is with an errand, as other replicas have told.
+// errandProgress returns how far a node is with a cache job, as other replicas have told.
 func (a *peerContacts) errandProgress(node, errand string) (most float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +175,7 @@ func (a *peerContacts) errandProgress(node, errand string) (most float64) {
 	return most
 }
 
-// strangers gives the VMs that nobody owns on nodes that other replicas hear, and whether
+// strangers returns the orphaned VMs on nodes that other replicas hear, and whether
 // there may be more than they have told. Who has stopped telling does not make anybody wait.
 func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
 	now := a.c.now()
@@ -189,7 +189,7 @@ func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
 	return list, vague
 }
 
-// hears says whether another replica that lives has heard a node. The digest of one that
+// hears reports whether another replica that lives has heard a node. The digest of one that
 // died before this process began tells nothing of now.
 func (a *peerContacts) hears(node string) bool {
 	a.mu.Lock()

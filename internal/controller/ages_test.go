@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// at gives the agent as it speaks to another replica.
+// at returns the agent as it speaks to another replica.
 func (a *agent) at(c *cloud) *agent {
 	b := *a
 	b.c = c

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// TestAlarms: an alarm tells since when it has held, whoever asks, and begins anew after it has ended.
+// TestAlarms: an alarm tells since when it has held, whoever asks, and begins again after it has ended.
 func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var message atomic.Pointer[string]

@@ -146,7 +146,7 @@ type draft struct {
 }
 
 // admit decides on instances before they exist, so that they are placed from the
-// first moment on. The reign is what they must be written under; nil when this
+// first moment on. The leader term is what they must be written under; nil when this
 // replica does not decide, or none could be placed.
 func (p *placer) admit(instances []*farm.Instance) ([]draft, *leaderTerm) {
 	drafts := make([]draft, len(instances))

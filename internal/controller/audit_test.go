@@ -24,7 +24,7 @@ func actorOf(ctx context.Context) farm.Actor {
 	return a
 }
 
-// told gives who is said to be behind each event that came, by its name.
+// told returns who is said to be behind each event that came, by its name.
 func (b *inbox) told() map[string]farm.Actor {
 	b.mu.Lock()
 	defer b.mu.Unlock()

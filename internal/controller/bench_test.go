@@ -154,7 +154,7 @@ func (f *farmBench) start(count int) {
 	}
 }
 
-// processorTime gives what the process has used so far. Other work on the machine
+// processorTime returns what the process has used so far. Other work on the machine
 // changes it less than the time that passes.
 func processorTime() time.Duration {
 	var u syscall.Rusage

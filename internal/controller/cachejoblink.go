@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// cacheJobDue is what a node is to be told of an errand, and what it last said of it.
+// cacheJobDue is what a node is to be told of a cache job, and what it last said of it.
 // Nothing of it is stored: it follows from the records, and a node whose agent is new
 // is told again.
 type cacheJobDue struct {
@@ -27,7 +27,7 @@ var errandKinds = map[farm.CacheJobKind]api.CacheJobKind{
 	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
 }
 
-// followErrand takes over a change of an errand for its nodes.
+// followErrand takes over a change of a cache job for its nodes.
 func (l *nodeSessions) followErrand(event store.Event) {
 	if e, ok := event.New.(*farm.CacheJob); ok {
 		l.wantErrand(e)
@@ -36,7 +36,7 @@ func (l *nodeSessions) followErrand(event store.Event) {
 	}
 }
 
-// wantErrand has the nodes of an errand told of it as it is.
+// wantErrand has the nodes of a cache job told of it as it is.
 func (l *nodeSessions) wantErrand(e *farm.CacheJob) {
 	if !e.Open() {
 		l.dropErrand(e)
@@ -61,7 +61,7 @@ func (l *nodeSessions) dropErrand(e *farm.CacheJob) {
 	}
 }
 
-// followOutcome takes note that a node is done with an errand.
+// followOutcome takes note that a node is done with a cache job.
 func (l *nodeSessions) followOutcome(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := ofOutcome(event.ID)
@@ -71,7 +71,7 @@ func (l *nodeSessions) followOutcome(event store.Event) {
 	}
 }
 
-// wantErrand has the node told of an errand, unless it has an outcome: then nothing is left
+// wantErrand has the node told of a cache job, unless it has an outcome: then nothing is left
 // to do.
 func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
 	s.mu.Lock()
@@ -87,7 +87,7 @@ func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
 	}
 }
 
-// endErrandLocked forgets an errand; with the last pull the turn of the node ends.
+// endErrandLocked forgets a cache job; with the last pull the turn of the node ends.
 func (s *session) endErrandLocked(id string) {
 	d := s.errands[id]
 	delete(s.errands, id)
@@ -112,10 +112,10 @@ func (s *session) setErrandLocked(id string, d cacheJobDue) {
 	s.errands[id] = d
 }
 
-// maxErrandsKept bounds the errands of which a node is told that they do not exist.
+// maxErrandsKept bounds the cache jobs of which a node is told that they do not exist.
 const maxErrandsKept = 1000
 
-// dropErrand has the node forget an errand that is over. One that it was never told of
+// dropErrand has the node forget a cache job that is over. One that it was never told of
 // it need not forget, unless it has spoken of it.
 func (s *session) dropErrand(id string, spoken bool) {
 	s.mu.Lock()
@@ -135,7 +135,7 @@ func (s *session) dropErrand(id string, spoken bool) {
 	}
 }
 
-// errandDropped takes note that the node has forgotten an errand. It is told again of
+// errandDropped takes note that the node has forgotten a cache job. It is told again of
 // one that is open after all.
 func (s *session) errandDropped(id string) {
 	s.mu.Lock()
@@ -152,7 +152,7 @@ func (s *session) errandDropped(id string) {
 	}
 }
 
-// errandTold takes over what the node says of an errand that is open.
+// errandTold takes over what the node says of a cache job that is open.
 func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *session) offerErrandsLocked() {
 // maxErrandsSent bounds one answer; the rest comes with the next poll.
 const maxErrandsSent = 100
 
-// takeErrands marks the errands that are to be sent now and gives them by their ids,
+// takeErrands marks the cache jobs that are to be sent now and gives them by their ids,
 // with the moment at which the next one is due again. Pulls are sent when the node has its
 // turn.
 func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
@@ -211,7 +211,7 @@ func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[str
 	return list, next
 }
 
-// sooner gives the earlier of two times, of which a zero one is never.
+// sooner returns the earlier of two times, of which a zero one is never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -219,7 +219,7 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// errandsFor writes out errands as their records are now.
+// errandsFor writes out cache jobs as their records are now.
 func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
 	var out []api.CacheJob
 	for id, d := range list {
@@ -240,7 +240,7 @@ func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
 	return out
 }
 
-// errandProgress gives how far a node is with an errand, as it last said here.
+// errandProgress returns how far a node is with a cache job, as it last said here.
 func (l *nodeSessions) errandProgress(node, id string) float64 {
 	s := l.find(node)
 	if s == nil {
@@ -251,12 +251,12 @@ func (l *nodeSessions) errandProgress(node, id string) float64 {
 	return s.errands[id].progress
 }
 
-// applyErrands takes over what a node says of its errands: how far it is stays in
+// applyErrands takes over what a node says of its cache jobs: how far it is stays in
 // memory, what became of one is written, as many at a time as fit.
 func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
-	slices.Reverse(statuses) // the last status of an errand says it all
+	slices.Reverse(statuses) // the last status of a cache job says it all
 	statuses = slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
 		again := last[t.ID] || !validID(t.ID)
 		last[t.ID] = true
@@ -276,7 +276,7 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 	return nil
 }
 
-// knownErrands leaves out the statuses of errands that have no record: the node is told to forget them. However many
+// knownErrands leaves out the statuses of cache jobs that have no record: the node is told to forget them. However many
 // there are, they cost one look at the store.
 func (c *Controller) knownErrands(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,
@@ -326,7 +326,7 @@ func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses 
 }
 
 // errandChanges takes over one status and gives what it changes in the records; fresh
-// asks the store itself for them. An outcome counts only while its errand is open.
+// asks the store itself for them. An outcome counts only while its cache job is open.
 func (c *Controller) errandChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
 	if status.Stage == api.ErrandDropped {
 		s.errandDropped(status.ID)
@@ -368,7 +368,7 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.C
 // maxErrandError bounds what is kept of why a node failed, since many nodes may.
 const maxErrandError = 512
 
-// outcomeOf makes the record of a status that is for good.
+// outcomeOf makes the record of a status that is permanently.
 func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 	o := &farm.CacheJobResult{
 		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Bounds of the errands. The node of each is a record of its own in the end.
+// Bounds of the cache jobs. The node of each is a record of its own in the end.
 const (
 	MaxErrandNodes = 10000  // of one
 	maxErrands     = 1000   // open and ended
@@ -37,7 +37,7 @@ type NodeSelector struct {
 	May     func(id string) error // why they may not do it on a node; nil: they may on all
 }
 
-// may says why the caller may not do what is asked on a node; nil when they may.
+// may returns why the caller may not do what is asked on a node; nil when they may.
 func (a NodeSelector) may(id string) error {
 	if a.May == nil {
 		return nil
@@ -45,7 +45,7 @@ func (a NodeSelector) may(id string) error {
 	return a.May(id)
 }
 
-// CacheJobView is an errand with what is known of each addressed node.
+// CacheJobView is a cache job with what is known of each addressed node.
 type CacheJobView struct {
 	*farm.CacheJob
 	On map[string]farm.CacheJobResult // node id -> what became of it, or how far it is
@@ -101,7 +101,7 @@ func (c *Controller) version(ctx context.Context, n requiredRight, id string, wh
 	return detail, v, err
 }
 
-// addressed gives the ids of nodes, sorted: those that are named, or all that the caller may
+// addressed returns the ids of nodes, sorted: those that are named, or all that the caller may
 // mean, and of these those that are in a group.
 func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group string) ([]string, error) {
 	if err := c.knowGroup(ctx, group); err != nil {
@@ -136,7 +136,7 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 	return nodes, nil
 }
 
-// knowGroup says whether there is a node group of an id; "" needs none.
+// knowGroup reports whether there is a node group of an id; "" needs none.
 func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	if _, _, ok := c.tables.Groups.Get(id); ok || id == "" {
 		return nil
@@ -151,7 +151,7 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	return err
 }
 
-// createCacheJob makes an errand durable, with what goes with it, unless there are too many.
+// createCacheJob makes a cache job durable, with what goes with it, unless there are too many.
 func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with ...store.Change) error {
 	open, nodes := 0, len(e.Nodes)
 	for _, other := range c.tables.Errands.All() {
@@ -195,7 +195,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 	return err
 }
 
-// CacheJob gives one errand of a kind; farm.CodeNotFound when there is none.
+// CacheJob returns one cache job of a kind; farm.CodeNotFound when there is none.
 func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id string) (CacheJobView, error) {
 	e, _, ok := c.tables.Errands.Get(id)
 	if !ok && validID(id) {
@@ -210,7 +210,7 @@ func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id st
 	return c.errandView(e), nil
 }
 
-// CacheJobs gives at most limit errands of a kind that come after an id and fit, oldest first.
+// CacheJobs returns at most limit cache jobs of a kind that come after an id and fit, oldest first.
 // Without fits all do.
 func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool) []CacheJobView {
 	var list []CacheJobView
@@ -225,7 +225,7 @@ func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, 
 	return list
 }
 
-// errandView adds to an errand how far its nodes are. How far a pull is that goes on is in
+// errandView adds to a cache job how far its nodes are. How far a pull is that continues is in
 // memory at the replica that its node speaks to; the others know it from its digests.
 func (c *Controller) errandView(e *farm.CacheJob) CacheJobView {
 	view := CacheJobView{CacheJob: e, On: make(map[string]farm.CacheJobResult, len(e.Nodes))}
@@ -273,7 +273,7 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 	return e, c.createCacheJob(ctx, e)
 }
 
-// mayHave gives the nodes that have a version of a template as they last said, or that
+// mayHave returns the nodes that have a version of a template as they last said, or that
 // may have got one since: by a distribution, or for an instance.
 func (c *Controller) mayHave(template string) map[string]bool {
 	having := map[string]bool{}
@@ -298,7 +298,7 @@ func (c *Controller) mayHave(template string) map[string]bool {
 	return having
 }
 
-// sameRemoval gives an open removal that asks the same of all these nodes, none of
+// sameRemoval returns an open removal that asks the same of all these nodes, none of
 // which has answered: a repeated request makes no second one.
 func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	for _, e := range c.tables.Errands.All() {
@@ -312,17 +312,17 @@ func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	return nil
 }
 
-// outcomeID names the outcome of an errand on a node. Those of one errand lie beside
+// outcomeID names the outcome of a cache job on a node. Those of one cache job are next to
 // each other.
 func outcomeID(errand, node string) string { return errand + "." + node }
 
-// ofOutcome gives the errand and the node of an outcome.
+// ofOutcome returns the cache job and the node of an outcome.
 func ofOutcome(id string) (errand, node string) {
 	errand, node, _ = strings.Cut(id, ".")
 	return errand, node
 }
 
-// outcomesOf gives what became of an errand so far, by node.
+// outcomesOf returns what became of a cache job so far, by node.
 func (c *Controller) outcomesOf(errand string) map[string]*farm.CacheJobResult {
 	list := map[string]*farm.CacheJobResult{}
 	for id, o := range c.tables.Outcomes.Range(errand+".", math.MaxInt) {

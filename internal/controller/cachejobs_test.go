@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// errands gives what the node is to do with its templates, without waiting.
+// errands returns what the node is to do with its templates, without waiting.
 func (a *agent) errands() []api.CacheJob {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
@@ -27,7 +27,7 @@ func (a *agent) errands() []api.CacheJob {
 	return answer.Errands
 }
 
-// errand gives the one errand that is due.
+// errand returns the one cache job that is due.
 func (a *agent) errand(kind api.CacheJobKind) api.CacheJob {
 	a.t.Helper()
 	list := a.errands()
@@ -37,7 +37,7 @@ func (a *agent) errand(kind api.CacheJobKind) api.CacheJob {
 	return list[0]
 }
 
-// tellErrand reports errands.
+// tellErrand reports cache jobs.
 func (a *agent) tellErrand(statuses ...api.CacheJobStatus) {
 	a.t.Helper()
 	a.seq++
@@ -71,7 +71,7 @@ func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
 	return id
 }
 
-// wantErrand holds what an errand shows of its nodes against what it should.
+// wantErrand holds what a cache job shows of its nodes against what it should.
 func (c *cloud) wantErrand(id string, want map[string]farm.CacheJobResult) farm.CacheJob {
 	c.t.Helper()
 	synctest.Wait()
@@ -259,7 +259,7 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 	})
 }
 
-// TestErrandsOfAnEarlierLife: what a node has left of errands that no record knows, or
+// TestErrandsOfAnEarlierLife: what a node has left of cache jobs that no record knows, or
 // that have ended while nobody looked, it is told to drop.
 func TestErrandsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -330,7 +330,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 	})
 }
 
-// must gives a node's record.
+// must returns a node's record.
 func must(c *cloud, id string) *farm.Node {
 	c.t.Helper()
 	view, err := c.Node(c.t.Context(), id)

@@ -29,7 +29,7 @@ const (
 // ConsoleConn is one end of a console: it carries messages of bytes to a viewer or to a node, and from
 // there. Its methods may be called from several goroutines, Read from one at a time.
 type ConsoleConn interface {
-	// Read gives the next message. When the other side has left it gives a Left.
+	// Read returns the next message. When the other side has left it gives a Left.
 	Read(ctx context.Context) ([]byte, error)
 	Write(ctx context.Context, message []byte) error
 	// Ping waits until the other side has answered, which somebody has to Read meanwhile.
@@ -121,7 +121,7 @@ type Console struct {
 	ctx    context.Context // is over when the console is, its cause says why
 	cancel context.CancelCauseFunc
 	joined chan ConsoleConn // gives the node's line, once
-	done   chan struct{}    // closed when nothing of it goes on
+	done   chan struct{}    // closed when nothing of it continues
 
 	mu    sync.Mutex
 	taken bool // by the node; guarded by mu
@@ -137,7 +137,7 @@ func (k *Console) check(inst *farm.Instance) {
 	}
 }
 
-// ConsoleOf says whether a console of an instance could be opened now.
+// ConsoleOf reports whether a console of an instance could be opened now.
 func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, error) {
 	inst, err := c.showable(ctx, id)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, err
 	return api.Console{InstanceID: inst.ID, NodeID: inst.NodeID, Open: c.consoles.of(inst.ID)}, nil
 }
 
-// showable gives an instance that has a screen to be seen.
+// showable returns an instance that has a screen to be seen.
 func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, error) {
 	inst, _, err := c.lookup(ctx, id)
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, erro
 	return k, nil
 }
 
-// Instance gives the id of the instance.
+// Instance returns the id of the instance.
 func (k *Console) Instance() string { return k.instance }
 
 // Close ends what is left of a console.
@@ -214,7 +214,7 @@ func (k *Console) forget() {
 	}
 }
 
-// TakeConsole gives the console that a node was asked to show, once.
+// TakeConsole returns the console that a node was asked to show, once.
 func (c *Controller) TakeConsole(node, session string) (*Console, error) {
 	c.consoles.mu.Lock()
 	var found *Console
@@ -344,7 +344,7 @@ func (k *Console) down(node, viewer ConsoleConn) {
 	}
 }
 
-// pass gives a message to the other side, which has to take it within some time. Where that side
+// pass returns a message to the other side, which has to take it within some time. Where that side
 // has left, whoever reads from there says why.
 func (k *Console) pass(to ConsoleConn, message []byte) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), consoleWrite)
@@ -399,7 +399,7 @@ func (s *session) dropConsole(id string) {
 	delete(s.consoles, id)
 }
 
-// takeConsoles gives the calls that are to be sent now, with the moment at which the next one is
+// takeConsoles returns the calls that are to be sent now, with the moment at which the next one is
 // due again.
 func (s *session) takeConsoles(now time.Time, resend time.Duration) (calls []api.ConsoleRequest, next time.Time) {
 	s.mu.Lock()

@@ -114,7 +114,7 @@ func (l *looked) open(ctx context.Context) (viewer *wire, k *Console, closed <-c
 	return viewer, k, done
 }
 
-// called gives the call that the node gets.
+// called returns the call that the node gets.
 func (l *looked) called() api.ConsoleRequest {
 	l.t.Helper()
 	answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0)

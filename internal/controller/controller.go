@@ -42,7 +42,7 @@ type Options struct {
 	PullTimeout      time.Duration // how long a pull may go without progress
 	PushTimeout      time.Duration // how long a push may go without progress
 	UnknownReports   int           // full reports after which a VM nobody owns is removed
-	UnknownAge       time.Duration // and the least time it must have been seen
+	UnknownAge       time.Duration // and the minimum time it must have been seen
 	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
 	Now              func() time.Time
 	Logger           *slog.Logger
@@ -190,7 +190,7 @@ type Tables struct {
 	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
 	Kept      *store.Table[IdempotencyRecord]
 	Errands   *store.Table[farm.CacheJob]
-	Outcomes  *store.Table[farm.CacheJobResult] // of errands on nodes, by outcomeID
+	Outcomes  *store.Table[farm.CacheJobResult] // of cache jobs on nodes, by outcomeID
 	Scans     *store.Table[NodeScan]            // by node
 	Figures   *store.Table[SeriesRecord]        // of how busy the cloud was, by figuresKey
 	Known     *store.Table[KnownTemplate]       // last known states of templates, by id
@@ -288,7 +288,7 @@ func given(value string) []string {
 	return []string{value}
 }
 
-// All gives every table, for opening the store.
+// All returns every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
 	return []store.AnyTable{
 		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.Pieces, t.Past, t.Digests, t.Released,
@@ -344,7 +344,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	return c, nil
 }
 
-// Run places requests and keeps house, whenever this replica holds the lease, until
+// Run places requests and reconciles, whenever this replica holds the lease, until
 // the context ends; then the lease is free at once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -359,7 +359,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Healthy says why the controller cannot serve; nil when it can.
+// Healthy returns why the controller cannot serve; nil when it can.
 func (c *Controller) Healthy() error {
 	if err := c.store.Healthy(); err != nil {
 		return farm.Unavailable(err, "%s", cmp.Or(c.store.BlockedReason(), "The store cannot be reached"))

@@ -62,14 +62,14 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	return info
 }
 
-// vlansOf gives the ids of VLANs that there can be, rising.
+// vlansOf returns the ids of VLANs that there can be, rising.
 func vlansOf(ids []int) []int {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id < 1 || id > farm.MaxVLAN })
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// sameInfo says whether two descriptions differ in nothing that is worth a write:
+// sameInfo reports whether two descriptions differ in nothing that is worth a write:
 // the disk figures move all the time and are written along with other changes, or
 // when they moved by more than a hundredth of the disk.
 func sameInfo(a, b *farm.NodeInfo) bool {

@@ -128,7 +128,7 @@ func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch
 	return parts
 }
 
-// creation gives the changes that make one instance. That the id is free needs no asking: it
+// creation returns the changes that make one instance. That the id is free needs no asking: it
 // is new, and asking costs the store as much as writing.
 func (c *Controller) creation(d draft) []store.Change {
 	inst := d.placed

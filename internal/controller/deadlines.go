@@ -12,9 +12,9 @@ type deadlineRule struct {
 	name string // why, for the log; "" is not logged
 	// pauses: a maintenance puts it off, since nobody has asked for it.
 	pauses bool
-	// when gives the time from which it is due; zero: never, as the record is now.
+	// when returns the time from which it is due; zero: never, as the record is now.
 	when func(k *reconciler, i *farm.Instance) time.Time
-	// do gives the record afterwards; nil: it goes into the history.
+	// do returns the record afterwards; nil: it goes into the history.
 	do func(k *reconciler, i *farm.Instance, now time.Time) *farm.Instance
 }
 
@@ -44,7 +44,7 @@ func neverPlacedAt(k *reconciler, i *farm.Instance) time.Time {
 	return time.Time{}
 }
 
-// keptUntil gives when the record of a terminated instance goes; one that never
+// keptUntil returns when the record of a terminated instance goes; one that never
 // started goes at once.
 func keptUntil(k *reconciler, i *farm.Instance) time.Time {
 	switch {
@@ -69,7 +69,7 @@ func (k *reconciler) failRemovedNode(i *farm.Instance, now time.Time) *farm.Inst
 	return failRemovedNode(i, now)
 }
 
-// failRemovedNode gives an instance whose node is not in the cloud any more: there is nobody
+// failRemovedNode returns an instance whose node is not in the cloud any more: there is nobody
 // to ask for the end of its VM.
 func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
 	if i.State == farm.Terminating {
@@ -98,7 +98,7 @@ const foundGrace = 5 * time.Second
 
 func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance { return foundAgain(i, now) }
 
-// foundAgain gives an instance whose node is back.
+// foundAgain returns an instance whose node is back.
 func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 	to, ok := farm.NextInstanceState(i.State, farm.NodeBack)
 	if !ok || i.Lost.IsZero() {
@@ -113,7 +113,7 @@ func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// overdueAt gives when an instance whose node stays away is given up. One whose node is
+// overdueAt returns when an instance whose node stays away is given up. One whose node is
 // back and that was not told so yet is none of them.
 func overdueAt(k *reconciler, i *farm.Instance) time.Time {
 	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
@@ -126,7 +126,7 @@ func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instanc
 	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
 }
 
-// lost gives an instance whose node is away; it keeps its state.
+// lost returns an instance whose node is away; it keeps its state.
 func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	to, ok := farm.NextInstanceState(i.State, farm.NodeLost)
 	if !ok || !i.Lost.IsZero() {
@@ -141,7 +141,7 @@ func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// lostMessage says what becomes of an instance whose node is offline.
+// lostMessage returns what becomes of an instance whose node is offline.
 func lostMessage(i *farm.Instance) string {
 	if i.State == farm.Terminating {
 		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
@@ -149,7 +149,7 @@ func lostMessage(i *farm.Instance) string {
 	return fmt.Sprintf("Node %s is offline; the instance goes on when it returns", i.NodeName)
 }
 
-// timeToLive gives what a record holds of a time to live that begins now.
+// timeToLive returns what a record holds of a time to live that begins now.
 func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.Time) {
 	if ttl <= 0 {
 		return 0, time.Time{}
@@ -157,7 +157,7 @@ func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.T
 	return int64(ttl / time.Second), now.Add(ttl)
 }
 
-// outlivedAt gives when an instance is terminated without being asked.
+// outlivedAt returns when an instance is terminated without being asked.
 func outlivedAt(_ *reconciler, i *farm.Instance) time.Time {
 	if _, ok := farm.NextInstanceState(i.State, farm.Terminate); !ok {
 		return time.Time{}

@@ -216,7 +216,7 @@ func TestEndThatIsNotConfirmed(t *testing.T) {
 	})
 }
 
-// TestKillOrderOutlivesTheController: an instance of a node that is away for good ends
+// TestKillOrderOutlivesTheController: an instance of a node that is away permanently ends
 // in Error; its termination waits for the node, whatever becomes of the controller.
 func TestKillOrderOutlivesTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// USB gives how many devices there are of each claim name, or location where a claim has
+// USB returns how many devices there are of each claim name, or location where a claim has
 // no name, on all nodes that are not Offline and that the caller sees, and how many of them
 // instances have.
 func (c *Controller) USB(sees func(node string) bool) map[string]farm.USBCount {
@@ -34,7 +34,7 @@ func (c *Controller) USB(sees func(node string) bool) map[string]farm.USBCount {
 	return counts
 }
 
-// devices gives the USB devices of one node, those busy that instances have.
+// devices returns the USB devices of one node, those busy that instances have.
 func (c *Controller) devices(node string) []farm.USBDevice {
 	c.placer.mu.Lock()
 	defer c.placer.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *Controller) device(inst *farm.Instance, o *farm.RestartOptions) (store.
 	return store.Put(c.tables.Nodes, inst.NodeID, at.record, store.IfRev(at.rev)), nil
 }
 
-// deviceOf gives what a restart order says of USB: nothing, or the location of the device
+// deviceOf returns what a restart order says of USB: nothing, or the location of the device
 // that was chosen.
 func deviceOf(o *farm.RestartOptions) *string {
 	if o.USBDevice == nil || o.Device == "" {
@@ -113,7 +113,7 @@ func deviceOf(o *farm.RestartOptions) *string {
 	return &o.Device
 }
 
-// claims gives the change that goes with placements on a node: a check that its record
+// claims returns the change that goes with placements on a node: a check that its record
 // is the one that they rest on. Placements that give devices away write it instead: the
 // next ones that do must know of them.
 func (c *Controller) claims(node string, at indexedNode, devices bool) store.Change {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// remaining gives how many instances still take room on a node.
+// remaining returns how many instances still take room on a node.
 func (c *Controller) remaining(node string) (n int) {
 	for _, inst := range c.tables.Instances.Where(byNode, node) {
 		if inst.UsesCapacity() {
@@ -19,7 +19,7 @@ func (c *Controller) remaining(node string) (n int) {
 	return n
 }
 
-// drainedAt gives when an instance is terminated since its node is drained.
+// drainedAt returns when an instance is terminated since its node is drained.
 func drainedAt(k *reconciler, i *farm.Instance) time.Time {
 	if !i.UsesCapacity() || i.State == farm.Terminating {
 		return time.Time{}
@@ -70,7 +70,7 @@ func (k *reconciler) emptied(ctx context.Context, node *farm.Node) error {
 	return err
 }
 
-// empties says whether a node is drained and was not empty yet.
+// empties reports whether a node is drained and was not empty yet.
 func empties(n *farm.Node) bool {
 	return n.Drain && n.Draining != nil && n.Draining.Emptied.IsZero()
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// shownErrands are the kinds of errands, as metrics show them.
+// shownErrands are the kinds of cache jobs, as metrics show them.
 var shownErrands = []farm.CacheJobKind{farm.ErrandDistribute, farm.ErrandRemove}
 
-// cacheJobMetrics count the nodes that are done with errands, by kind.
+// cacheJobMetrics count the nodes that are done with cache jobs, by kind.
 type cacheJobMetrics map[farm.CacheJobKind]*metric.Results
 
 func newErrandMeters() cacheJobMetrics {
@@ -73,7 +73,7 @@ func (c *Controller) errandFamilies() []metric.Family {
 	}
 }
 
-// openErrands counts the open errands, and the nodes that they wait for, by kind.
+// openErrands counts the open cache jobs, and the nodes that they wait for, by kind.
 func (c *Controller) openErrands() (open, nodes map[string]int) {
 	open, nodes = map[string]int{}, map[string]int{}
 	for _, kind := range shownErrands {

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// errandJudge reads every revision of the errands and holds against it what must never be.
+// errandJudge reads every revision of the cache jobs and holds against it what must never be.
 type errandJudge struct {
 	errands  map[string]farm.CacheJob
 	outcomes map[string]farm.CacheJobResult
@@ -60,7 +60,7 @@ func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 	})
 }
 
-// outcome judges the outcome of an errand on a node: it comes once, while the errand is open.
+// outcome judges the outcome of a cache job on a node: it comes once, while the cache job is open.
 func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.CacheJob, ev store.RawEvent) {
 	_, again := j.outcomes[id]
 	keep(j.outcomes, id, ev)
@@ -75,7 +75,7 @@ func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Cach
 	}
 }
 
-// errand judges a change of an errand: it ends once, and as finished when it is.
+// errand judges a change of a cache job: it ends once, and as finished when it is.
 func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
 	switch {
 	case now.ID == "" || was.ID == "":
@@ -97,7 +97,7 @@ type errandTrial struct {
 	left []api.JoinAnswer // that may have been deleted
 
 	mu    sync.Mutex                               // guards what follows
-	has   map[string]map[string]api.CacheJobStatus // node -> errand -> how far it is
+	has   map[string]map[string]api.CacheJobStatus // node -> cache job -> how far it is
 	asked []string                                 // distributions that were acknowledged
 }
 

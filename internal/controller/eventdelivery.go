@@ -26,7 +26,7 @@ const (
 	tendTime    = 2 * time.Second
 )
 
-// deliver hands the events to the targets as long as the reign lasts.
+// deliver hands the events to the targets as long as the leader term lasts.
 func (e *eventLog) deliver(ctx context.Context, r *leaderTerm) {
 	if e == nil {
 		return
@@ -182,8 +182,8 @@ func (e *eventLog) forget(keys []string) {
 	}
 }
 
-// leave notes how far the targets are at the end of a reign, so that the next one sends
-// little again. Placements do not depend on it, so that it goes past what ended the reign.
+// leave notes how far the targets are at the end of a leader term, so that the next one sends
+// little again. Placements do not depend on it, so that it goes past what ended the leader term.
 func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
 	defer cancel()
@@ -194,7 +194,7 @@ func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// marks gives the changes that note how far the targets are, where that is news.
+// marks returns the changes that note how far the targets are, where that is news.
 func (e *eventLog) marks() (changes []store.Change) {
 	for _, t := range e.targets {
 		if rev := t.done.Load(); rev > e.noted(t) {
@@ -211,7 +211,7 @@ type expiredRecords struct {
 	more bool           // there are more of them
 }
 
-// surplus gives the oldest records beyond the recent ones, a bunch at a time: those that every
+// surplus returns the oldest records beyond the recent ones, a bunch at a time: those that every
 // target has, or any when there are too many.
 func (e *eventLog) surplus() (s expiredRecords) {
 	e.mu.Lock()
@@ -235,7 +235,7 @@ func (e *eventLog) surplus() (s expiredRecords) {
 	return expiredRecords{} // not worth a write yet
 }
 
-// everywhere says whether every target has what happened up to a revision.
+// everywhere reports whether every target has what happened up to a revision.
 func (e *eventLog) everywhere(rev int64) bool {
 	for _, t := range e.targets {
 		if t.done.Load() < rev {

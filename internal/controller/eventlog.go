@@ -83,14 +83,14 @@ type pendingBatch struct {
 	*EventBatch
 }
 
-// place gives the place of one of its events.
+// place returns the place of one of its events.
 func (h pendingBatch) place(i int) eventPosition { return eventPosition{h.rev, h.base + i + 1} }
 
 func before(a, b pendingBatch) int {
 	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
 }
 
-// newEventLog gives nil when there is no target.
+// newEventLog returns nil when there is no target.
 func newEventLog(c *Controller, o EventOptions) *eventLog {
 	if o.Actor == nil {
 		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
@@ -259,7 +259,7 @@ type eventPosition struct {
 	n   int
 }
 
-// String gives the place as the id of the event before it.
+// String returns the place as the id of the event before it.
 func (p eventPosition) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
 
 // parseEventID reads the id of an event; ok is false when it cannot be one.
@@ -294,7 +294,7 @@ func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-
 	return list, e.arrived
 }
 
-// newest gives the last events, the oldest of them first.
+// newest returns the last events, the oldest of them first.
 func (e *eventLog) newest(limit int) []SentEvent {
 	e.mu.Lock()
 	i, n := len(e.old), 0
@@ -311,7 +311,7 @@ func (e *eventLog) newest(limit int) []SentEvent {
 	return list[max(0, len(list)-limit):]
 }
 
-// last gives the place behind the last event.
+// last returns the place behind the last event.
 func (e *eventLog) last() (p eventPosition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

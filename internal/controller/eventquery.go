@@ -13,7 +13,7 @@ type LoggedEvent struct {
 	fields map[string]any
 }
 
-// Field gives the value of one of its keys, as of decoded JSON; nil when there is none.
+// Field returns the value of one of its keys, as of decoded JSON; nil when there is none.
 func (e LoggedEvent) Field(key string) any { return e.fields[key] }
 
 // EventQuery asks for events.
@@ -54,7 +54,7 @@ func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEv
 	}
 }
 
-// matching says whether a query asks for an event.
+// matching reports whether a query asks for an event.
 func (q EventQuery) matching(e SentEvent) (LoggedEvent, bool) {
 	logged := LoggedEvent{SentEvent: e}
 	if q.Match == nil {

@@ -48,7 +48,7 @@ func (b *inbox) failing(f func(SentEvent) error) {
 	b.fail = f
 }
 
-// lines gives what came, as "<name> <further keys in use>".
+// lines returns what came, as "<name> <further keys in use>".
 func (b *inbox) lines() (list []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -50,12 +50,12 @@ type deliveryBackoff struct {
 	pause time.Duration
 }
 
-// waits says whether a subject waits now.
+// waits reports whether a subject waits now.
 func (h deliveryBackoffs) waits(subject string, now time.Time) bool {
 	return now.Before(h[subject].until)
 }
 
-// first gives a channel that has a value when the first one has waited; nil when none waits. It
+// first returns a channel that has a value when the first one has waited; nil when none waits. It
 // is called when there is nothing to send, and forgets those that have waited and have nothing left.
 func (h deliveryBackoffs) first() <-chan time.Time {
 	now := time.Now()
@@ -90,7 +90,7 @@ func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool)
 	return many
 }
 
-// unsent gives at most limit events that have not arrived at a target and whose subject need not wait,
+// unsent returns at most limit events that have not arrived at a target and whose subject need not wait,
 // and a channel that is closed when more come.
 func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
 	now := time.Now()
@@ -113,7 +113,7 @@ func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (lis
 	return list, e.arrived
 }
 
-// behindLocked gives where the records begin that are later than a revision.
+// behindLocked returns where the records begin that are later than a revision.
 func (e *eventLog) behindLocked(rev int64) int {
 	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	return i

@@ -37,7 +37,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	return out, nil
 }
 
-// settled says why an instance does not wait for a node.
+// settled returns why an instance does not wait for a node.
 func settled(inst *farm.Instance) string {
 	node := firstOf(inst.NodeName, inst.NodeID)
 	switch {
@@ -52,7 +52,7 @@ func settled(inst *farm.Instance) string {
 	}
 }
 
-// Transitions gives the shape that changes of state have in the API.
+// Transitions returns the shape that changes of state have in the API.
 func Transitions(list []farm.Transition) []api.Transition {
 	out := make([]api.Transition, len(list))
 	for i, t := range list {

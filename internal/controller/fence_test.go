@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// term gives the leader term of a replica that holds the lease.
+// term returns the leader term of a replica that holds the lease.
 func (c *cloud) term() *leaderTerm {
 	c.t.Helper()
 	synctest.Wait()
@@ -202,7 +202,7 @@ func TestHousekeepingIsFenced(t *testing.T) {
 	})
 }
 
-// TestMACsAreFenced gives an address late.
+// TestMACsAreFenced returns an address late.
 func TestMACsAreFenced(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		if err := c.PurgeMACs(t.Context()); err != nil {
@@ -246,7 +246,7 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	}
 }
 
-// ofLeader says whether a function has a leader term or a keeper.
+// ofLeader reports whether a function has a leader term or a keeper.
 func ofLeader(f *ast.FuncDecl) bool {
 	fields := f.Type.Params.List
 	if f.Recv != nil {

@@ -28,7 +28,7 @@ type GroupEdit struct {
 	Fallback    *string // id of a group; "": none
 }
 
-// Groups gives every node group, the oldest first.
+// Groups returns every node group, the oldest first.
 func (c *Controller) Groups() []*farm.Group {
 	list := make([]*farm.Group, 0, c.tables.Groups.Len())
 	for _, g := range c.tables.Groups.All() {
@@ -61,7 +61,7 @@ func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Gro
 	return made, nil
 }
 
-// groupAnswer gives a group as the one who made it is told.
+// groupAnswer returns a group as the one who made it is told.
 func groupAnswer(g *farm.Group) api.Group {
 	a := api.Group{ID: g.ID, Name: g.Name, Description: g.Description}
 	if g.Fallback != "" {
@@ -88,7 +88,7 @@ func (c *Controller) UpdateGroup(ctx context.Context, id string, edit GroupEdit)
 // DeleteGroup removes a node group: no group falls back to it any more, no node is in
 // it, and what waits for one of its nodes ends in Error. From the moment at which its
 // record goes nothing more can refer to it; what is left undone of the rest then is done
-// by the housekeeping.
+// by the reconciling.
 func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 	var gone *farm.Group
 	for done := false; !done; {
@@ -124,7 +124,7 @@ func (v groupView) group(id string) *farm.Group {
 	return g
 }
 
-// edited gives a group with an edit, or why it cannot be so.
+// edited returns a group with an edit, or why it cannot be so.
 func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) {
 	g := *old
 	for _, f := range []struct{ to, from *string }{{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback}} {
@@ -206,7 +206,7 @@ func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]s
 	return farm.Errorf(farm.CodeBusy, "The node groups are changed too often; try again")
 }
 
-// lookupGroup gives a group; farm.CodeNotFound when there is none.
+// lookupGroup returns a group; farm.CodeNotFound when there is none.
 func (c *Controller) lookupGroup(ctx context.Context, id string) (*farm.Group, int64, error) {
 	if g, rev, ok := c.tables.Groups.Get(id); ok {
 		return g, rev, nil

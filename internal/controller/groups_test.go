@@ -264,7 +264,7 @@ func TestDeleteGroup(t *testing.T) {
 }
 
 // TestGroupDeletedHalf: what a replica left undone that died while it deleted a group is
-// done by whoever keeps house.
+// done by whoever reconciles.
 func TestGroupDeletedHalf(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g := c.mustGroup("g", nil)

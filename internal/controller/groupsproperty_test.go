@@ -124,7 +124,7 @@ var groupDeeds = map[string]func(*trial, *end, act){
 	"late commits": deeds["late commits"], "late watch": deeds["late watch"], "lost reply": deeds["lost reply"], "mend": deeds["mend"],
 }
 
-// anyGroup gives the how manyth group that the first replica knows; nil when it knows none.
+// anyGroup returns the how manyth group that the first replica knows; nil when it knows none.
 func (r *trial) anyGroup(i int) *string {
 	groups := r.ends[0].Groups()
 	if len(groups) == 0 {

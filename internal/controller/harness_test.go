@@ -248,7 +248,7 @@ func (c *cloud) mustStart(req StartRequest) []string {
 	return ids
 }
 
-// state gives the state of an instance, Gone when there is no record.
+// state returns the state of an instance, Gone when there is no record.
 func (c *cloud) state(id string) farm.InstanceState {
 	c.t.Helper()
 	synctest.Wait()
@@ -330,7 +330,7 @@ func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (*api.PollAnswe
 	return a.c.Poll(a.t.Context(), a.cred, req, wait)
 }
 
-// next gives the orders that are due now, and acknowledges them.
+// next returns the orders that are due now, and acknowledges them.
 func (a *agent) next() []api.Order {
 	a.t.Helper()
 	var orders []api.Order
@@ -345,7 +345,7 @@ func (a *agent) next() []api.Order {
 	return orders
 }
 
-// take gives the one order that is due.
+// take returns the one order that is due.
 func (a *agent) take(kind api.OrderKind) api.Order {
 	a.t.Helper()
 	orders := a.next()
@@ -395,7 +395,7 @@ func (c *cloud) putNode(n *farm.Node) {
 	synctest.Wait()
 }
 
-// used gives what the instances on a node take of it.
+// used returns what the instances on a node take of it.
 func (p *placer) used(node string) sched.Load {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -47,7 +47,7 @@ type HistoryQuery struct {
 	Match          func(*farm.InstanceHistory) bool // nil: all
 }
 
-// after gives the name in the history behind which the page begins that follows an
+// after returns the name in the history behind which the page begins that follows an
 // instance; ok is false when no page does. What is not in the history any more was among
 // the oldest, and those that had finished before it went before it.
 func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (from string, ok bool) {
@@ -61,7 +61,7 @@ func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (f
 	return from, from != "" || lives
 }
 
-// History gives the instances that are gone and still remembered, the newest first.
+// History returns the instances that are gone and still remembered, the newest first.
 func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 	view := c.tables.Past.Snapshot()
 	from, ok := c.after(view, q.After)

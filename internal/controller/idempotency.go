@@ -44,12 +44,12 @@ const kindKept = store.Kind("k")
 
 type askedKey struct{}
 
-// WithIdempotency gives the context of a request that was given a name.
+// WithIdempotency returns the context of a request that was given a name.
 func WithIdempotency(ctx context.Context, ask IdempotentRequest) context.Context {
 	return context.WithValue(ctx, askedKey{}, ask)
 }
 
-// LookupIdempotent gives the answer of an earlier request of the same name; ok is false when there was
+// LookupIdempotent returns the answer of an earlier request of the same name; ok is false when there was
 // none: then ask is ready for Asking. sure asks the store itself.
 func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentRequest, sure bool) (answer json.RawMessage, ok bool, err error) {
 	kept, rev, there := c.tables.Kept.Get(ask.ID)
@@ -125,7 +125,7 @@ func (m *idempotencyWrite) begun(instances []string) []store.Change {
 	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
 }
 
-// ended says how a start that begun was ends: with its answer, or as if it had not been asked for.
+// ended returns how a start that begun was ends: with its answer, or as if it had not been asked for.
 func (m *idempotencyWrite) ended(ctx context.Context, failed error) error {
 	if m == nil {
 		return nil

@@ -148,7 +148,7 @@ func (l *InstanceList) All() iter.Seq[InstanceView] {
 	}
 }
 
-// NewestInstances gives a part of the instances, those that began last first, with how many there are
+// NewestInstances returns a part of the instances, those that began last first, with how many there are
 // in each state. It looks at those of the part alone.
 func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, states map[farm.InstanceState]int) {
 	view := c.tables.Instances.Snapshot()
@@ -177,7 +177,7 @@ func ageKey(created time.Time) string {
 
 const ageless = "9999999999999999999"
 
-// matching gives the instances that a page asks for, which are told by what clients see of
+// matching returns the instances that a page asks for, which are told by what clients see of
 // them.
 func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []InstanceView {
 	list, batch := []InstanceView{}, make([]InstanceView, 0, explainBatch)
@@ -203,14 +203,14 @@ func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) [
 	return list
 }
 
-// InstancesETag says which state of the records the list of instances shows that is asked for
+// InstancesETag returns which state of the records the list of instances shows that is asked for
 // next, or a later one: as long as it is the same, so is the list but for the messages that
 // are in no record.
 func (c *Controller) InstancesETag() string {
 	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." + strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
 }
 
-// Instance gives one instance; farm.CodeNotFound when there is none.
+// Instance returns one instance; farm.CodeNotFound when there is none.
 func (c *Controller) Instance(ctx context.Context, id string) (InstanceView, error) {
 	inst, _, err := c.lookup(ctx, id)
 	if err != nil {
@@ -321,7 +321,7 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 	if err != nil || had == nil || had.Kind != farm.TaskSave || worksOn(now, had.ID) {
 		return err
 	}
-	if err := c.endSave(ctx, w, had.ID, now); err != nil { // tried again by the housekeeping
+	if err := c.endSave(ctx, w, had.ID, now); err != nil { // tried again by the reconciling
 		c.log.WarnContext(ctx, "could not end a save", "request", had.ID, "error", err)
 	}
 	return nil

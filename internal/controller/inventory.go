@@ -40,7 +40,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 	c.vanish(ctx, s, have)
 }
 
-// owns says whether a record owns what a node holds.
+// owns reports whether a record owns what a node holds.
 func (c *Controller) owns(node string, h api.InventoryItem) bool {
 	inst, _, ok := c.tables.Instances.Get(h.InstanceID)
 	return ok && inst.NodeID == node && inst.Claim == h.Claim
@@ -84,12 +84,12 @@ type orphan struct {
 	keeping bool                 // a record is being made for it
 }
 
-// unidentified says whether it may soon be known what it is, and is not now.
+// unidentified reports whether it may soon be known what it is, and is not now.
 func (u orphan) unidentified(now time.Time) bool {
 	return u.detail == nil && now.Sub(u.since) < strangerTime
 }
 
-// mac gives the address that the VM says it has.
+// mac returns the address that the VM says it has.
 func (u orphan) mac() (farm.MAC, bool) {
 	if u.detail == nil || u.detail.Status.VM == nil {
 		return 0, false
@@ -166,7 +166,7 @@ const (
 	maxAsked = 100              // in one answer
 )
 
-// curious gives the unknown VMs that the node is to be asked about now.
+// curious returns the unknown VMs that the node is to be asked about now.
 func (s *session) curious(now time.Time) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *session) learn(details []api.InventoryDetail) {
 	}
 }
 
-// foreign gives what the VMs of a node take that nobody owns: they take room too. told
+// foreign returns what the VMs of a node take that nobody owns: they take room too. told
 // says whether the node has said here what it holds; what it says elsewhere counts where
 // it was heard there since.
 func (c *Controller) foreign(node string) (load sched.Load, told bool) {
@@ -227,7 +227,7 @@ func (c *Controller) foreign(node string) (load sched.Load, told bool) {
 	return load, told
 }
 
-// foreignLocked gives what the VMs take that nobody owns. One of which nothing is known
+// foreignLocked returns what the VMs take that nobody owns. One of which nothing is known
 // yet counts as a small one.
 func (s *session) foreignLocked() (load sched.Load) {
 	load.VMs, load.VCPU = s.unkept, s.unkept
@@ -243,14 +243,14 @@ func (s *session) foreignLocked() (load sched.Load) {
 	return load
 }
 
-// find gives the session of a node; nil when it was never in contact.
+// find returns the session of a node; nil when it was never in contact.
 func (l *nodeSessions) find(node string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sessions[node]
 }
 
-// all gives every session.
+// all returns every session.
 func (l *nodeSessions) all() []*session {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,7 +75,7 @@ func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, keyID string
 		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent))...)
 }
 
-// rejoin takes over what a known node gives anew; what it leaves out, or has only kept
+// rejoin takes over what a known node gives again; what it leaves out, or has only kept
 // from an earlier join, stays.
 func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinRequest) error {
 	groups, checks, err := c.joinGroups(ctx, req)
@@ -116,19 +116,19 @@ func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinR
 	return c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
 }
 
-// sameJoin says whether a join has changed nothing of a node.
+// sameJoin reports whether a join has changed nothing of a node.
 func sameJoin(a, b *farm.Node) bool {
 	return slices.Equal(a.Groups, b.Groups) && a.Name == b.Name && a.Host == b.Host && a.HostFixed == b.HostFixed &&
 		a.Capacity == b.Capacity && a.KeyID == b.KeyID
 }
 
-// AuthenticateNode gives the record of a node that shows its credential; farm.CodeUnauthenticated for any
+// AuthenticateNode returns the record of a node that shows its credential; farm.CodeUnauthenticated for any
 // other. It is not to be changed.
 func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error) {
 	return c.authenticate(id, credential)
 }
 
-// joinGroups gives the groups of a join. Those that a node has only kept may be gone.
+// joinGroups returns the groups of a join. Those that a node has only kept may be gone.
 func (c *Controller) joinGroups(ctx context.Context, req api.JoinRequest) (ids []string, checks []store.Change, err error) {
 	if !slices.Contains(req.Kept, api.KeptGroups) {
 		return c.namedGroups(ctx, req.Groups)

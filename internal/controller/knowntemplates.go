@@ -99,7 +99,7 @@ func (k *knownTemplates) observe(d api.TemplateDetail) {
 	if k.seen[d.ID] == m {
 		return
 	}
-	if len(k.seen) >= 2*maxKnownTemplates { // they are compared anew, which costs no write
+	if len(k.seen) >= 2*maxKnownTemplates { // they are compared again, which costs no write
 		clear(k.seen)
 	}
 	select {

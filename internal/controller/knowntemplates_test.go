@@ -34,7 +34,7 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 				}
 				o := a.take(api.OrderStart)
 				phase := api.PhasePulling
-				if name == "tag" { // it lies on the node
+				if name == "tag" { // it is on the node
 					phase = api.PhaseRunning
 				}
 				a.say(o, phase)

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// leaseSchedule is the name of the lease whose holder places and keeps house.
+// leaseSchedule is the name of the lease whose holder places and reconciles.
 const leaseSchedule = "schedule"
 
 // leadRetry is the pause after a lease could not be had or used.
@@ -21,7 +21,7 @@ const leadRetry = 250 * time.Millisecond
 // nothing goes through it any more, however late it arrives.
 //
 // A write whose outcome stays unknown ends it: what was written can then only be told
-// by a new reign, which makes that write impossible and reads the records again.
+// by a new leader term, which makes that write impossible and reads the records again.
 type leaderTerm struct {
 	fenced store.Writer
 	since  time.Time
@@ -31,7 +31,7 @@ type leaderTerm struct {
 
 var _ store.Writer = (*leaderTerm)(nil)
 
-// Commit implements store.Writer. A reign that has ended writes nothing, even where its lease would still let it: what
+// Commit implements store.Writer. A leader term that has ended writes nothing, even where its lease would still let it: what
 // is decided from then on may rest on room that a write of unknown outcome has taken.
 func (r *leaderTerm) Commit(ctx context.Context, changes ...store.Change) error {
 	select {
@@ -100,10 +100,10 @@ func (c *Controller) upToDate(ctx context.Context) error {
 }
 
 // blindAfter is how many looks in a row must find a store that is out of order before
-// a reign ends: a replica that does not see what others write must not decide for them.
+// a leader term ends: a replica that does not see what others write must not decide for them.
 const blindAfter = 5
 
-// guard ends a reign whose lease is lost, or whose replica has become blind.
+// guard ends a leader term whose lease is lost, or whose replica has become blind.
 func (c *Controller) guard(ctx context.Context, lease store.Lease, end context.CancelFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -41,7 +41,7 @@ func (p *pair) mustCreate(e *end) string {
 	return ids[0]
 }
 
-// placedCount gives how many instances have a node.
+// placedCount returns how many instances have a node.
 func (p *pair) placedCount() (n int) {
 	p.judge.read(p.t, p.backend)
 	for _, i := range p.judge.instances {
@@ -161,7 +161,7 @@ func TestLatePlacement(t *testing.T) {
 	})
 }
 
-// TestEndedReignWritesNothing: what is decided after the end of a reign is not written,
+// TestEndedReignWritesNothing: what is decided after the end of a leader term is not written,
 // although its lease is not given up yet.
 func TestEndedReignWritesNothing(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
@@ -217,7 +217,7 @@ func TestPlacementsGivenBackPause(t *testing.T) {
 	})
 }
 
-// decide gives the decision to place an instance on a node as it is now.
+// decide returns the decision to place an instance on a node as it is now.
 func (c *cloud) decide(instance, node string) placementDecision {
 	c.placer.mu.Lock()
 	defer c.placer.mu.Unlock()
@@ -251,7 +251,7 @@ func TestDecisionIsOld(t *testing.T) {
 	})
 }
 
-// wantEnded asks that of all instances that are there none goes on.
+// wantEnded asks that of all instances that are there none continues.
 func (p *pair) wantEnded() {
 	p.t.Helper()
 	synctest.Wait()

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// License is what a controller asks of the licence that it runs under.
+// License is what a controller asks of the license that it runs under.
 type License interface {
 	Tier() farm.Tier    // what is open now
 	Expires() time.Time // zero: never
@@ -16,16 +16,16 @@ type License interface {
 // Tier is what is open now. Instances that were started under another tier go on.
 func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
 
-// unlicensed is a controller that no licence was installed for: everything is open.
+// unlicensed is a controller that no license was installed for: everything is open.
 type unlicensed struct{}
 
 var _ License = unlicensed{}
 
-// Tier implements Licence.
+// Tier implements License.
 func (unlicensed) Tier() farm.Tier { return farm.TierEnterprisePlus }
 
-// Expires implements Licence.
+// Expires implements License.
 func (unlicensed) Expires() time.Time { return time.Time{} }
 
-// Alarm implements Licence.
+// Alarm implements License.
 func (unlicensed) Alarm() string { return "" }

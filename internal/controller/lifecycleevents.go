@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// eventsBetween gives what a change of an instance's record is in the log of events: was is the
+// eventsBetween returns what a change of an instance's record is in the log of events: was is the
 // record before it, nil for none, and now the one after it. What a client asked for besides
 // the start is not told by records: see Terminate.
 func eventsBetween(was, now *farm.Instance) []farm.Event {
@@ -49,7 +49,7 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 // maxEventText bounds a text of any length in an event, in bytes.
 const maxEventText = 1024
 
-// started gives the further keys of a StartVM: the parameters of the request.
+// started returns the further keys of a StartVM: the parameters of the request.
 func started(i *farm.Instance) map[string]any {
 	priority := i.Options.Priority
 	if priority == DefaultPriority { // it was not given, or might as well not have been
@@ -61,12 +61,12 @@ func started(i *farm.Instance) map[string]any {
 	}
 }
 
-// ending gives the further keys of what became of a VM: also where, which is ours.
+// ending returns the further keys of what became of a VM: also where, which is ours.
 func ending(i *farm.Instance, state farm.InstanceState) map[string]any {
 	return map[string]any{"state": state, "node_id": nullable(i.NodeID)}
 }
 
-// nullable gives a text, nil for none.
+// nullable returns a text, nil for none.
 func nullable(s string) any {
 	if s == "" {
 		return nil
@@ -74,7 +74,7 @@ func nullable(s string) any {
 	return s
 }
 
-// told gives what the records among changes tell.
+// told returns what the records among changes tell.
 func (e *eventLog) told(changes []store.Change) []farm.Event {
 	var list []farm.Event
 	for _, change := range changes {

@@ -153,7 +153,7 @@ func TestSavesAreLimited(t *testing.T) {
 		}
 		save := func(caller string, edits ...func(*SaveImageRequest)) error { return saveOf(o, caller, edits...) }
 		bad := func(ask *SaveImageRequest) { ask.BadScript = errBad{} }
-		for range 4 { // all before the housekeeping gets its turn
+		for range 4 { // all before the reconciling gets its turn
 			wantBusy(t, "", func() error { return save("key a", bad) })
 		}
 		const most = "You have 4 save requests that are pending or failed and ask for 1 more; one caller may have a quarter of the " +

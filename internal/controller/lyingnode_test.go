@@ -201,7 +201,7 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 	})
 }
 
-// TestLyingNode has a node lie in every way that it knows for ten minutes. The others do not notice.
+// TestLyingNode has a node are in every way that it knows for ten minutes. The others do not notice.
 func TestLyingNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		good, liar := c.join("good", 20), c.join("liar", 20)

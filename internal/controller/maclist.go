@@ -13,7 +13,7 @@ type MACQuery struct {
 	Limit int
 }
 
-// MACs gives the addresses of the list and those that are in use without being in it
+// MACs returns the addresses of the list and those that are in use without being in it
 // any more.
 func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 	if c.macs == nil {
@@ -45,7 +45,7 @@ func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 // pageMACs is what room is made for at once.
 const pageMACs = 1000
 
-// freeAfter gives the free addresses of the list after one, one a call.
+// freeAfter returns the free addresses of the list after one, one a call.
 func (c *Controller) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
 	list := c.macs.list()
 	at := max(list.From, after+1)
@@ -60,7 +60,7 @@ func (c *Controller) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
 	}
 }
 
-// CountMACs gives how many addresses there are, in use or not; nil: both.
+// CountMACs returns how many addresses there are, in use or not; nil: both.
 func (c *Controller) CountMACs(inUse *bool) (int, error) {
 	if c.macs == nil {
 		return 0, errNoMACs

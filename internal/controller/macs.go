@@ -78,7 +78,7 @@ func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
 	return c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: to.String()}, store.Any))
 }
 
-// list gives the addresses that may be given.
+// list returns the addresses that may be given.
 func (m *macAllocator) list() farm.MACRange {
 	s, _, ok := m.c.tables.Settings.Get(settingMACs)
 	if !ok || s.Value == "" {
@@ -138,7 +138,7 @@ func (m *macAllocator) note(was, now *farm.Instance) {
 	}
 }
 
-// reportedMAC gives the address that the VM of an instance says it has.
+// reportedMAC returns the address that the VM of an instance says it has.
 func reportedMAC(i *farm.Instance) (farm.MAC, bool) {
 	if i == nil || i.VM == nil || i.VM.MAC == "" {
 		return 0, false
@@ -167,7 +167,7 @@ func (m *macAllocator) heard() {
 	}
 }
 
-// lacks says whether an instance waits for an address first. A suspended version goes on
+// lacks reports whether an instance waits for an address first. A suspended version continues
 // with the one that it was saved with.
 func (m *macAllocator) lacks(i *farm.Instance) bool {
 	return m != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
@@ -252,7 +252,7 @@ func (m *macAllocator) pickLocked(want string, strange map[farm.MAC]struct{}) (f
 	return 0, false
 }
 
-// userLocked says what has an address; "" when it is free.
+// userLocked returns what has an address; "" when it is free.
 func (m *macAllocator) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 	if r, _, ok := m.c.tables.MACs.Get(a.String()); ok {
 		return "instance " + r.Instance
@@ -269,7 +269,7 @@ func (m *macAllocator) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) str
 	return ""
 }
 
-// strange gives the addresses of the VMs that nobody owns, on nodes of all replicas.
+// strange returns the addresses of the orphaned VMs, on nodes of all replicas.
 func (m *macAllocator) strange() map[farm.MAC]struct{} {
 	list := map[farm.MAC]struct{}{}
 	m.eachStranger(func(u orphan) {
@@ -286,7 +286,7 @@ func (m *macAllocator) strange() map[farm.MAC]struct{} {
 	return list
 }
 
-// eachStranger tells of the VMs that nobody owns and that nodes have told here.
+// eachStranger tells of the orphaned VMs and that nodes have told here.
 func (m *macAllocator) eachStranger(do func(orphan)) {
 	if m.c.link.strangers.none() {
 		return
@@ -303,7 +303,7 @@ func (m *macAllocator) eachStranger(do func(orphan)) {
 // strangerTime is how long a node has to say what a VM is that nobody owns.
 const strangerTime = time.Minute
 
-// undecided says why no address is given for the moment: after a restore, or a restart,
+// undecided returns why no address is given for the moment: after a restore, or a restart,
 // there may be VMs with addresses that no record knows of. "" when there are none.
 func (m *macAllocator) undecided() string {
 	now := m.c.now()
@@ -322,7 +322,7 @@ func (m *macAllocator) undecided() string {
 	return ""
 }
 
-// why gives what says of instances why they wait for an address. What is the same for all
+// why returns what says of instances why they wait for an address. What is the same for all
 // of them is looked up once.
 func (m *macAllocator) why() func(*farm.Instance) string {
 	if m == nil {
@@ -337,7 +337,7 @@ func (m *macAllocator) why() func(*farm.Instance) string {
 	}
 }
 
-// shortage says why a list has no address for an instance.
+// shortage returns why a list has no address for an instance.
 func (m *macAllocator) shortage(i *farm.Instance, list farm.MACRange, strange func() map[farm.MAC]struct{}) string {
 	if list.Len() == 0 {
 		return "waits for a MAC address: the list of managed addresses is empty (PUT /api/v1/macaddr fills it)"
@@ -358,7 +358,7 @@ func (m *macAllocator) shortage(i *farm.Instance, list farm.MACRange, strange fu
 // heard: what keeps them may pass with time.
 const macRetry = 5 * time.Second
 
-// run gives addresses to the instances that wait for one, as long as the reign lasts.
+// run gives addresses to the instances that wait for one, as long as the leader term lasts.
 func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 	if m == nil {
 		return
@@ -378,7 +378,7 @@ func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// serve gives what can be given, to the oldest first.
+// serve returns what can be given, to the oldest first.
 func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
 	m.mu.Lock()
 	ids := slices.Sorted(maps.Keys(m.lacking))
@@ -405,7 +405,7 @@ func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
 	return nil
 }
 
-// adopted gives the managed address that the VM of an instance without one has.
+// adopted returns the managed address that the VM of an instance without one has.
 func (m *macAllocator) adopted(i *farm.Instance) (address string, ok bool) {
 	a, ok := reportedMAC(i)
 	if m == nil || !ok || i.MAC != "" || !m.list().Has(a) {
@@ -415,7 +415,7 @@ func (m *macAllocator) adopted(i *farm.Instance) (address string, ok bool) {
 	return a.String(), !taken
 }
 
-// takeMAC gives the change that makes an address an instance's; none when it has none.
+// takeMAC returns the change that makes an address an instance's; none when it has none.
 func (c *Controller) takeMAC(i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil
@@ -423,7 +423,7 @@ func (c *Controller) takeMAC(i *farm.Instance) []store.Change {
 	return []store.Change{store.Put(c.tables.MACs, i.MAC, &farm.MACAddress{Address: i.MAC, Instance: i.ID}, store.IfAbsent)}
 }
 
-// freeMAC gives the change that frees the address of an instance whose record goes.
+// freeMAC returns the change that frees the address of an instance whose record goes.
 func (c *Controller) freeMAC(i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil

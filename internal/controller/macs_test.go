@@ -37,7 +37,7 @@ const (
 	plenty = "52:54:00:00:00:01-52:54:00:00:FF:FF"
 )
 
-// macOf gives the address of an instance.
+// macOf returns the address of an instance.
 func (c *cloud) macOf(id string) string {
 	c.t.Helper()
 	synctest.Wait()
@@ -220,7 +220,7 @@ func TestReplicasGiveAddressesOnce(t *testing.T) {
 	})
 }
 
-// After the records were lost a VM that nobody owns keeps its address to itself, from
+// After the records were lost an orphaned VM keeps its address to itself, from
 // before it is known that it has one; adopted, it is the instance's again.
 func TestAddressesOfUnknownVMs(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:02", func(t *testing.T, c *cloud) {

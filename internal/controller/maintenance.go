@@ -10,7 +10,7 @@ import (
 )
 
 // Maintenance is the word of an operator that nothing is to be removed or given up by
-// itself for a while. What clients ask for goes on.
+// itself for a while. What clients ask for continues.
 type Maintenance struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // ends by itself then; zero: only by hand
@@ -23,7 +23,7 @@ const settingMaintenance = "maintenance"
 // MaxMaintenance bounds how long a maintenance that ends by itself may be asked for.
 const MaxMaintenance = 30 * 24 * time.Hour
 
-// end gives when a maintenance ends or has ended; zero for one without end.
+// end returns when a maintenance ends or has ended; zero for one without end.
 func (m Maintenance) end() time.Time {
 	if !m.Ended.IsZero() {
 		return m.Ended
@@ -31,18 +31,18 @@ func (m Maintenance) end() time.Time {
 	return m.Until
 }
 
-// on says whether it goes on. There is none in the zero value.
+// on reports whether it continues. There is none in the zero value.
 func (m Maintenance) on(now time.Time) bool {
 	end := m.end()
 	return !m.Since.IsZero() && (end.IsZero() || now.Before(end))
 }
 
-// Shown gives the shape that clients read of a maintenance that goes on.
+// Shown returns the shape that clients read of a maintenance that continues.
 func (m Maintenance) Shown() *api.Maintenance {
 	return &api.Maintenance{On: true, Since: m.Since, Until: m.Until, Reason: m.Reason}
 }
 
-// Maintenance gives the maintenance that goes on; ok is false when there is none.
+// Maintenance returns the maintenance that continues; ok is false when there is none.
 func (c *Controller) Maintenance() (m Maintenance, ok bool) {
 	m = c.lastMaintenance()
 	return m, m.on(c.now())
@@ -56,15 +56,15 @@ func (c *Controller) lastMaintenance() Maintenance {
 	return *s.Maintenance
 }
 
-// maintenance says whether everything that removes or gives up something by itself
+// maintenance reports whether everything that removes or gives up something by itself
 // is to leave it alone now.
 func (c *Controller) maintenance() bool {
 	_, on := c.Maintenance()
 	return on
 }
 
-// afterMaintenance gives the moment from which a time-out that began at t counts: a
-// maintenance that ended since begins it anew, so that nothing falls due in one go.
+// afterMaintenance returns the moment from which a time-out that began at t counts: a
+// maintenance that ended since begins it again, so that nothing falls due in one go.
 func (c *Controller) afterMaintenance(t time.Time) time.Time {
 	m := c.lastMaintenance()
 	if end := m.end(); !m.on(c.now()) && end.After(t) {
@@ -74,7 +74,7 @@ func (c *Controller) afterMaintenance(t time.Time) time.Time {
 }
 
 // BeginMaintenance pauses everything that removes or gives up something by itself,
-// durably, for a time or, when that is 0, until it is ended. Where one goes on
+// durably, for a time or, when that is 0, until it is ended. Where one continues
 // already its time and reason are replaced.
 func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration, reason string) (Maintenance, error) {
 	if length < 0 || length > MaxMaintenance {
@@ -121,7 +121,7 @@ func (c *Controller) changeMaintenance(ctx context.Context, change func(Maintena
 
 const (
 	// registryPause is how long the registry is asked to pause at a time; without
-	// another word it goes on then, so that a controller that died blocks nothing.
+	// another word it continues then, so that a controller that died blocks nothing.
 	registryPause = time.Minute
 	pauseRenewal  = 20 * time.Second
 )

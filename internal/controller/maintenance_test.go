@@ -94,7 +94,7 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsUnknownVMs: nothing unknown is removed while it goes on, and not
+// TestMaintenanceKeepsUnknownVMs: nothing unknown is removed while it continues, and not
 // at once when it ends.
 func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -124,8 +124,8 @@ func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 }
 
 // TestMaintenanceKeepsInstances: the instances of a node that is away are not given up,
-// and finished records stay; behind it every time-out begins anew. What clients ask
-// for goes on.
+// and finished records stay; behind it every time-out begins again. What clients ask
+// for continues.
 func TestMaintenanceKeepsInstances(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)

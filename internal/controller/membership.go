@@ -69,7 +69,7 @@ func (c *Controller) regroup(ctx context.Context, id string, groups []string, ch
 	return farm.Errorf(farm.CodeBusy, "The node is changed too often; try again")
 }
 
-// groupChecks gives the conditions that groups are still there; farm.CodeNotFound when
+// groupChecks returns the conditions that groups are still there; farm.CodeNotFound when
 // one is not.
 func (c *Controller) groupChecks(ctx context.Context, ids []string) ([]store.Change, error) {
 	checks := make([]store.Change, 0, len(ids)+1)
@@ -182,7 +182,7 @@ func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
 	return groupless(i, now, "")
 }
 
-// groupless gives an instance that waits in a group which is deleted: nothing would ever
+// groupless returns an instance that waits in a group which is deleted: nothing would ever
 // place it.
 func groupless(i *farm.Instance, now time.Time, name string) *farm.Instance {
 	if !i.Waiting() {

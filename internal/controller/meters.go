@@ -20,7 +20,7 @@ func newMeters() meters {
 	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
 }
 
-// Families gives the metrics of the controller. Each replica counts for itself what it
+// Families returns the metrics of the controller. Each replica counts for itself what it
 // sees of the records, so that a sum over replicas counts everything as often as there
 // are replicas.
 func (c *Controller) Families() []metric.Family {

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// VLANs gives the ids that every node offers which is not Offline and which the caller sees, rising.
+// VLANs returns the ids that every node offers which is not Offline and which the caller sees, rising.
 func (c *Controller) VLANs(sees func(node string) bool) []int {
 	var ids []int
 	first := true
@@ -53,7 +53,7 @@ func (c *Controller) checkNetwork(ref farm.TemplateRef, o farm.StartOptions) err
 	return nil
 }
 
-// offersVLAN says whether there is a node that offers a VLAN.
+// offersVLAN reports whether there is a node that offers a VLAN.
 func (c *Controller) offersVLAN(text string) bool {
 	id, _ := strconv.Atoi(text)
 	for _, info := range c.tables.Infos.All() {

@@ -34,7 +34,7 @@ type NodeConfig struct {
 	DrainFor     *time.Duration // after which what still runs there is terminated; 0: it is not
 }
 
-// ConfigureNode changes a node in one transaction: what is placed from then on heeds it.
+// ConfigureNode changes a node in one transaction: what is placed from then on respects it.
 // What runs there stays, however little it has room for.
 func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConfig) error {
 	if _, _, err := c.lookupNode(ctx, id); err != nil {
@@ -67,7 +67,7 @@ func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConf
 	return err
 }
 
-// given gives the fields that are, for the log of events, in which every event has a name
+// given returns the fields that are, for the log of events, in which every event has a name
 // of its own.
 func (f *NodeConfig) given() map[string]any {
 	fields := map[string]any{}
@@ -112,7 +112,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// refuse says why a node cannot be as it was configured.
+// refuse returns why a node cannot be as it was configured.
 func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
 	most := info.MaxVMs()
 	switch {

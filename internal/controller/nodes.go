@@ -33,7 +33,7 @@ type NodeView struct {
 	Remaining int    // of a drained node: the instances that still take room there
 }
 
-// Nodes gives every node in the order of their ids.
+// Nodes returns every node in the order of their ids.
 func (c *Controller) Nodes() []NodeView {
 	list := make([]NodeView, 0, c.tables.Nodes.Len())
 	for _, node := range c.tables.Nodes.All() {
@@ -53,7 +53,7 @@ func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	}
 }
 
-// takenOf gives what the VM of an instance takes of a node while it runs: itself, its
+// takenOf returns what the VM of an instance takes of a node while it runs: itself, its
 // processors, its memory in MB.
 func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
 	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
@@ -62,7 +62,7 @@ func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
 	return inst.NodeID, store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.VCPU()), cmp.Or(inst.VM.MemoryMB, inst.VRAM())}
 }
 
-// Node gives one node; farm.CodeNotFound when there is none.
+// Node returns one node; farm.CodeNotFound when there is none.
 func (c *Controller) Node(ctx context.Context, id string) (NodeView, error) {
 	node, _, err := c.lookupNode(ctx, id)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	return v
 }
 
-// usage gives what the VMs on a node take, and when it was last in contact. The VMs are
+// usage returns what the VMs on a node take, and when it was last in contact. The VMs are
 // those that the records know to run, and those that nobody owns; the load is what the
 // node last said, here or to another replica, which tells it within longestGap. That a
 // node is not Offline says that somebody has heard it lately.
@@ -148,7 +148,7 @@ func latest(first time.Time, others ...time.Time) time.Time {
 
 const settingJoinToken = "join-token"
 
-// JoinToken gives the secret that a node needs to join.
+// JoinToken returns the secret that a node needs to join.
 func (c *Controller) JoinToken() string { return c.joinToken }
 
 // ensureJoinToken reads the join token, or makes one at the very first start.
@@ -183,7 +183,7 @@ func digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// GroupName gives the name of a group; "" when there is none.
+// GroupName returns the name of a group; "" when there is none.
 func (c *Controller) GroupName(id string) string {
 	if g, _, ok := c.tables.Groups.Get(id); ok {
 		return g.Name
@@ -194,7 +194,7 @@ func (c *Controller) GroupName(id string) string {
 // noCredential is in place of the digest of a node that does not exist.
 var noCredential = strings.Repeat("0", 2*sha256.Size)
 
-// sameDigest says whether a secret has a digest, in constant time.
+// sameDigest reports whether a secret has a digest, in constant time.
 func sameDigest(secret, want string) bool {
 	sum := sha256.Sum256([]byte(secret))
 	var have, kept [2 * sha256.Size]byte
@@ -250,7 +250,7 @@ func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
 	return c.removeNode(ctx, id, farm.EventNodeUnregistered)
 }
 
-// DeleteNode removes a node that is gone for good. Its instances end: those that
+// DeleteNode removes a node that is gone permanently. Its instances end: those that
 // were terminating are done with, the others go to Error. Should its agent still
 // live, it is told to remove its VMs and to end; to come back it must join again.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {

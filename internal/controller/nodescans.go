@@ -21,7 +21,7 @@ import (
 type FileStore interface {
 	// Upload stores a file whole, in the place of one of that name.
 	Upload(ctx context.Context, name string, content []byte) error
-	// Download gives a file of at most so many bytes; farm.CodeNotFound when there is none.
+	// Download returns a file of at most so many bytes; farm.CodeNotFound when there is none.
 	Download(ctx context.Context, name string, most int64) ([]byte, error)
 	// RemoveFile removes a file; farm.CodeNotFound when there is none.
 	RemoveFile(ctx context.Context, name string) error
@@ -47,7 +47,7 @@ const (
 // scanFile is the name of a node's file on the file server.
 func scanFile(node, place string) string { return "node-scans/" + node + "/" + place + ".json.gz" }
 
-// other gives the place that the results do not have.
+// other returns the place that the results do not have.
 func (s *NodeScan) other() string {
 	if s != nil && s.Place == firstPlace {
 		return secondPlace
@@ -159,7 +159,7 @@ func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 	return nil
 }
 
-// Scan gives the last results of a node, and the gzip file with all of them;
+// Scan returns the last results of a node, and the gzip file with all of them;
 // farm.CodeNotFound when there are none.
 func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, error) {
 	if _, _, err := c.lookupNode(ctx, id); err != nil {
@@ -187,7 +187,7 @@ func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, er
 	return nil, nil, farm.Unavailable(failed, "The registry does not have these results as they came; the next ones of the node take their place")
 }
 
-// Scans gives in short the last results of all nodes that have some, in the order of their ids.
+// Scans returns in short the last results of all nodes that have some, in the order of their ids.
 func (c *Controller) Scans() []api.NodeScanSummary {
 	list := make([]api.NodeScanSummary, 0, c.tables.Scans.Len())
 	for id, s := range c.tables.Scans.All() {

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// NodeScope says what a token that a node asks for is good for at the registry: the purpose that it names, when
+// NodeScope returns what a token that a node asks for is good for at the registry: the purpose that it names, when
 // the records have an order of that node for it, else farm.CodeForbidden. Without a purpose, as agents of the
 // release before ask, it is for all orders of the node.
 func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *api.TokenPurpose) (auth.NodeScope, error) {
@@ -100,7 +100,7 @@ func (c *Controller) distributionsTo(node string) func(yield func(string) bool) 
 	}
 }
 
-// saveUnderWay gives the push of a save that a node is ordered to do now.
+// saveUnderWay returns the push of a save that a node is ordered to do now.
 func (c *Controller) saveUnderWay(node, id string) (auth.SaveScope, bool) {
 	s, _, ok := c.tables.Saves.Get(id)
 	if !ok || s.Status != farm.SavePending {

@@ -65,7 +65,7 @@ type pendingOrder struct {
 	taken bool      // it is in the node's journal and is not sent again
 }
 
-// session gives the session of a node; nil when there is no such node: what comes late
+// session returns the session of a node; nil when there is no such node: what comes late
 // must not bring the session of a removed one back.
 func (l *nodeSessions) session(node string) *session {
 	l.mu.Lock()
@@ -159,7 +159,7 @@ var taskOrders = map[farm.TaskKind]api.OrderKind{
 	farm.TaskSave: api.OrderSave, farm.TaskRestart: api.OrderRestart,
 }
 
-// orderFor says what a node must be told of an instance as it is; "" for nothing.
+// orderFor returns what a node must be told of an instance as it is; "" for nothing.
 func orderFor(inst *farm.Instance) api.OrderKind {
 	switch {
 	case inst.State == farm.Terminating, inst.Recall:
@@ -217,7 +217,7 @@ func (s *session) drop(instance string) {
 	delete(s.due, instance)
 }
 
-// untaken says whether the node of an instance gets its orders here and has not taken
+// untaken reports whether the node of an instance gets its orders here and has not taken
 // the one for it. Of a node that polls another replica nothing is known.
 func (l *nodeSessions) untaken(inst *farm.Instance) bool {
 	s := l.find(inst.NodeID)
@@ -231,7 +231,7 @@ func (l *nodeSessions) untaken(inst *farm.Instance) bool {
 	return now.Sub(s.seenLocked(now)) <= contactGap && !(d.taken && d.claim == inst.Claim)
 }
 
-// same says whether two dues are the same order.
+// same reports whether two dues are the same order.
 func (d pendingOrder) same(o pendingOrder) bool {
 	return d.kind == o.kind && d.claim == o.claim && d.task == o.task
 }
@@ -355,14 +355,14 @@ func (s *session) park() func(hungUp bool, now time.Time) {
 	}
 }
 
-// removed says whether the node is not in the cloud any more.
+// removed reports whether the node is not in the cloud any more.
 func (s *session) removed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dropped
 }
 
-// usage gives what a node last said of its load, and when it was last in contact.
+// usage returns what a node last said of its load, and when it was last in contact.
 func (l *nodeSessions) usage(node string) (api.Usage, time.Time) {
 	s := l.find(node)
 	if s == nil {
@@ -373,7 +373,7 @@ func (l *nodeSessions) usage(node string) (api.Usage, time.Time) {
 	return s.usage, s.seenLocked(l.c.now())
 }
 
-// seenLocked gives the last contact: now while a poll hangs.
+// seenLocked returns the last contact: now while a poll hangs.
 func (s *session) seenLocked(now time.Time) time.Time {
 	if s.parked > 0 {
 		return now

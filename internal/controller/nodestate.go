@@ -20,7 +20,7 @@ type stateDecision struct {
 	reason string
 }
 
-// heardVerdict gives the verdict on a node that is in contact, by what its license says: its own
+// heardVerdict returns the verdict on a node that is in contact, by what its license says: its own
 // or its hypervisor's.
 func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
 	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
@@ -29,7 +29,7 @@ func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
 	return stateDecision{farm.NodeContacted, ""}
 }
 
-// infoOn gives what a node said of itself; nothing when it has not.
+// infoOn returns what a node said of itself; nothing when it has not.
 func (c *Controller) infoOn(node string) *farm.NodeInfo {
 	if info, _, ok := c.tables.Infos.Get(node); ok {
 		return info
@@ -84,7 +84,7 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 }
 
 // stalled gives since when a node is full of VMs that were started and of which none
-// runs, and their number; zero when it is not so. Of VMs that nobody owns it is not
+// runs, and their number; zero when it is not so. Of orphaned VMs it is not
 // known whether they run. What the scheduler is about to place there does not count.
 func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
 	var there []*farm.Instance
@@ -106,12 +106,12 @@ func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.T
 	return since, len(there)
 }
 
-// halted says whether an instance takes room with a VM that does not run any more.
+// halted reports whether an instance takes room with a VM that does not run any more.
 func halted(i *farm.Instance) bool {
 	return i.UsesCapacity() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Errored)
 }
 
-// attendsTo gives when a node has to be looked at since one of its instances changed;
+// attendsTo returns when a node has to be looked at since one of its instances changed;
 // zero: it need not. What merely runs concerns no node.
 func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Time) {
 	stopped := now != nil && halted(now)
@@ -132,7 +132,7 @@ func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Ti
 	return node, at
 }
 
-// earliest gives the earlier of two times, of which a zero one does not count.
+// earliest returns the earlier of two times, of which a zero one does not count.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -79,7 +79,7 @@ func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOr
 	return order
 }
 
-// machineOf gives what a start changes of the template's machine; nil for nothing.
+// machineOf returns what a start changes of the template's machine; nil for nothing.
 func machineOf(inst *farm.Instance) *api.Machine {
 	o := inst.Options
 	m := api.Machine{

@@ -21,13 +21,13 @@ const (
 	// suspectVMs is how many unknown VMs make one node suspect where they are more
 	// than that share of its own, however few they are of the whole cloud.
 	suspectVMs = 3
-	// judgeEvery is how often the share is counted anew, at most.
+	// judgeEvery is how often the share is counted again, at most.
 	judgeEvery = time.Second
 	// wrongNodes is the share of the nodes, one at least, that may report wrongly without an effect on the others.
 	wrongNodes = 0.1
 	// maxAlarms bounds how many nodes the status names.
 	maxAlarms = 10
-	// alarmEvery is the least time between two alarms in the log.
+	// alarmEvery is the minimum time between two alarms in the log.
 	alarmEvery = time.Minute
 )
 
@@ -95,7 +95,7 @@ type orphanAssessment struct {
 	many          bool            // these are more than wrong nodes alone explain: the records are suspect
 }
 
-// orphanGuard keeps the last judgement, so that many polls share one.
+// orphanGuard keeps the last evaluation, so that many polls share one.
 type orphanGuard struct {
 	mu      sync.Mutex
 	last    orphanAssessment
@@ -207,7 +207,7 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	if j.silent > 0 {
 		return false
 	}
-	n, _ := c.share(s, j.at) // the judgement may be a second old
+	n, _ := c.share(s, j.at) // the evaluation may be a second old
 	if !j.kept[s.node] && !n.suspect() {
 		return true
 	}
@@ -224,7 +224,7 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	return false
 }
 
-// alarmDue says whether the last alarm in the log is long enough ago.
+// alarmDue reports whether the last alarm in the log is long enough ago.
 func (c *Controller) alarmDue() bool {
 	_, due := c.judge.alarmed.due(1, c.now())
 	return due

@@ -62,7 +62,7 @@ func (s eventWriter) Commit(ctx context.Context, changes ...store.Change) error 
 	return s.to.Commit(ctx, s.events.say(ctx, changes, s.event())...)
 }
 
-// with gives a writer whose commits carry an event as well: w itself while events are off.
+// with returns a writer whose commits carry an event as well: w itself while events are off.
 // The event is asked for when it commits, and gets the time of that unless it has one.
 func (e *eventLog) with(w store.Writer, event func() farm.Event) store.Writer {
 	if e == nil {

@@ -22,7 +22,7 @@ type Digest struct {
 	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
 	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
 	Pulls   map[string][]byte `json:"pulls,omitempty"`   // errand id -> 2 bytes of a node's place in Nodes, 1 of its progress in hundredths, and so on
-	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with VMs that nobody owns
+	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
 	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
 }
@@ -47,7 +47,7 @@ const (
 	maxStrange = 1000 // nodes, and addresses
 )
 
-// load gives what the VMs take.
+// load returns what the VMs take.
 func (s *OrphanReport) load() sched.Load {
 	if s == nil {
 		return sched.Load{}
@@ -88,7 +88,7 @@ func (a *peerContacts) digest(no int64) *Digest {
 	return d
 }
 
-// pull notes how far a node is with an errand.
+// pull notes how far a node is with a cache job.
 func (d *Digest) pull(errand string, at int, progress float64) {
 	if d.Pulls == nil {
 		d.Pulls = map[string][]byte{}
@@ -115,7 +115,7 @@ func (d *Digest) tell(s *OrphanReport, at int) {
 
 func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 1) * 100)) }
 
-// read gives what a digest tells that came now. What no replica writes is left out.
+// read returns what a digest tells that came now. What no replica writes is left out.
 func (d *Digest) read(now time.Time) map[string]peerReport {
 	nodes := make(map[string]peerReport, len(d.Nodes)/ageBytes)
 	ids := make([]string, 0, len(d.Nodes)/ageBytes)
@@ -150,7 +150,7 @@ func (d *Digest) read(now time.Time) map[string]peerReport {
 	return nodes
 }
 
-// lately gives what a node has said of itself here, and when it was last in contact.
+// lately returns what a node has said of itself here, and when it was last in contact.
 func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls 
 	return s.seenLocked(now), s.usage, pulls
 }
 
-// stranger gives the VMs of a node that nobody owns; nil when there are none.
+// stranger returns the VMs of a node that nobody owns; nil when there are none.
 func (s *session) stranger(now time.Time) *OrphanReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,7 @@ func TestProgressIsShownAlike(t *testing.T) {
 	})
 }
 
-// TestUnknownVMsOfAnotherReplica: VMs that nobody owns take room and are shown, whichever
+// TestUnknownVMsOfAnotherReplica: orphaned VMs take room and are shown, whichever
 // replica their node polls.
 func TestUnknownVMsOfAnotherReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -56,7 +56,7 @@ func (k *reconciler) jobs(sweep bool) []leaderJob {
 	}
 }
 
-// renewed says whether agents may have to be updated since it was last asked.
+// renewed reports whether agents may have to be updated since it was last asked.
 func (k *reconciler) renewed() bool {
 	select {
 	case <-k.c.opts.Packages.Changed():

@@ -17,7 +17,7 @@ type PlacementPolicy interface {
 	Watch(changed func())
 }
 
-// followPermits has the placer heed the permits from now on.
+// followPermits has the placer respect the permits from now on.
 func (p *placer) followPermits(permits PlacementPolicy) {
 	if permits == nil {
 		return
@@ -62,7 +62,7 @@ func (p *placer) permit(permits PlacementPolicy) {
 	p.ring()
 }
 
-// groupsLocked gives the groups that a node is in for the index.
+// groupsLocked returns the groups that a node is in for the index.
 func (p *placer) groupsLocked(n *farm.Node) []string {
 	open := p.starters[n.ID]
 	if len(open) == 0 {
@@ -71,7 +71,7 @@ func (p *placer) groupsLocked(n *farm.Node) []string {
 	return slices.Concat(n.Groups, open)
 }
 
-// requestLocked gives an instance as the index knows it.
+// requestLocked returns an instance as the index knows it.
 func (p *placer) requestLocked(i *farm.Instance) sched.Instance {
 	out := sched.NewInstance(i)
 	if i.PermissionGroup != "" && p.starters != nil {

@@ -58,7 +58,7 @@ func underPermits(t *testing.T, test func(t *testing.T, c *cloud, b *book)) {
 	})
 }
 
-// where gives the name of the node of an instance, or why it waits.
+// where returns the name of the node of an instance, or why it waits.
 func (c *cloud) where(id string) string {
 	c.t.Helper()
 	synctest.Wait()

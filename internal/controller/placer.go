@@ -65,7 +65,7 @@ func (p *placer) load() {
 	p.loadLocked()
 }
 
-// begin lets this replica place. The index is made anew: what an earlier reign had
+// begin lets this replica place. The index is made again: what an earlier leader term had
 // decided and not written does not count.
 func (p *placer) begin(r *leaderTerm) {
 	p.mu.Lock()
@@ -191,8 +191,8 @@ func (p *placer) setInstancesLocked(node string) {
 // untold is why a node takes no starts of which this process does not know what runs there.
 const untold = "still to say what it holds"
 
-// besideOn gives what is on a node that no record says. As long as a process is young, a node
-// that it has not heard of in full may hold any number of VMs that nobody owns: it takes
+// besideOn returns what is on a node that no record says. As long as a process is young, a node
+// that it has not heard of in full may hold any number of orphaned VMs: it takes
 // nothing until it has told, or another replica hears it. One that does neither has no
 // need of starts.
 func (c *Controller) besideOn(node string) otherUsage {
@@ -201,7 +201,7 @@ func (c *Controller) besideOn(node string) otherUsage {
 	return otherUsage{foreign, !told && young && !c.ages.hears(node)}
 }
 
-// settled gives when a node that should be there has been heard of, or is Offline.
+// settled returns when a node that should be there has been heard of, or is Offline.
 func (c *Controller) settled() time.Time { return c.started.Add(c.opts.NodeTimeout) }
 
 func (p *placer) setGroupLocked(id string) {
@@ -257,7 +257,7 @@ func (p *placer) explain(list []InstanceView) {
 	}
 }
 
-// run places whenever something changed, as long as the reign lasts.
+// run places whenever something changed, as long as the leader term lasts.
 func (p *placer) run(ctx context.Context, r *leaderTerm) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -285,7 +285,7 @@ func (p *placer) run(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// placed gives the record of an instance on its node, under a claim of its own, with the
+// placed returns the record of an instance on its node, under a claim of its own, with the
 // location of its USB device.
 func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *farm.Instance {
 	to, _ := farm.NextInstanceState(inst.State, farm.Placed)

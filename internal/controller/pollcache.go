@@ -31,7 +31,7 @@ func (c *Controller) PollRaw(ctx context.Context, credential string, text []byte
 	return c.poll(ctx, credential, h, wait)
 }
 
-// understand gives what a poll says.
+// understand returns what a poll says.
 func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
 	if h := l.recall(text); h != nil {
 		return h, nil
@@ -43,7 +43,7 @@ func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
 	return h, nil
 }
 
-// recall gives the last poll of a node when it came as this same text. Which node that is
+// recall returns the last poll of a node when it came as this same text. Which node that is
 // is only guessed here: what a text says depends on nothing but the text, and who says it
 // is asked of every poll.
 func (l *nodeSessions) recall(text []byte) *decodedPoll {
@@ -84,7 +84,7 @@ func (c *Controller) EmptyPollResponse() *api.PollAnswer {
 	return &api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
 }
 
-// IsEmptyPoll says whether an answer of this controller's Poll is Quiet.
+// IsEmptyPoll reports whether an answer of this controller's Poll is Quiet.
 func IsEmptyPoll(a *api.PollAnswer) bool {
 	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands)+len(a.Consoles) == 0
 }

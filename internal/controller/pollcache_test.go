@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// idle gives the poll of a node that has nothing to say, as it goes over the wire.
+// idle returns the poll of a node that has nothing to say, as it goes over the wire.
 func (a *agent) idle(change ...func(*api.PollRequest)) []byte {
 	req := api.PollRequest{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info", HeldHash: "0"}
 	for _, f := range change {

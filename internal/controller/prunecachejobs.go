@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// keepErrand is how long an errand is kept after its end.
+	// keepErrand is how long a cache job is kept after its end.
 	keepErrand = 24 * time.Hour
-	// errandLife is how long an errand waits for nodes that are not done, counted from the
+	// errandLife is how long a cache job waits for nodes that are not done, counted from the
 	// last one that was.
 	errandLife = 24 * time.Hour
 )
 
-// endErrand gives an errand that is over.
+// endErrand returns a cache job that is over.
 func endErrand(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
 	n := *e
 	n.Ended, n.End = now, why
 	return &n
 }
 
-// tidyErrands ends the errands that no node works on any more and removes those that
+// tidyErrands ends the cache jobs that no node works on any more and removes those that
 // have been kept long enough.
 func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Time) error {
 	count, nodes := c.tables.Errands.Len(), 0
@@ -54,7 +54,7 @@ func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Ti
 	return c.tidyOutcomes(ctx, w)
 }
 
-// errandEnd says why an open errand is over; "" when it is not.
+// errandEnd returns why an open cache job is over; "" when it is not.
 func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd {
 	if !e.Open() {
 		return ""
@@ -79,8 +79,8 @@ func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd
 	}
 }
 
-// tidyOutcomes removes the outcomes of errands that are gone. An outcome is written
-// with its errand only, so that one without is of an errand that was removed.
+// tidyOutcomes removes the outcomes of cache jobs that are gone. An outcome is written
+// with its cache job only, so that one without is of a cache job that was removed.
 func (c *Controller) tidyOutcomes(ctx context.Context, w *leaderTerm) error {
 	var old []store.Change
 	for id := range c.tables.Outcomes.All() {

@@ -48,7 +48,7 @@ func TestSavesAreForgotten(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsSaves: no request goes by itself while a maintenance goes on, nor at once
+// TestMaintenanceKeepsSaves: no request goes by itself while a maintenance continues, nor at once
 // when it has ended.
 func TestMaintenanceKeepsSaves(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -123,7 +123,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 				}
 				for range 60 {
 					c.shake(second, a, orders[r.IntN(len(orders))], r)
-					time.Sleep(1100 * time.Millisecond) // one round of the housekeeping
+					time.Sleep(1100 * time.Millisecond) // one round of the reconciling
 					c.checkSaves()
 					second.checkSaves()
 				}

@@ -23,12 +23,12 @@ type reconciler struct {
 	agenda *delayQueue
 	stale  atomic.Bool // save requests or their pieces have changed
 	loose  atomic.Bool // an instance with a script is gone
-	moved  atomic.Bool // an errand may be over
+	moved  atomic.Bool // an cache job may be over
 	renew  atomic.Bool // an agent may have to be updated
-	swept  time.Time   // when the chores were last done in full
+	swept  time.Time   // when the background jobs were last done in full
 }
 
-// runReconciler keeps house until the context ends. Only the holder of the lease does.
+// runReconciler reconciles until the context ends. Only the holder of the lease does.
 func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
 	k := &reconciler{c: c, w: r, since: r.since, agenda: newAgenda()}
 	c.keeping.Store(true)
@@ -114,14 +114,14 @@ func (k *reconciler) observe(events []store.Event) {
 	}
 }
 
-// lookAll puts the instances of a node down anew, since something became of the node.
+// lookAll puts the instances of a node down again, since something became of the node.
 func (k *reconciler) lookAll(node string) {
 	for _, inst := range k.c.instancesOn(node) {
 		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.next(inst))
 	}
 }
 
-// lookWaiting puts the instances down anew that wait in a group, which is deleted: who
+// lookWaiting puts the instances down again that wait in a group, which is deleted: who
 // deletes it ends them, and may die over it.
 func (k *reconciler) lookWaiting(group string) {
 	at := k.c.now().Add(upToDateTime)
@@ -132,14 +132,14 @@ func (k *reconciler) lookWaiting(group string) {
 	}
 }
 
-// look puts an instance down anew, by what else has changed than its record.
+// look puts an instance down again, by what else has changed than its record.
 func (k *reconciler) look(id string) {
 	if inst, _, ok := k.c.tables.Instances.Get(id); ok {
 		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
 	}
 }
 
-// next gives when an instance needs something, as it is now; zero: never.
+// next returns when an instance needs something, as it is now; zero: never.
 func (k *reconciler) next(inst *farm.Instance) (first time.Time) {
 	for _, d := range duties {
 		if at := d.when(k, inst); !at.IsZero() && (first.IsZero() || at.Before(first)) {
@@ -149,8 +149,8 @@ func (k *reconciler) next(inst *farm.Instance) (first time.Time) {
 	return first
 }
 
-// from gives the moment from which a time-out counts that began at t: not from before
-// this replica looks after it, since it does not know what it has missed, and not from
+// from returns the moment from which a time-out counts that began at t: not from before
+// this replica manages it, since it does not know what it has missed, and not from
 // before a maintenance that ended, so that what was lost in it gets its time.
 func (k *reconciler) from(t time.Time) time.Time {
 	if t.Before(k.since) {
@@ -160,7 +160,7 @@ func (k *reconciler) from(t time.Time) time.Time {
 }
 
 const (
-	roundSize = 2000             // records that are looked at before the chores get a turn
+	roundSize = 2000             // records that are looked at before the background jobs get a turn
 	atOnce    = 32               // of them
 	lookAgain = 15 * time.Second // at a record that nothing can be done for now
 )
@@ -169,7 +169,7 @@ const (
 // replica knows of a node that polls another one is as old as that one's last digest, and
 // the next digest comes up to a longestGap later. With no more than that gap allowed such a
 // node would look silent before each digest, and what is put off while a node is not in
-// contact would be put off for ever.
+// contact would be put off indefinitely.
 const contactGap = 2 * longestGap
 
 // round looks at every record whose time has come, and gives the time of the next one.
@@ -237,7 +237,7 @@ func (k *reconciler) attendInstance(ctx context.Context, id string) (again time.
 	return again, store.ErrConflict
 }
 
-// due gives the first duty of an instance whose time has come.
+// due returns the first duty of an instance whose time has come.
 func (k *reconciler) due(inst *farm.Instance) (deadlineRule, bool) {
 	now := k.c.now()
 	for _, d := range duties {
@@ -273,7 +273,7 @@ func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance
 	return k.c.endSave(ctx, k.w, inst.Task.ID, n)
 }
 
-// attendNode gives the verdicts on a node, notes that a drained one is empty, and tells
+// attendNode returns the verdicts on a node, notes that a drained one is empty, and tells
 // the instances of one that is offline.
 func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time, err error) {
 	node, _, ok := k.c.tables.Nodes.Get(id)
@@ -294,13 +294,13 @@ func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time
 }
 
 // silent declares a node offline that was to be heard of by a time. Nobody is silent
-// before one full time-out has passed since this replica looks after it.
+// before one full time-out has passed since this replica manages it.
 func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
 	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
 	return k.pass(ctx, node, stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
 }
 
-// seen gives when a node was last in contact with any replica.
+// seen returns when a node was last in contact with any replica.
 func (k *reconciler) seen(id string) time.Time {
 	_, here := k.c.link.usage(id)
 	if there := k.c.ages.heard(id); there.After(here) {
@@ -319,7 +319,7 @@ func (k *reconciler) seenOn(node *farm.Node) time.Time {
 	return seen
 }
 
-// inContact gives a time, put off as long as the node is not in contact then.
+// inContact returns a time, put off as long as the node is not in contact then.
 func (k *reconciler) inContact(node string, at time.Time) time.Time {
 	now := k.c.now()
 	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {

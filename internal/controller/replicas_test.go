@@ -161,7 +161,7 @@ func newJudge() *judge {
 
 var errRead = errors.New("read up to here")
 
-// read goes on to the present revision.
+// read continues to the present revision.
 func (j *judge) read(t *testing.T, b *mem.Backend) {
 	last, err := b.Barrier(t.Context())
 	if err != nil {
@@ -246,7 +246,7 @@ func (j *judge) placedOn(rev int64, id string) {
 	}
 }
 
-// takes gives how many instances a node of a trial has room for; each takes one virtual
+// takes returns how many instances a node of a trial has room for; each takes one virtual
 // CPU and 512 MB.
 func takes(n farm.Node) int {
 	if n.Mode != farm.CapacityByResources {
@@ -269,7 +269,7 @@ func (j *judge) blame(rev int64, format string, args ...any) {
 	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
 }
 
-// free gives the slots that could be taken, and the instances that wait for one.
+// free returns the slots that could be taken, and the instances that wait for one.
 func (j *judge) free() (slots, waiting int) {
 	for id, n := range j.nodes {
 		if n.TakesStarts() {
@@ -308,7 +308,7 @@ func actsOf[D any](deeds map[string]D) *rapid.Generator[[]act] {
 	}), 1, 60)
 }
 
-// trial is one run of random operations. What clients and nodes ask for goes on in
+// trial is one run of random operations. What clients and nodes ask for continues in
 // the background, as it may be stuck.
 type trial struct {
 	*pair
@@ -353,7 +353,7 @@ func (r *trial) mend() {
 	}
 }
 
-// endsInAPass ends the reign of a replica while it writes placements: those of a creation,
+// endsInAPass ends the leader term of a replica while it writes placements: those of a creation,
 // and those of a pass for what waited.
 func (r *trial) endsInAPass(e *end, s act) {
 	e.faults.HoldCommits()

@@ -68,17 +68,17 @@ func (r rights) meets(n requiredRight, template string) error {
 	}
 }
 
-// allows says whether the caller has the permission of a need.
+// allows reports whether the caller has the permission of a need.
 func (r rights) allows(n requiredRight) bool {
 	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) || n.or != "" && r.Allows(string(n.or))
 }
 
-// on says whether the caller has a right on a template.
+// on reports whether the caller has a right on a template.
 func (r rights) on(template string, right farm.Permission) bool {
 	return r.CallerRights == nil || r.On(template, string(right))
 }
 
-// judges says whether the registry asks callers for permissions at all.
+// judges reports whether the registry asks callers for permissions at all.
 func (r rights) judges() bool { return r.CallerRights != nil && r.Enforced }
 
 // saves refuses a caller who may not save into a template as is asked. The node that carries it
@@ -107,7 +107,7 @@ func (c *Controller) rightsOn(ctx context.Context, template string) (rights, err
 	return rights{got, true}, nil
 }
 
-// detail gives a template with its versions, and what the caller may do with it, which is
+// detail returns a template with its versions, and what the caller may do with it, which is
 // asked for at the same time. farm.CodeNotFound when there is none.
 func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail, rights, error) {
 	none := api.TemplateDetail{}
@@ -144,7 +144,7 @@ func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail,
 	return detail, got.rights, nil
 }
 
-// allowed gives a template with its versions to a caller who has what is needed for it.
+// allowed returns a template with its versions to a caller who has what is needed for it.
 func (c *Controller) allowed(ctx context.Context, id string, n requiredRight) (api.TemplateDetail, error) {
 	detail, r, err := c.detail(ctx, id)
 	if !r.allows(n) {
@@ -162,14 +162,14 @@ func (c *Controller) allowed(ctx context.Context, id string, n requiredRight) (a
 	return detail, nil
 }
 
-// RegistryRights says what the caller may do with a template, as the registry has it; nil is
+// RegistryRights returns what the caller may do with a template, as the registry has it; nil is
 // everything.
 func (c *Controller) RegistryRights(ctx context.Context, template string) (*api.CallerRights, error) {
 	r, err := c.rightsOn(ctx, template)
 	return r.CallerRights, err
 }
 
-// VisibleTemplates says which templates the caller may know of, as far as that can be told now.
+// VisibleTemplates returns which templates the caller may know of, as far as that can be told now.
 func (c *Controller) VisibleTemplates(ctx context.Context) func(id string) bool {
 	r, err := c.rightsOn(ctx, "")
 	if err != nil || !r.allows(toList) {

@@ -30,7 +30,7 @@ func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool)
 	}
 }
 
-// rollBackLater goes on with a rollback until nothing of the call is left, or can arrive.
+// rollBackLater continues with a rollback until nothing of the call is left, or can arrive.
 func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written bool) {
 	begun, answered := c.now(), time.Time{}
 	for len(drafts) > 0 && c.now().Sub(begun) < rollBackLimit {

@@ -38,7 +38,7 @@ func newWaves(most int) *rolloutLimiter {
 	return &rolloutLimiter{most: most, pulling: map[string]*rolloutSlot{}}
 }
 
-// enter gives the node of a session its turn, if there is one. Else the session is rung
+// enter returns the node of a session its turn, if there is one. Else the session is rung
 // when one may be free.
 func (w *rolloutLimiter) enter(s *session, now time.Time) bool {
 	w.mu.Lock()
@@ -86,7 +86,7 @@ func (w *rolloutLimiter) moved(node string, now time.Time) {
 	w.pulling[node] = &rolloutSlot{heard: now, moved: now}
 }
 
-// turns gives how many nodes have their turn.
+// turns returns how many nodes have their turn.
 func (w *rolloutLimiter) turns() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -28,7 +28,7 @@ func inWaves(t *testing.T, nodes int, test func(t *testing.T, c *cloud, nodes []
 	})
 }
 
-// havePull gives the nodes that get something to pull now.
+// havePull returns the nodes that get something to pull now.
 func havePull(nodes []*agent) (list []*agent) {
 	for _, a := range nodes {
 		for _, e := range a.errands() {
@@ -122,7 +122,7 @@ func TestATurnIsRungFor(t *testing.T) {
 }
 
 // TestTurnsOfTheLost: a node that falls silent, or says nothing of what it was told, keeps its turn
-// for a while and not for ever.
+// for a while and not indefinitely.
 func TestTurnsOfTheLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polls bool

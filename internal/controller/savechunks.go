@@ -38,7 +38,7 @@ func outputPiece(request, stream string, n int) string {
 	return fmt.Sprintf("%s.%s.%d", request, stream, n)
 }
 
-// requestOf gives the request that a piece belongs to, and what it is of it.
+// requestOf returns the request that a piece belongs to, and what it is of it.
 func requestOf(piece string) (request, what string) {
 	request, what, _ = strings.Cut(piece, ".")
 	what, _, _ = strings.Cut(what, ".")
@@ -62,7 +62,7 @@ func (c *Controller) keepOutput(ctx context.Context, request string, script *api
 	return nil
 }
 
-// withOutput gives a request with the last bytes of its script's output.
+// withOutput returns a request with the last bytes of its script's output.
 func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveRequest {
 	if s.Script == nil {
 		return s

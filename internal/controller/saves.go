@@ -114,7 +114,7 @@ func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask S
 	return o, nil
 }
 
-// remaining gives the versions that the planned revert leaves. A tag that is not
+// remaining returns the versions that the planned revert leaves. A tag that is not
 // there means no revert.
 func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.TemplateVersion {
 	if !o.RevertBeforePush || len(versions) == 0 {
@@ -146,7 +146,7 @@ func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, err
 // verbs are what the tasks do with an instance, in the words of a refusal.
 var verbs = map[farm.InstanceEvent]string{farm.SaveBegun: "saved", farm.Restart: "restarted"}
 
-// mayBegin says why an instance cannot get a task now; nil when it can.
+// mayBegin returns why an instance cannot get a task now; nil when it can.
 func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
 	verb := verbs[event]
 	switch {
@@ -187,7 +187,7 @@ func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEv
 	return store.ErrConflict
 }
 
-// Save gives a save request with the output of its script; farm.CodeNotFound when
+// Save returns a save request with the output of its script; farm.CodeNotFound when
 // there is none.
 func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, error) {
 	s, _, ok := c.tables.Saves.Get(id)
@@ -206,7 +206,7 @@ func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, er
 // listedOutput is how much of a script's output an element of the list shows.
 const listedOutput = 4 << 10
 
-// Saves gives at most limit save requests that come after an id and fit, oldest first; of
+// Saves returns at most limit save requests that come after an id and fit, oldest first; of
 // the output of their scripts only the end. Without fits all do.
 func (c *Controller) Saves(after string, limit int, fits func(*farm.SaveRequest) bool) []*farm.SaveRequest {
 	var list []*farm.SaveRequest

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// started gives an instance that runs on a node, with its start order.
+// started returns an instance that runs on a node, with its start order.
 func (c *cloud) started(a *agent) api.Order {
 	c.t.Helper()
 	c.mustStart(StartRequest{})

@@ -20,7 +20,7 @@ type work struct {
 	rev, saveRev int64
 }
 
-// worksOn says whether an instance, nil for none, works on a task.
+// worksOn reports whether an instance, nil for none, works on a task.
 func worksOn(inst *farm.Instance, task string) bool {
 	return inst != nil && inst.Task != nil && inst.Task.ID == task
 }
@@ -79,7 +79,7 @@ const (
 	progressTime = time.Minute
 )
 
-// followed gives the request after a status of its task and the event that this is;
+// followed returns the request after a status of its task and the event that this is;
 // the same one when the status says nothing that is worth a write.
 func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStatus, now time.Time) *farm.SaveRequest {
 	n := *s
@@ -117,7 +117,7 @@ func (w *work) settle(now time.Time) {
 	}
 }
 
-// whyEnded says why nobody works on a pending save any more; inst is nil when the
+// whyEnded returns why nobody works on a pending save any more; inst is nil when the
 // instance is gone.
 func whyEnded(inst *farm.Instance) string {
 	switch {
@@ -130,7 +130,7 @@ func whyEnded(inst *farm.Instance) string {
 	}
 }
 
-// failedSave gives the record of a save that ended in an error.
+// failedSave returns the record of a save that ended in an error.
 func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.SaveRequest {
 	n := *s
 	n.Status, _ = farm.NextSaveState(s.Status, farm.SaveFailed)

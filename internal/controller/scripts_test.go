@@ -31,7 +31,7 @@ func (c *cloud) wantScripts(want int) {
 	}
 }
 
-// scriptIn gives the text of the script in a start order.
+// scriptIn returns the text of the script in a start order.
 func scriptIn(o api.Order) string {
 	if o.Start == nil || o.Start.Script == nil {
 		return ""
@@ -90,7 +90,7 @@ func TestScriptsAreApart(t *testing.T) {
 	})
 }
 
-// stored gives the keys of a kind with a text in their values, as it is or in base64.
+// stored returns the keys of a kind with a text in their values, as it is or in base64.
 func (c *cloud) stored(kind store.Kind, text string) (keys []string) {
 	c.t.Helper()
 	encoded, err := json.Marshal([]byte(text))
@@ -240,7 +240,7 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 	}
 }
 
-// heapInUse gives the bytes of what is in use.
+// heapInUse returns the bytes of what is in use.
 func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -19,7 +19,7 @@ const (
 	keepEvery   = 5 * time.Minute // how often the holder of the lease records them
 	// figuresAtOnce is how many records are written together: the largest ones fit a transaction.
 	figuresAtOnce = 8
-	maxPulled     = 1 << 44 // bytes that a node is believed to have pulled between two polls
+	maxPulled     = 1 << 44 // bytes that a node is trusted to have pulled between two polls
 )
 
 // series is how busy the cloud was: in steps of a minute for hours, in longer ones for days.
@@ -49,10 +49,10 @@ func newSeries(c *Controller) *series {
 	}}
 }
 
-// number gives the number of a ring's step.
+// number returns the number of a ring's step.
 func (r *ring) number(t time.Time) int64 { return max(t.Unix(), 0) / int64(r.step/time.Second) }
 
-// now gives the point of the step that goes on.
+// now returns the point of the step that continues.
 func (r *ring) now(t time.Time) *point {
 	at := r.number(t)
 	p := &r.points[at%int64(len(r.points))]
@@ -62,7 +62,7 @@ func (r *ring) now(t time.Time) *point {
 	return p
 }
 
-// seek gives the point of a step; nil where nothing is known of it.
+// seek returns the point of a step; nil where nothing is known of it.
 func (r *ring) seek(at int64) *point {
 	if at < 0 {
 		return nil
@@ -130,14 +130,14 @@ func (s *series) pulled(bytes int64) {
 	}
 }
 
-// told gives what nodes have told this replica of, to be passed on to the others.
+// told returns what nodes have told this replica of, to be passed on to the others.
 func (s *series) told() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// load goes on from what is recorded.
+// load resumes from what is recorded.
 func (s *series) load() {
 	for _, f := range s.c.tables.Figures.All() {
 		s.take(f)
@@ -211,7 +211,7 @@ func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
 	return nil
 }
 
-// busySince says whether there was anything: what is not worth a write is recorded with what comes next.
+// busySince reports whether there was anything: what is not worth a write is recorded with what comes next.
 func (r *ring) busySince(t time.Time) bool {
 	first := r.number(t)
 	return slices.ContainsFunc(r.points, func(p point) bool {
@@ -219,7 +219,7 @@ func (r *ring) busySince(t time.Time) bool {
 	})
 }
 
-// figures gives the points of one record.
+// figures returns the points of one record.
 func (r *ring) figures(bunch int64) *SeriesRecord {
 	f := &SeriesRecord{Step: int64(r.step / time.Second)}
 	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
@@ -256,7 +256,7 @@ var spans = []seriesRange{
 	{api.RangeWeek, 1, 1008, 6},
 }
 
-// Series says how busy the cloud was over a range of the API.
+// Series returns how busy the cloud was over a range of the API.
 func (c *Controller) Series(over string) (api.Series, error) {
 	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
 	if i < 0 {

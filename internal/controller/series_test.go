@@ -60,7 +60,7 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 	})
 }
 
-// TestSeriesOutliveTheController: a new one goes on from what is recorded, and a second
+// TestSeriesOutliveTheController: a new one resumes from what is recorded, and a second
 // replica knows what was before it.
 func TestSeriesOutliveTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -16,7 +16,7 @@ const (
 	classGrowth  = 1.11 // from the upper end of one to that of the next; the last is at 1.6 h
 )
 
-// classOf gives the class of a start time.
+// classOf returns the class of a start time.
 func classOf(d time.Duration) int {
 	s := d.Seconds()
 	if s <= firstClass {
@@ -25,7 +25,7 @@ func classOf(d time.Duration) int {
 	return min(int(math.Ceil(math.Log(s/firstClass)/math.Log(classGrowth))), startClasses-1)
 }
 
-// middle gives what is told of a class, in seconds.
+// middle returns what is told of a class, in seconds.
 func middle(class int) float64 {
 	s := firstClass * math.Pow(classGrowth, float64(class)-.5)
 	digits := math.Pow(10, 2-math.Floor(math.Log10(s))) // three of them
@@ -80,7 +80,7 @@ func (p *point) started() (n int) {
 	return n
 }
 
-// within gives the time in which a share of the VMs came up; nil where none did.
+// within returns the time in which a share of the VMs came up; nil where none did.
 func (p *point) within(share float64) *float64 {
 	rest := math.Ceil(share * float64(p.started()))
 	if rest == 0 {
@@ -109,10 +109,10 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 	return out
 }
 
-// mean gives a mean with two digits behind the point.
+// mean returns a mean with two digits behind the point.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// SeriesRecord is the record of some steps: what a controller that begins anew goes on from.
+// SeriesRecord is the record of some steps: what a controller that begins again resumes from.
 type SeriesRecord struct {
 	Step   int64        `json:"step"` // seconds
 	Points []SeriesStep `json:"points"`

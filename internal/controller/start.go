@@ -169,7 +169,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 	return ref, "", err
 }
 
-// notInRegistry gives a template that does not exist the text that clients compare.
+// notInRegistry returns a template that does not exist the text that clients compare.
 func notInRegistry(err error) error {
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Refused("VM not in the registry")
@@ -257,7 +257,7 @@ func megabytes(text string) int {
 	return n * factor
 }
 
-// VMName gives the name of an instance's VM. It depends on the record alone, so
+// VMName returns the name of an instance's VM. It depends on the record alone, so
 // that an order which is sent again says the same.
 func VMName(prefix string, i *farm.Instance) string {
 	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
@@ -282,7 +282,7 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// newID makes a time-ordered id, so that new records lie beside each other in the store.
+// newID makes a time-ordered id, so that new records are next to each other in the store.
 func newID() string {
 	id, err := uuid.NewV7()
 	if err != nil {

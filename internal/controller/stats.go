@@ -17,7 +17,7 @@ const (
 // shownNodeStates are the states in which clients see nodes.
 var shownNodeStates = append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...)
 
-// Stats says how busy the cloud is. It looks at the nodes and at what waits, and at no
+// Stats returns how busy the cloud is. It looks at the nodes and at what waits, and at no
 // other instance.
 func (c *Controller) Stats() api.ControllerStats {
 	now := c.now()
@@ -38,7 +38,7 @@ func (c *Controller) Stats() api.ControllerStats {
 // seconds shows a time; one that a clock set back made negative is none.
 func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond).Seconds() }
 
-// nodeCount gives the nodes by the state that is shown, and how many VMs those that take
+// nodeCount returns the nodes by the state that is shown, and how many VMs those that take
 // starts may run.
 func (c *Controller) nodeCount() (states map[string]int, capacity int) {
 	states = make(map[string]int, len(shownNodeStates))

@@ -32,7 +32,7 @@ var phaseEvents = map[api.Phase][]farm.InstanceEvent{
 // ended are the phases in which a node has nothing of an instance any more.
 var ended = map[api.Phase]bool{api.PhaseFailed: true, api.PhaseVanished: true, api.PhaseTerminated: true}
 
-// eventsOf gives the events of a status for an instance. A failed script depends on
+// eventsOf returns the events of a status for an instance. A failed script depends on
 // its handler; a termination that nobody asked for is a VM that vanished.
 func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEvent {
 	failed := farm.ScriptFailed(inst.Options.ScriptOnFailure)
@@ -48,9 +48,9 @@ func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEve
 	}
 }
 
-// advance gives an instance and its save after a status of its node; the same records
-// when the status says nothing new. The end is believed whatever its number: a node
-// that lost its journal counts anew. What becomes of a task comes before the phase: a
+// advance returns an instance and its save after a status of its node; the same records
+// when the status says nothing new. The end is trusted whatever its number: a node
+// that lost its journal counts again. What becomes of a task comes before the phase: a
 // save that failed leads back to Started, and only from there to what the phase says.
 func advance(w work, status api.InstanceStatus, now time.Time) work {
 	inst := w.inst
@@ -89,7 +89,7 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 	return next
 }
 
-// sameButCount says whether two records differ in nothing but the count of statuses
+// sameButCount reports whether two records differ in nothing but the count of statuses
 // and the time, which alone are not worth a write.
 func sameButCount(a, b *farm.Instance) bool {
 	if a.State != b.State {
@@ -191,7 +191,7 @@ func reachedUnder(host string, statuses []api.InstanceStatus) {
 	}
 }
 
-// statusAttempts is how often a transaction that lost a race is made anew.
+// statusAttempts is how often a transaction that lost a race is made again.
 const statusAttempts = 20
 
 // placedHere returns the last status of each instance that is placed on the node under the claim that the status has.

@@ -22,7 +22,7 @@ const (
 	endPatience  = time.Minute // after which an end that is not confirmed is said
 )
 
-// stepTimeout is something that a node does with an instance and that must not take for ever.
+// stepTimeout is something that a node does with an instance and that must not take indefinitely.
 type stepTimeout struct {
 	name  string // ends the sentence "Its node NAME did not ..."
 	is    func(at instanceStep) bool
@@ -36,7 +36,7 @@ type instanceStep struct {
 	taken bool              // its node has the order, or may have it from another replica
 }
 
-// placed says whether an instance is one that its node is to start.
+// placed reports whether an instance is one that its node is to start.
 func (at instanceStep) placed() bool { return at.State == farm.Scheduling && at.NodeID != "" }
 
 // steps are looked through in this order; an instance is in one at most.
@@ -78,7 +78,7 @@ func atStage(stages ...string) func(instanceStep) bool {
 	}
 }
 
-// stepOf gives the step that an instance is in, when that began, or got further last,
+// stepOf returns the step that an instance is in, when that began, or got further last,
 // and how long it may take; ok is false when it is in none.
 func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
@@ -96,7 +96,7 @@ func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, l
 	return s, since, 0, false
 }
 
-// stuckAt gives when a step of an instance has taken too long. A node that is away is
+// stuckAt returns when a step of an instance has taken too long. A node that is away is
 // no reason: it gets its time once it is back.
 func (k *reconciler) stuckAt(i *farm.Instance) time.Time {
 	_, since, limit, ok := k.stepOf(i)
@@ -115,7 +115,7 @@ func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
 	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name, now.Sub(since).Round(time.Second)))
 }
 
-// expired gives an instance that the controller gives up on. What never started is
+// expired returns an instance that the controller gives up on. What never started is
 // taken back from its node, which may still be at it.
 func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
 	to, ok := farm.NextInstanceState(i.State, farm.Expired)
@@ -130,7 +130,7 @@ func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
 	return n
 }
 
-// unconfirmedAt gives when it is to be said that a node does not confirm an end. It is
+// unconfirmedAt returns when it is to be said that a node does not confirm an end. It is
 // asked all the time and never given up.
 func (k *reconciler) unconfirmedAt(i *farm.Instance) time.Time {
 	if i.State != farm.Terminating || i.NodeID == "" || !i.Lost.IsZero() || strings.HasSuffix(i.Message, askedAgain) {

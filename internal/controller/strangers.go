@@ -36,10 +36,10 @@ func (s *orphanIndex) drop(id string) {
 	s.some.Store(int32(min(len(s.ids), 1)))
 }
 
-// none says whether there are no such instances.
+// none reports whether there are no such instances.
 func (s *orphanIndex) none() bool { return s.some.Load() == 0 }
 
-// has says whether some node holds a VM of an instance that no record owns.
+// has reports whether some node holds a VM of an instance that no record owns.
 func (s *orphanIndex) has(id string) bool {
 	if s.some.Load() == 0 {
 		return false
@@ -52,7 +52,7 @@ func (s *orphanIndex) has(id string) bool {
 // undecided is the message of an instance that waits while a VM of it is unknown.
 const undecided = "A node holds a VM of this instance that the records know nothing of; decide about it with: buildyard node adopt"
 
-// protectsOrphan says whether an order is kept back: it would cost a VM of the same instance
+// protectsOrphan reports whether an order is kept back: it would cost a VM of the same instance
 // that the node has under another claim, and about which nobody has decided. Whoever
 // terminates the instance, or releases the VM, has.
 func (c *Controller) protectsOrphan(s *session, inst *farm.Instance) bool {

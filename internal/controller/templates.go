@@ -28,7 +28,7 @@ func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
 	return slices.DeleteFunc(slices.Clone(list), func(t api.Template) bool { return !r.on(t.ID, toList.right) }), nil
 }
 
-// Template gives one template with its versions; farm.CodeNotFound when there is none, or the
+// Template returns one template with its versions; farm.CodeNotFound when there is none, or the
 // caller may not know of it.
 func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
 	return c.allowed(ctx, id, toList)
@@ -53,7 +53,7 @@ func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number 
 	}
 }
 
-// RegistryDisk gives the room of the registry's disk.
+// RegistryDisk returns the room of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	disk, err := c.opts.Registry.Disk(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	return disk, nil
 }
 
-// Status says how the controller and its registry are.
+// Status returns how the controller and its registry are.
 func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	s := api.ControllerStatus{
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,

@@ -23,7 +23,7 @@ func newBeats() *sharedTicker {
 	return &sharedTicker{begun: time.Now(), ends: map[time.Duration]chan struct{}{}}
 }
 
-// after gives what is closed at the first moment of the grid that is not before wait
+// after returns what is closed at the first moment of the grid that is not before wait
 // has passed.
 func (b *sharedTicker) after(wait time.Duration) <-chan struct{} {
 	now := time.Since(b.begun)

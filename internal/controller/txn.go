@@ -19,7 +19,7 @@ type txn struct {
 	bytes   int
 }
 
-// fits says why changes that belong together fit no transaction at all; nil when they do.
+// fits returns why changes that belong together fit no transaction at all; nil when they do.
 func fits(changes []store.Change) error {
 	bytes := 0
 	for _, c := range changes {

@@ -19,7 +19,7 @@ type reportedUpdate struct {
 	status *api.UpdateStatus
 }
 
-// AuthorizePackageDownload says whether somebody may load agent packages: who has the join token, or a node
+// AuthorizePackageDownload reports whether somebody may load agent packages: who has the join token, or a node
 // by its id and its credential. farm.CodeUnauthenticated when not.
 func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
@@ -29,7 +29,7 @@ func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 	return err
 }
 
-// AgentPackages gives the packages that there are.
+// AgentPackages returns the packages that there are.
 func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
 
 // followUpdate wakes the poll of a node that has an update to hear of.
@@ -50,14 +50,14 @@ func (l *nodeSessions) followUpdate(old, now *farm.Node) {
 	}
 }
 
-// hasUpdate says whether there is an update that the node has not been told yet.
+// hasUpdate reports whether there is an update that the node has not been told yet.
 func (s *session) hasUpdate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.update.fresh
 }
 
-// offer gives the update that the node is to hear of; nil for none.
+// offer returns the update that the node is to hear of; nil for none.
 func (c *Controller) offer(s *session) *api.AgentUpdate {
 	node, _, ok := c.tables.Nodes.Get(s.node)
 	if !ok || !node.Updating() {

@@ -101,12 +101,12 @@ func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 	return all.update(ctx, list)
 }
 
-// missing says what to do to have a package for a machine.
+// missing returns what to do to have a package for a machine.
 func (c *Controller) missing(info *farm.NodeInfo) string {
 	return c.opts.Packages.Missing(firstOf(info.OS, "linux"), firstOf(info.Arch, "amd64"))
 }
 
-// packageFor gives the package for a machine, once that has said what it is.
+// packageFor returns the package for a machine, once that has said what it is.
 func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 	if info.OS == "" {
 		return api.AgentPackage{}, false
@@ -114,8 +114,8 @@ func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 	return c.opts.Packages.For(info.OS, info.Arch)
 }
 
-// forced gives a node whose update somebody asks for. One that goes on to the same package
-// goes on; one that has failed begins anew.
+// forced returns a node whose update somebody asks for. One that continues to the same package
+// goes on; one that has failed begins again.
 func (c *Controller) forced(n *farm.Node) *farm.Node {
 	info := c.infoOn(n.ID)
 	p, ok := c.packageFor(info)
@@ -132,13 +132,13 @@ func (c *Controller) forced(n *farm.Node) *farm.Node {
 		n.BeginUpdate(uuid.NewString(), now)
 		return n
 	}
-	u := *n.Update // another package than that of the try which goes on
+	u := *n.Update // another package than that of the try which continues
 	u.ID, u.Begun, u.Tries = uuid.NewString(), now, 1
 	n.Update, n.StateReason = &u, "its agent becomes "+u.Version
 	return n
 }
 
-// asAsked gives a node whose agent is what it should be.
+// asAsked returns a node whose agent is what it should be.
 func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 	if n.Update == nil {
 		return n
@@ -150,7 +150,7 @@ func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 
 // tidyUpdates begins updates whose time has come, ends those that take too long, and asks
 // for those that nobody has to ask for: of every node whose agent is another version than
-// its package, unless that is older. Of the latter only a part goes on at once.
+// its package, unless that is older. Of the latter only a part continues at once.
 func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
@@ -178,7 +178,7 @@ func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Ti
 	return all.update(ctx, ids)
 }
 
-// steered gives a node with what its update needs now; the node itself when it needs
+// steered returns a node with what its update needs now; the node itself when it needs
 // nothing. Without room no update begins that nobody has asked for.
 func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node {
 	info := c.infoOn(n.ID)
@@ -216,13 +216,13 @@ func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node 
 	return next
 }
 
-// offers says whether a node is to take a package without being asked to.
+// offers reports whether a node is to take a package without being asked to.
 func (c *Controller) offers(info *farm.NodeInfo, p api.AgentPackage) bool {
 	return !c.opts.NoNodeUpgrades && info.AgentVersion != "" && info.AgentVersion != p.Version &&
 		!farm.OlderVersion(p.Version, info.AgentVersion)
 }
 
-// watched gives a node whose update goes on: one that was away is Updating again, one that
+// watched returns a node whose update continues: one that was away is Updating again, one that
 // takes too long has failed.
 func (c *Controller) watched(n *farm.Node, now time.Time) *farm.Node {
 	next := n.Clone()

@@ -146,7 +146,7 @@ func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
 // Take gives instances that changed since they were last taken, in the order in which
 // they did. It gives a part when they are many, and rings again. ok is false when the
-// reader is so far behind that it has to begin anew.
+// reader is so far behind that it has to begin again.
 func (w *Watch) Take() (changes []WatchedInstance, ok bool) {
 	ids, rows, ok := w.take()
 	list := make([]InstanceView, len(rows))

@@ -8,16 +8,16 @@ import (
 // CacheJobKind is what many nodes are asked to do with a template.
 type CacheJobKind string
 
-// The errand kinds.
+// The cache job kinds.
 const (
 	ErrandDistribute CacheJobKind = "distribute" // pull a version ahead of need
 	ErrandRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
-// CacheJobEnd is why an errand is over.
+// CacheJobEnd is why a cache job is over.
 type CacheJobEnd string
 
-// The ends of errands.
+// The ends of cache jobs.
 const (
 	ErrandFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
 	ErrandCanceled CacheJobEnd = "canceled" // somebody took it back
@@ -39,10 +39,10 @@ type CacheJob struct {
 	End      CacheJobEnd  `json:"end,omitempty"`   // why
 }
 
-// Open says whether nodes still work on the errand.
+// Open reports whether nodes still work on the cache job.
 func (e *CacheJob) Open() bool { return e.Ended.IsZero() }
 
-// Addresses says whether a node has anything to do with the errand.
+// Addresses reports whether a node has anything to do with the cache job.
 func (e *CacheJob) Addresses(node string) bool {
 	_, addressed := slices.BinarySearch(e.Nodes, node)
 	return addressed && !e.unfit(node)
@@ -53,10 +53,10 @@ func (e *CacheJob) unfit(node string) bool {
 	return unfit
 }
 
-// CacheJobResult is what became of an errand on one node. It is written once.
+// CacheJobResult is what became of a cache job on one node. It is written once.
 type CacheJobResult struct {
 	Done     bool      `json:"done"`            // the version is there, or nothing of the template is left
-	Error    string    `json:"error,omitempty"` // why it is not, for good
+	Error    string    `json:"error,omitempty"` // why it is not, permanently
 	Progress float64   `json:"progress,omitempty"`
 	Removed  int       `json:"removed,omitempty"` // versions
 	Kept     int       `json:"kept,omitempty"`    // versions that stay
@@ -75,7 +75,7 @@ var errandEnds = map[CacheJobEnd]string{
 	ErrandCanceled: errandCanceled, ErrandExpired: errandExpired, ErrandFinished: errandGone,
 }
 
-// On gives what clients see of the errand on an addressed node: o is its outcome, nil
+// On returns what clients see of the cache job on an addressed node: o is its outcome, nil
 // when there is none yet; present says whether the node is in the cloud, progress how
 // far it was when it last said so.
 func (e *CacheJob) On(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {

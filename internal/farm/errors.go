@@ -55,7 +55,7 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
-// Error gives the message and, when there is one, the cause.
+// Error returns the message and, when there is one, the cause.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return e.Message
@@ -63,7 +63,7 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf makes an Error with a formatted message.
@@ -87,7 +87,7 @@ func Unavailable(err error, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// CodeOf gives the code of the first farm error in err's chain, or CodeInternal.
+// CodeOf returns the code of the first farm error in err's chain, or CodeInternal.
 // A nil error has no code and gives "".
 func CodeOf(err error) Code {
 	if err == nil {

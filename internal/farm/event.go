@@ -68,7 +68,7 @@ type Event struct {
 	By         Actor          // who has asked for it
 }
 
-// Record gives the event as one line of the log, without the line's end: a JSON object with
+// Record returns the event as one line of the log, without the line's end: a JSON object with
 // sorted keys. machine is the host of the controller that saw it.
 func (e Event) Record(machine string) ([]byte, error) {
 	kind, known := EventKinds[e.Name]

@@ -73,7 +73,7 @@ type Instance struct {
 	Started  time.Time `json:"started,omitzero"`
 	Lost     time.Time `json:"lost,omitzero"`     // since when its node is offline
 	Finished time.Time `json:"finished,omitzero"` // when it became Terminated
-	TTL      int64     `json:"ttl,omitempty"`     // seconds; 0: it may live for ever
+	TTL      int64     `json:"ttl,omitempty"`     // seconds; 0: it may live indefinitely
 	Expires  time.Time `json:"expires,omitzero"`  // when its time to live is over
 }
 
@@ -84,13 +84,13 @@ func (i *Instance) Clone() *Instance {
 	return &c
 }
 
-// Waiting says whether the instance waits for a node.
+// Waiting reports whether the instance waits for a node.
 func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == "" }
 
-// OnNode says whether the record may still have a VM on its node.
+// OnNode reports whether the record may still have a VM on its node.
 func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminated }
 
-// UsesCapacity says whether the instance counts against the capacity of its node.
+// UsesCapacity reports whether the instance counts against the capacity of its node.
 // One in Error keeps its slot as long as its VM stays, or may.
 func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
@@ -152,12 +152,12 @@ type StartOptions struct {
 	USBDevice        string    `json:"usb_device,omitempty"`
 }
 
-// NetworkMode gives how the VM is connected.
+// NetworkMode returns how the VM is connected.
 func (i *Instance) NetworkMode() string {
 	return cmp.Or(i.Options.NetworkMode, i.Template.Network, NetworkShared)
 }
 
-// VLAN gives the id of the VLAN that the VM is in; "" for none.
+// VLAN returns the id of the VLAN that the VM is in; "" for none.
 func (i *Instance) VLAN() string { return cmp.Or(i.Options.VLAN, i.Template.VLAN) }
 
 // The network modes of the API.
@@ -169,7 +169,7 @@ const (
 	NetworkDisconnected = "disconnected"
 )
 
-// VCPU gives the number of virtual CPUs the instance takes.
+// VCPU returns the number of virtual CPUs the instance takes.
 func (i *Instance) VCPU() int {
 	if i.Options.CPUs > 0 {
 		return i.Options.CPUs
@@ -246,5 +246,5 @@ type ScriptResult struct {
 	Errors   []string `json:"errors,omitempty"`
 }
 
-// OK says whether the script succeeded.
+// OK reports whether the script succeeded.
 func (r *ScriptResult) OK() bool { return r.Code == 0 && !r.TimedOut && len(r.Errors) == 0 }

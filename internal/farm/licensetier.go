@@ -2,7 +2,7 @@ package farm
 
 import "slices"
 
-// Tier is how much of the program a licence opens. The zero value is none.
+// Tier is how much of the program a license opens. The zero value is none.
 type Tier string
 
 // The tiers, as clients see them in the status.
@@ -15,10 +15,10 @@ const (
 // Tiers lists them, the least first.
 var Tiers = []Tier{TierBasic, TierEnterprise, TierEnterprisePlus}
 
-// Known says whether there is such a tier.
+// Known reports whether there is such a tier.
 func (t Tier) Known() bool { return slices.Contains(Tiers, t) }
 
-// Covers says whether what needs a tier is open at this one. No tier covers nothing,
+// Covers reports whether what needs a tier is open at this one. No tier covers nothing,
 // and needing none is covered by all.
 func (t Tier) Covers(need Tier) bool {
 	return slices.Index(Tiers, t) >= slices.Index(Tiers, need)

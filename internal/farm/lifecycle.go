@@ -90,7 +90,7 @@ var instanceTable = map[InstanceState]map[InstanceEvent]InstanceState{
 	},
 }
 
-// NextInstanceState gives the state of an instance after an event; ok is false when
+// NextInstanceState returns the state of an instance after an event; ok is false when
 // the event is void in that state and nothing changes.
 func NextInstanceState(s InstanceState, e InstanceEvent) (to InstanceState, ok bool) {
 	to, ok = instanceTable[s][e]
@@ -100,7 +100,7 @@ func NextInstanceState(s InstanceState, e InstanceEvent) (to InstanceState, ok b
 	return to, true
 }
 
-// ScriptFailed gives the event of a monitored script that failed, by its handler.
+// ScriptFailed returns the event of a monitored script that failed, by its handler.
 func ScriptFailed(h OnFailure) InstanceEvent {
 	switch h {
 	case KeepVM:
@@ -125,7 +125,7 @@ const (
 // SaveStatuses lists every save-request state.
 var SaveStatuses = []SaveStatus{SavePending, SaveSucceeded, SaveError}
 
-// NextSaveState gives the state of a save request after an event; ok is false when the
+// NextSaveState returns the state of a save request after an event; ok is false when the
 // event is void there. A request that ended never moves again.
 func NextSaveState(s SaveStatus, e InstanceEvent) (to SaveStatus, ok bool) {
 	if s != SavePending {

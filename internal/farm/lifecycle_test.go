@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// reach gives every state that some chain of events reaches from one, itself included.
+// reach returns every state that some chain of events reaches from one, itself included.
 func reach(from farm.InstanceState, without ...farm.InstanceState) map[farm.InstanceState]bool {
 	seen := map[farm.InstanceState]bool{from: true}
 	open := []farm.InstanceState{from}
@@ -60,7 +60,7 @@ func TestEveryStateOccurs(t *testing.T) {
 }
 
 // TestBeforeStarted: without Started in the way only waiting, failure and the end
-// can be seen; Stopping, Stopped and Pushing lie behind it.
+// can be seen; Stopping, Stopped and Pushing are behind it.
 func TestBeforeStarted(t *testing.T) {
 	got := reach(farm.Scheduling, farm.Started)
 	for _, s := range []farm.InstanceState{farm.Stopping, farm.Stopped, farm.Pushing} {

@@ -45,14 +45,14 @@ func notMAC(text string) error {
 	return fmt.Errorf("%q is no MAC address: six pairs of hexadecimal digits with colons between them, such as 52:54:00:12:34:56", text)
 }
 
-// String gives the address in capital letters with colons. The order of these texts is
+// String returns the address in capital letters with colons. The order of these texts is
 // that of the numbers.
 func (m MAC) String() string {
 	return fmt.Sprintf("%02X:%02X:%02X:%02X:%02X:%02X",
 		byte(m>>40), byte(m>>32), byte(m>>24), byte(m>>16), byte(m>>8), byte(m))
 }
 
-// card says why an address cannot be that of a card; nil when it can.
+// card returns why an address cannot be that of a card; nil when it can.
 func (m MAC) card() error {
 	switch {
 	case m == 0:
@@ -105,7 +105,7 @@ func (r MACRange) Len() int {
 	return int(r.To-r.From) + 1
 }
 
-// Has says whether an address is among them.
+// Has reports whether an address is among them.
 func (r MACRange) Has(m MAC) bool { return r.Len() > 0 && r.From <= m && m <= r.To }
 
 // String gives <FROM>-<TO>; "" for an empty range.

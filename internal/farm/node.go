@@ -72,7 +72,7 @@ func (n *Node) Clone() *Node {
 	return &c
 }
 
-// Shown gives the state that clients see: drain replaces Active only.
+// Shown returns the state that clients see: drain replaces Active only.
 func (n *Node) Shown() NodeState {
 	if n.State == NodeActive && n.Drain {
 		return NodeDrain
@@ -99,13 +99,13 @@ func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
 	return moved
 }
 
-// TakesStarts says whether the scheduler may place new instances on the node.
+// TakesStarts reports whether the scheduler may place new instances on the node.
 func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
 
-// mostOnApple is how many macOS VMs the licence of macOS allows on one Mac with Apple silicon.
+// mostOnApple is how many macOS VMs the license of macOS allows on one Mac with Apple silicon.
 const mostOnApple = 2
 
-// MaxVMs gives how many VMs may run on a host like this at once, whatever is
+// MaxVMs returns how many VMs may run on a host like this at once, whatever is
 // configured; 0: there is no such limit. QEMU runs no macOS.
 func (i *NodeInfo) MaxVMs() int {
 	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
@@ -114,7 +114,7 @@ func (i *NodeInfo) MaxVMs() int {
 	return 0
 }
 
-// Slots gives how many VMs the node may run at once where they are counted by number.
+// Slots returns how many VMs the node may run at once where they are counted by number.
 func (n *Node) Slots(info *NodeInfo) int {
 	if most := info.MaxVMs(); most > 0 {
 		return min(most, n.Capacity)
@@ -162,7 +162,7 @@ var expiryForms = []struct {
 	{time.RFC3339, 0}, {"2006-01-02", 24 * time.Hour}, {"02-Jan-2006", 24 * time.Hour}, {"2-Jan-2006", 24 * time.Hour},
 }
 
-// ExpiresAt gives when the license of the hypervisor ends; zero when it does not, or
+// ExpiresAt returns when the license of the hypervisor ends; zero when it does not, or
 // that cannot be read.
 func (h Hypervisor) ExpiresAt() time.Time {
 	for _, form := range expiryForms {
@@ -242,9 +242,9 @@ var nodeTable = map[NodeState]map[NodeEvent]NodeState{
 	},
 }
 
-// NextNodeState gives the state and the drain flag of a node after an event. An event
+// NextNodeState returns the state and the drain flag of a node after an event. An event
 // that means nothing in a state changes nothing. NodeContacted stands for a contact
-// with a valid licence; a contact without one is LicenseExpired.
+// with a valid license; a contact without one is LicenseExpired.
 func NextNodeState(s NodeState, drain bool, e NodeEvent) (NodeState, bool) {
 	switch e {
 	case DrainOn:

@@ -91,7 +91,7 @@ type APIKey struct {
 	Generation string    `json:"generation"` // random; a key that is made again under its id has another
 }
 
-// Expired says whether the key's time is over.
+// Expired reports whether the key's time is over.
 func (k APIKey) Expired(now time.Time) bool { return !now.Before(k.Expires) }
 
 // ResourcePermission grants a permission group rights on one node or template.

@@ -14,7 +14,7 @@ type Transition struct {
 	Why   string        `json:"w,omitempty"` // the last message of that state, set when it is left
 }
 
-// Time gives the moment of the transition.
+// Time returns the moment of the transition.
 func (t Transition) Time() time.Time { return time.UnixMilli(t.At).UTC() }
 
 // Bounds of the transitions of one record.
@@ -73,7 +73,7 @@ type InstanceHistory struct {
 	Transitions []Transition `json:"transitions,omitempty"`
 }
 
-// Past gives what is kept of an instance that goes; now counts as its end when it has
+// Past returns what is kept of an instance that goes; now counts as its end when it has
 // none yet.
 func (i *Instance) Past(now time.Time) *InstanceHistory {
 	end := i.Clone()

@@ -27,10 +27,10 @@ const UpdateTries = 5
 // updatePauses are the times between the end of a try and the next one.
 var updatePauses = [UpdateTries - 1]time.Duration{time.Minute, 5 * time.Minute, 20 * time.Minute, time.Hour}
 
-// Open says whether the update is not over: a try goes on, or another one follows.
+// Open reports whether the update is not over: a try continues, or another one follows.
 func (u *Update) Open() bool { return u != nil && (!u.Begun.IsZero() || u.Tries < UpdateTries) }
 
-// DueAt gives when the next try begins; zero: none does by time alone.
+// DueAt returns when the next try begins; zero: none does by time alone.
 func (u *Update) DueAt() time.Time {
 	if u == nil || !u.Begun.IsZero() || u.Tries >= UpdateTries {
 		return time.Time{}
@@ -73,7 +73,7 @@ func (n *Node) EndUpdate(failure string, now time.Time) {
 	}
 }
 
-// OlderVersion says whether one version X.Y.Z-<hash> is older than another. Those that
+// OlderVersion reports whether one version X.Y.Z-<hash> is older than another. Those that
 // differ in their hash alone, or are not of that form, have no order.
 func OlderVersion(a, b string) bool {
 	x, okA := numbers(a)
@@ -98,10 +98,10 @@ func numbers(version string) (n [3]int, ok bool) {
 	return n, true
 }
 
-// ResumeUpdate goes on with a try of a node that was away and is back as it was.
+// ResumeUpdate continues with a try of a node that was away and is back as it was.
 func (n *Node) ResumeUpdate(now time.Time) bool {
 	return n.Updating() && n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now)
 }
 
-// Updating says whether a try of an update goes on, whatever state the node is in.
+// Updating reports whether a try of an update continues, whatever state the node is in.
 func (n *Node) Updating() bool { return n.Update != nil && !n.Update.Begun.IsZero() }

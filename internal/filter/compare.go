@@ -81,7 +81,7 @@ func (u unit) read(text string) (total float64, ok bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
-// spanOf gives how many bytes a text begins with that are of a kind.
+// spanOf returns how many bytes a text begins with that are of a kind.
 func spanOf(text string, is func(byte) bool) int {
 	n := 0
 	for n < len(text) && is(text[n]) {

@@ -34,10 +34,10 @@ type Table[T any] []Field[T]
 // It may be used by several goroutines.
 type Filter[T any] struct{ terms []func(T, time.Time) bool }
 
-// Empty says whether the filter lets everything through.
+// Empty reports whether the filter lets everything through.
 func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
 
-// Match says whether a thing fits; now is what ages count up to.
+// Match reports whether a thing fits; now is what ages count up to.
 func (f Filter[T]) Match(v T, now time.Time) bool {
 	for _, fits := range f.terms {
 		if !fits(v, now) {
@@ -143,7 +143,7 @@ func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
 	}, nil
 }
 
-// Names gives the names of the fields, sorted.
+// Names returns the names of the fields, sorted.
 func (t Table[T]) Names() []string {
 	names := make([]string, len(t))
 	for i, f := range t {

@@ -108,7 +108,7 @@ func (o Order[T]) compare(a, b keyed) int {
 // Sort puts things in order. Those that are equal stay as they were to each other.
 func (o Order[T]) Sort(list []T) { copy(list, o.First(list, len(list))) }
 
-// First gives the first n things of a list in order, as Sort puts it. It keeps no more than n
+// First returns the first n things of a list in order, as Sort puts it. It keeps no more than n
 // keys, and does not change the list.
 func (o Order[T]) First(list []T, n int) []T {
 	n = max(min(n, len(list)), 0)

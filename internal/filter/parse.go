@@ -54,7 +54,7 @@ func (r *reader) blanks() {
 	}
 }
 
-// peek gives the next byte, 0 at the end: a filter with a zero byte in it is read up to there
+// peek returns the next byte, 0 at the end: a filter with a zero byte in it is read up to there
 // by nobody, see value.
 func (r *reader) peek() byte {
 	if r.at < len(r.text) {

@@ -36,7 +36,7 @@ func contains(v value) pattern {
 	return slices.Concat(pattern{""}, p, pattern{""})
 }
 
-// match says whether a whole text fits. The parts are found one after the other, each where
+// match reports whether a whole text fits. The parts are found one after the other, each where
 // it comes first: for wildcards that stand for any text that is enough.
 func (p pattern) match(s string) bool {
 	first, last := p[0], p[len(p)-1]
@@ -85,7 +85,7 @@ func small(c byte) byte {
 	return c
 }
 
-// hasPrefix says whether s begins with a prefix, which is in lower case and no longer.
+// hasPrefix reports whether s begins with a prefix, which is in lower case and no longer.
 func hasPrefix(s, prefix string) bool {
 	for i := range len(prefix) {
 		if small(s[i]) != prefix[i] {

@@ -30,7 +30,7 @@ type Driver interface {
 	// Start creates the VM's directory and its private disks if they are not
 	// there, boots it, and returns when the guest is ready: its agent answers,
 	// with NeedNetwork it has an address, and its USB devices are attached. A VM
-	// of that ID which already runs is returned as it is. A start that fails or is cancelled leaves a
+	// of that ID which already runs is returned as it is. A start that fails or is canceled leaves a
 	// stopped VM with a Failure behind, for Delete to remove.
 	Start(ctx context.Context, spec Spec) (VM, error)
 
@@ -83,7 +83,7 @@ type Host struct {
 	VLANs       []int        // ids that Spec.VLAN may name, rising
 }
 
-// Can says whether the host has an ability.
+// Can reports whether the host has an ability.
 func (h Host) Can(c Capability) bool {
 	return slices.Contains(h.Abilities, c)
 }

@@ -14,7 +14,7 @@ import (
 const (
 	MaxDiskBytes   = 64 << 40 // 64 TiB
 	MaxSerial      = 64       // bytes
-	MaxVNCPassword = 8        // bytes; the protocol heeds no more
+	MaxVNCPassword = 8        // bytes; the protocol respects no more
 	MaxUSB         = 4        // devices of a VM
 )
 
@@ -140,7 +140,7 @@ func DefaultMAC(uuid string) string {
 }
 
 // WithDefaults answers the spec with everything filled in that it left open: from
-// its State, whose guest goes on seeing the machine that it was saved on, else
+// its State, whose guest continues seeing the machine that it was saved on, else
 // with the defaults. It answers an ErrRefused when spec and State contradict
 // each other. Drivers work with a settled spec only.
 func (s Spec) WithDefaults() (Spec, error) {

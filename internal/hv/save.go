@@ -13,7 +13,7 @@ type Saver interface {
 	// with Suspend also the guest's state.
 	//
 	// With Suspend the guest is paused for as long as writing its state takes and
-	// then goes on, whether the save succeeded or failed; a VM that does not run
+	// then continues, whether the save succeeded or failed; a VM that does not run
 	// is ErrNotRunning. Without, the guest is shut down first and the VM stays
 	// stopped, also when the save fails after that; a guest that does not shut
 	// down in time, or ends in another way, fails the save and is not forced. A VM
@@ -36,7 +36,7 @@ type Restarter interface {
 
 // FailureLogger is a driver that keeps a log of every VM that failed.
 type FailureLogger interface {
-	// FailureLog gives what is known of a VM that has ended by a failure; else the newest
+	// FailureLog returns what is known of a VM that has ended by a failure; else the newest
 	// log of a start of it that failed, also of one that was removed since; nil when there
 	// is none.
 	FailureLog(id string) ([]byte, error)
@@ -88,7 +88,7 @@ type SavedDisk struct {
 	Zeroed int64 // bytes that it says are zero now; they take no room
 }
 
-// State is the suspended guest that a VM goes on from.
+// State is the suspended guest that a VM resumes from.
 type State struct {
 	Path string // absolute; made by Save
 	Pin  Compat // as Save answered it
@@ -110,7 +110,7 @@ type Compat struct {
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
 
-	// What the guest has seen of its machine, and goes on to see.
+	// What the guest has seen of its machine, and continues to see.
 	Video        string `json:"video"`
 	MAC          string `json:"mac"`
 	HardwareUUID string `json:"hardware_uuid"`

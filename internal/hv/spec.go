@@ -92,10 +92,10 @@ type Spec struct {
 	// nothing in the mode NetworkDisconnected.
 	NeedNetwork bool
 
-	// State is the suspended guest to go on from, until a start has succeeded;
+	// State is the suspended guest to resume from, until a start has succeeded;
 	// later starts of the VM boot its disks. nil = boot. A driver without CanSave
 	// refuses it. Name, UUID and Ports may differ from those of the saved VM;
-	// the guest goes on seeing the machine it was saved on.
+	// the guest continues seeing the machine it was saved on.
 	State *State `json:",omitempty"`
 
 	// Labels are kept with the VM and given back by List. The agent stores
@@ -117,7 +117,7 @@ type Disk struct {
 
 // VNC opens a VM's screen on a port of the host.
 type VNC struct {
-	Password string // a secret; 1-8 bytes, for the protocol heeds no more
+	Password string // a secret; 1-8 bytes, for the protocol respects no more
 	Port     int    // on all IPv4 addresses of the host; 0 = a free one from 5900 up
 }
 
@@ -128,7 +128,7 @@ type USBDevice struct {
 	Location string
 }
 
-// Equal says whether two disks begin with the same files.
+// Equal reports whether two disks begin with the same files.
 func (d Disk) Equal(o Disk) bool {
 	return d.Path == o.Path && d.Format == o.Format && slices.Equal(d.Deltas, o.Deltas)
 }
@@ -147,7 +147,7 @@ var (
 	uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 )
 
-// ValidID says whether id can name a VM (and its directory).
+// ValidID reports whether id can name a VM (and its directory).
 func ValidID(id string) bool { return idForm.MatchString(id) }
 
 // Validate answers an ErrRefused with a sentence for the first thing that no
@@ -187,7 +187,7 @@ func (s Spec) Validate() error {
 	return s.validateMachine()
 }
 
-// WaitsForAddress says whether the guest has to have an address to be ready.
+// WaitsForAddress reports whether the guest has to have an address to be ready.
 func (s Spec) WaitsForAddress() bool {
 	return s.NeedNetwork && s.Network != NetworkDisconnected
 }

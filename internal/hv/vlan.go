@@ -42,7 +42,7 @@ func vlanID(text string) (int, bool) {
 	return id, err == nil && id >= 1 && id <= MaxVLAN && len(text) <= 4 && text[0] != '+'
 }
 
-// bridgeName says whether a text can be the name of a network device of Linux.
+// bridgeName reports whether a text can be the name of a network device of Linux.
 func bridgeName(text string) bool {
 	return text != "" && len(text) <= 15 && text != "." && text != ".." && !strings.ContainsFunc(text, func(r rune) bool {
 		return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '=' || r == ','

@@ -17,13 +17,13 @@ import (
 const MaxConfig = 1 << 20
 
 const (
-	// maxDepth is how deep values of a configuration may lie in each other: each level indents all of its lines.
+	// maxDepth is how deep values of a configuration may are in each other: each level indents all of its lines.
 	maxDepth = 16
 	// maxYAML is the largest configuration object in bytes of YAML that is written.
 	maxYAML = maxConfig / 2
 )
 
-// CanonicalConfig gives the one form of a configuration object that content ids rest on: JSON without white
+// CanonicalConfig returns the one form of a configuration object that content ids rest on: JSON without white
 // space, keys sorted. The object must survive the way through YAML unchanged.
 func CanonicalConfig(raw []byte) ([]byte, error) {
 	if len(raw) > MaxConfig {
@@ -148,7 +148,7 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 	return numbers(object).(map[string]any), nil
 }
 
-// depth gives how many of the left levels v does not need; negative when there are too few.
+// depth returns how many of the left levels v does not need; negative when there are too few.
 func depth(v any, left int) int {
 	if left < 0 {
 		return left

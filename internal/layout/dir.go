@@ -87,7 +87,7 @@ func (f *SafeDir) syncParent(base string) error {
 // Base is the path that the storage was opened with.
 func (d *Dir) Base() string { return d.base }
 
-// Present tells whether the storage is still at its path: nil when it is. What is open goes on to be readable when the
+// Present reports whether the storage is still at its path: nil when it is. What is open continues to be readable when the
 // directory was moved away, or another one mounted over it.
 func (d *Dir) Present() error {
 	there, err := os.Stat(d.base)
@@ -148,7 +148,7 @@ func Each(n int, do func(i int)) {
 	work.Wait()
 }
 
-// Problem says why a template could not be read, as an operator would.
+// Problem returns why a template could not be read, as an operator would.
 func Problem(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it has no " + templateFile

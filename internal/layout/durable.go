@@ -39,7 +39,7 @@ func OpenFolder(dir string, hooks Hooks) (*SafeDir, error) {
 	return &SafeDir{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
 }
 
-// Root gives the directory for reads and for files that need no durability of their own.
+// Root returns the directory for reads and for files that need no durability of their own.
 func (f *SafeDir) Root() *os.Root { return f.root }
 
 // Close closes the directory.

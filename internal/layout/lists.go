@@ -53,13 +53,13 @@ func (d *Dir) RewriteLists(id string, v *Version) ([]string, error) {
 	return stale, nil
 }
 
-// settled tells whether the version's directory is in its final place.
+// settled reports whether the version's directory is in its final place.
 func (d *Dir) settled(id string, v *Version) bool {
 	held, err := d.read(path.Join(versionPath(id, v.Number), contentIDFile), 128)
 	return err == nil && strings.TrimSpace(string(held)) == v.ContentID
 }
 
-// UncommittedVersions tells whether a version's directory waits for its move to the final place, which the next start
+// UncommittedVersions reports whether a version's directory waits for its move to the final place, which the next start
 // of a registry, or a repair, makes.
 func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 	_, err := d.root.Stat(stagePath(id, v))
@@ -107,7 +107,7 @@ func (d *Dir) QuarantinedNames() ([]string, error) {
 	return out, nil
 }
 
-// NamedLayers gives the names of layer files that stand in the text files of a template's directory, which
+// NamedLayers returns the names of layer files that stand in the text files of a template's directory, which
 // may be damaged or set aside: dir is its place below the storage. What cannot be read names nothing. As long
 // as such a directory is there, its layers are all that is left of it.
 func (d *Dir) NamedLayers(dir string) []string {

@@ -12,7 +12,7 @@ import (
 // written.
 const reserveFile = "reserve"
 
-// HasReserve tells whether the reserve is there.
+// HasReserve reports whether the reserve is there.
 func (d *Dir) HasReserve() bool {
 	st, err := d.root.Stat(reserveFile)
 	return err == nil && st.Size() > 0
@@ -63,7 +63,7 @@ func fill(f *os.File, size int64) error {
 	return nil
 }
 
-// DropReserve gives the reserve up; false when there is none.
+// DropReserve returns the reserve up; false when there is none.
 func (d *Dir) DropReserve() (bool, error) {
 	d.Step("reserve.remove")
 	err := d.root.Remove(reserveFile)

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// What scanners found in a version lies in the template's directory, under the content that was scanned:
+// What scanners found in a version is in the template's directory, under the content that was scanned:
 //
 //	<template uuid>/.scans/<content id>.json.gz
 //
@@ -151,7 +151,7 @@ func (d *Dir) OpenScan(id, content string) (*StoredScan, error) {
 	return s, nil
 }
 
-// Read gives the next bytes of the report.
+// Read returns the next bytes of the report.
 func (s *StoredScan) Read(p []byte) (int, error) { return s.zip.Read(p) }
 
 // Close closes the file.
@@ -174,7 +174,7 @@ func readNote(r io.Reader) ([]byte, error) {
 	return bytes.TrimRight(head[noteAt:], " "), nil
 }
 
-// Scans gives the notes of a template's reports by the contents that they are about: an empty one where a file is
+// Scans returns the notes of a template's reports by the contents that they are about: an empty one where a file is
 // damaged. It is nil where there never was a report.
 func (d *Dir) Scans(id string) (map[string][]byte, error) {
 	entries, err := d.Names(scansPath(id))
@@ -207,7 +207,7 @@ func (d *Dir) note(id, content string) ([]byte, error) {
 	return readNote(file)
 }
 
-// RemoveScan removes the report about a content for good; one that is not there is no error.
+// RemoveScan removes the report about a content permanently; one that is not there is no error.
 func (d *Dir) RemoveScan(id, content string) error {
 	if !hexDigits(content, 64) {
 		return fmt.Errorf("%q is not a content id", content)

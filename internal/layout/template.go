@@ -78,7 +78,7 @@ func (l Layer) Name() string {
 // Tip is the canonical name of the file's content: that of its newest layer.
 func (f *File) Tip() string { return f.Layers[len(f.Layers)-1].Name() }
 
-// consolidated tells whether a layer of the version took the place of others: its text files may be older.
+// consolidated reports whether a layer of the version took the place of others: its text files may be older.
 func (v *Version) consolidated() bool {
 	return slices.ContainsFunc(v.Files, func(f File) bool {
 		return slices.ContainsFunc(f.Layers, func(l Layer) bool { return l.Tip != "" })
@@ -88,10 +88,10 @@ func (v *Version) consolidated() bool {
 // LayerSuffix ends the name of every layer file.
 const LayerSuffix = ".ank"
 
-// Images gives the names of the version's disk layers: the whole chain of every disk.
+// Images returns the names of the version's disk layers: the whole chain of every disk.
 func (v *Version) Images() []string { return v.names(Disk) }
 
-// StateFiles gives the names of the version's state layers.
+// StateFiles returns the names of the version's state layers.
 func (v *Version) StateFiles() []string { return v.names(State) }
 
 func (v *Version) names(kind string) []string {
@@ -192,7 +192,7 @@ func (l Layer) valid() bool {
 		l.IndexOffset >= 0 && l.IndexLength > 0 && l.IndexLength <= l.Size && l.IndexOffset <= l.Size-l.IndexLength
 }
 
-// ParseID gives the lower-case form of a UUID in its 36-character form.
+// ParseID returns the lower-case form of a UUID in its 36-character form.
 func ParseID(s string) (string, bool) {
 	if len(s) != 36 {
 		return "", false

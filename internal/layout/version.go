@@ -20,7 +20,7 @@ const (
 )
 
 // A version's directory is written beside its final place, because the place may belong to a version that
-// the same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and believe
+// the same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and trust
 // the one whose content_id is the version's, so no moment between the steps shows them anything else.
 
 // StageVersion writes the directory of a version that a following Save will name. config is JSON.
@@ -88,7 +88,7 @@ func (d *Dir) NVRAM(id string, v *Version) ([]byte, error) {
 	return d.versionFile(id, v, nvramFile, MaxNVRAM)
 }
 
-// CheckVersion tells whether the version's directory is complete. It reads no layer file.
+// CheckVersion reports whether the version's directory is complete. It reads no layer file.
 func (d *Dir) CheckVersion(id string, v *Version) error {
 	if _, err := d.Config(id, v); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (d *Dir) Tidy(t *Template) error {
 			return err
 		}
 	}
-	for _, e := range entries { // what was settled is not there any more, which is no error
+	for _, e := range entries { // what was settled no longer exists, which is no error
 		if !stray(e.Name(), len(t.Versions)) {
 			continue
 		}
@@ -186,7 +186,7 @@ func (d *Dir) RemoveStaged(id string) (bool, error) {
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
 }
 
-// OnlyStaged tells whether the directory of a template holds staged versions and nothing else. It is empty when
+// OnlyStaged reports whether the directory of a template holds staged versions and nothing else. It is empty when
 // the push ended before its first one.
 func (d *Dir) OnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {

@@ -26,10 +26,10 @@ const (
 	maxKeys = 100
 )
 
-// Trust is the public keys of the authorities that a program believes.
+// Trust is the public keys of the authorities that a program trusts.
 type Trust []ed25519.PublicKey
 
-// UserDir is the user's own folder for settings of these programs; "" when there is none.
+// UserDir is the user's own directory for settings of these programs; "" when there is none.
 func UserDir() string {
 	dir, err := os.UserConfigDir()
 	if err != nil {

@@ -15,23 +15,23 @@ import (
 
 const (
 	watchEvery = 10 * time.Second
-	// soon is how long before the end of a licence its program begins to say so.
+	// soon is how long before the end of a license its program begins to say so.
 	soon = 14 * 24 * time.Hour
 )
 
-// Without is the tier of a program that no licence was installed for.
+// Without is the tier of a program that no license was installed for.
 const Without = farm.TierEnterprisePlus
 
-// Options say which licence a program has.
+// Options say which license a program has.
 type Options struct {
 	Product   Product
-	Path      string // of the licence file; "": none is installed
+	Path      string // of the license file; "": none is installed
 	Authority string // file of the authority; "": those of the machine and of the user
 	Logger    *slog.Logger
 	Now       func() time.Time // nil: time.Now
 }
 
-// File is the licence that a program runs under. It follows changes of its file: a new
+// File is the license that a program runs under. It follows changes of its file: a new
 // licence counts as soon as it is valid, and what is broken or gone changes nothing but
 // the alarm. So no accident with the file opens or closes anything.
 type File struct {
@@ -51,8 +51,8 @@ type stamp struct {
 	gone bool
 }
 
-// Open reads the licence of a program. A file that cannot be read or verified is an
-// error; one that has expired is not: its program goes on at the tier basic.
+// Open reads the license of a program. A file that cannot be read or verified is an
+// error; one that has expired is not: its program continues at the tier basic.
 func Open(o Options) (*File, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -70,7 +70,7 @@ func Open(o Options) (*File, error) {
 	return f, err
 }
 
-// Read reads and verifies a licence file: a key on a line of its own. Lines that begin
+// Read reads and verifies a license file: a key on a line of its own. Lines that begin
 // with # are for people.
 func Read(path, authority string, product Product) (License, error) {
 	key, err := ReadKey(path)
@@ -88,7 +88,7 @@ func Read(path, authority string, product Product) (License, error) {
 	return l, nil
 }
 
-// ReadKey reads the key of a licence file.
+// ReadKey reads the key of a license file.
 func ReadKey(path string) (string, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
@@ -118,7 +118,7 @@ func look(path string) stamp {
 	return stamp{at: st.ModTime(), size: st.Size()}
 }
 
-// Tier is what is open now. An expired licence leaves the tier basic.
+// Tier is what is open now. An expired license leaves the tier basic.
 func (f *File) Tier() farm.Tier {
 	if f == nil || f.o.Path == "" {
 		return Without
@@ -130,10 +130,10 @@ func (f *File) Tier() farm.Tier {
 	return l.Tier
 }
 
-// Expires is when the licence in force is over; zero: never.
+// Expires is when the license active is over; zero: never.
 func (f *File) Expires() time.Time { return f.Licence().Expires }
 
-// Licence gives what the licence in force says; zero when none is installed.
+// Licence returns what the license active says; zero when none is installed.
 func (f *File) Licence() License {
 	if f == nil {
 		return License{}
@@ -143,7 +143,7 @@ func (f *File) Licence() License {
 	return f.licence
 }
 
-// Alarm says what an operator has to look at; "" for nothing.
+// Alarm returns what an operator has to look at; "" for nothing.
 func (f *File) Alarm() string {
 	if f == nil {
 		return ""
@@ -165,7 +165,7 @@ func (f *File) Alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// loss says what a program does without that its licence has expired.
+// loss returns what a program does without that its license has expired.
 func (f *File) loss() string {
 	if f.o.Product == Node {
 		return "this node gets no new VMs"

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// place is a directory with an authority and a licence file.
+// place is a directory with an authority and a license file.
 type place struct {
 	t      *testing.T
 	dir    string
@@ -50,7 +50,7 @@ func (p *place) write(text string) {
 	}
 }
 
-// install puts a licence in force for a time; 0 is for ever.
+// install puts a license active for a time; 0 is indefinitely.
 func (p *place) install(tier farm.Tier, length time.Duration) {
 	l := License{Product: Controller, Tier: tier, Subject: "us"}
 	if length != 0 {
@@ -287,7 +287,7 @@ func TestExpiryLeavesBasic(t *testing.T) {
 				t.Errorf("after %s: %s, %q", step.wait, f.Tier(), f.Alarm())
 			}
 		}
-		if again := p.open(); again.Tier() != farm.TierBasic { // an expired licence does not refuse the start
+		if again := p.open(); again.Tier() != farm.TierBasic { // an expired license does not refuse the start
 			t.Errorf("after a restart: %s", again.Tier())
 		}
 	})
@@ -309,7 +309,7 @@ func TestAlarmSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestRunSaysWhatIsInForce: until when the licence is valid; without one there is nothing to follow.
+// TestRunSaysWhatIsInForce: until when the license is valid; without one there is nothing to follow.
 func TestRunSaysWhatIsInForce(t *testing.T) {
 	p := newPlace(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +350,7 @@ func (n *notes) String() string {
 	return n.text.String()
 }
 
-// TestChangesAreFollowed: a valid licence counts within seconds, and no accident with the
+// TestChangesAreFollowed: a valid license counts within seconds, and no accident with the
 // file opens or closes anything.
 func TestChangesAreFollowed(t *testing.T) {
 	p := newPlace(t)

@@ -1,10 +1,10 @@
-// Package license reads, verifies and makes licence keys: signed lines of text that say
+// Package license reads, verifies and makes license keys: signed lines of text that say
 // which product may be used, by whom, at which tier and until when.
 //
 // It is not what a tier opens: each program decides that. It asks nobody on a network;
 // a key is judged by the public keys that a program trusts and by the time.
 //
-// Invariant: a Licence that Verify gives was signed, byte for byte, by a trusted
+// Invariant: a License that Verify gives was signed, byte for byte, by a trusted
 // authority; whether its time is over is told apart, so that a program can say so.
 package license
 
@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Product is what a licence is for.
+// Product is what a license is for.
 type Product string
 
 // The products.
@@ -58,7 +58,7 @@ type License struct {
 	Version int       `json:"version"` // of the payload
 }
 
-// Expired says whether the licence is over.
+// Expired reports whether the license is over.
 func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !now.Before(l.Expires) }
 
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
@@ -73,7 +73,7 @@ var (
 	ErrProduct = errors.New("it is for another product")
 )
 
-// check says whether the fields hold what they may.
+// check reports whether the fields hold what they may.
 func (l License) check() error {
 	switch {
 	case l.Version > version:
@@ -93,7 +93,7 @@ func (l License) check() error {
 // coding is the base64 of keys: URL-safe, without padding, one text for each content.
 var coding = base64.RawURLEncoding.Strict()
 
-// Issue signs a licence and gives its key. Version may be left 0.
+// Issue signs a license and gives its key. Version may be left 0.
 func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	if l.Version == 0 {
 		l.Version = version
@@ -110,7 +110,7 @@ func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
 }
 
-// parsed is a key taken apart and not believed yet.
+// parsed is a key taken apart and not trusted yet.
 type parsed struct {
 	licence   License
 	signed    []byte
@@ -142,7 +142,7 @@ func parse(text string) (parsed, error) {
 	return p, p.licence.check()
 }
 
-// Verify judges a key for any product. The licence may have expired: see Licence.Expired. That
+// Verify judges a key for any product. The license may have expired: see License.Expired. That
 // of a key which only its signature speaks against is given too, to be shown.
 func (t Trust) Verify(text string) (License, error) {
 	p, err := parse(text)

@@ -76,7 +76,7 @@ func TestPayloadIsAsAgreed(t *testing.T) {
 	}
 }
 
-// TestOneBitIsEnough: no key that differs in any place is believed.
+// TestOneBitIsEnough: no key that differs in any place is trusted.
 func TestOneBitIsEnough(t *testing.T) {
 	trust, secret := authority(t)
 	key := mustIssue(t, secret, sample)

@@ -57,7 +57,7 @@ func NewClientAs(base string, callers int, access Access) *Client {
 // Close closes the connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// as gives a client that says another type of its bodies, over the same connections.
+// as returns a client that says another type of its bodies, over the same connections.
 func (c *Client) as(contentType string) *Client {
 	other := *c
 	other.contentType = contentType
@@ -75,13 +75,13 @@ func (r *APIError) Error() string { return r.Message }
 // notFound is what the controller says of an instance that is not there.
 const notFound = "Not found"
 
-// IsNotFound says whether the controller knows no such instance.
+// IsNotFound reports whether the controller knows no such instance.
 func IsNotFound(err error) bool {
 	r, ok := errors.AsType[*APIError](err)
 	return ok && r.Message == notFound
 }
 
-// IsDenied says whether the controller does not take who calls, or does not let them.
+// IsDenied reports whether the controller does not take who calls, or does not let them.
 func IsDenied(err error) bool {
 	r, ok := errors.AsType[*APIError](err)
 	return ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
@@ -185,7 +185,7 @@ func (c *Client) create(ctx context.Context, body []byte, count int) (ids []stri
 	return ids, nil
 }
 
-// Get gives one instance.
+// Get returns one instance.
 func (c *Client) Get(ctx context.Context, id string) (inst api.Instance, err error) {
 	raw, err := c.Call(ctx, http.MethodGet, PathVM+"?id="+url.QueryEscape(id), nil)
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Client) Get(ctx context.Context, id string) (inst api.Instance, err err
 	return inst, json.Unmarshal(raw, &inst)
 }
 
-// List gives every instance.
+// List returns every instance.
 func (c *Client) List(ctx context.Context) (items []api.InstanceItem, err error) {
 	raw, err := c.Call(ctx, http.MethodGet, PathVM, nil)
 	if err != nil {

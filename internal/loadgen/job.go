@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// The states that a job heeds.
+// The states that a job respects.
 const (
 	stateStarted     = "Started"
 	stateError       = "Error"
@@ -107,7 +107,7 @@ func (j *job) start(ctx context.Context, began time.Time) bool {
 	}
 }
 
-// look gives the state of the instance: by its id, or out of the list of all.
+// look returns the state of the instance: by its id, or out of the list of all.
 func (j *job) look(ctx context.Context) (state string, err error) {
 	if !j.Profile.FindsByList {
 		err = j.call(ctx, OpGet, func(ctx context.Context) error {

@@ -15,7 +15,7 @@ type Profile struct {
 	ContentType string        // of its JSON bodies; "": none is sent
 	Newline     bool          // its bodies end with one
 	Poll        time.Duration // between two looks at an instance
-	Looks       bool          // it goes on looking while the instance works
+	Looks       bool          // it continues looking while the instance works
 	FindsByList bool          // it lists everything to find the instance of an external id
 	Scripts     bool          // it starts instances with a monitored script
 	Labels      bool          // it gives a name and metadata
@@ -47,7 +47,7 @@ var Profiles = []Profile{
 	},
 }
 
-// ProfileNames gives the names of the profiles.
+// ProfileNames returns the names of the profiles.
 func ProfileNames() []string {
 	names := make([]string, len(Profiles))
 	for i, p := range Profiles {
@@ -56,7 +56,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// FindProfile gives the profile of a name.
+// FindProfile returns the profile of a name.
 func FindProfile(name string) (Profile, error) {
 	i := slices.IndexFunc(Profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {

@@ -74,7 +74,7 @@ func (h *histogram) add(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-// quantile gives the upper bound of the bucket with the part q of all durations.
+// quantile returns the upper bound of the bucket with the part q of all durations.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank, seen := int64(math.Ceil(q*float64(h.count))), int64(0)
 	for i, n := range h.buckets {
@@ -130,7 +130,7 @@ func (t *results) took(op Op, d time.Duration, err error) {
 	t.report.Errors[kind]++
 }
 
-// snapshot gives what is known now; jobs have begun for so long.
+// snapshot returns what is known now; jobs have begun for so long.
 func (t *results) snapshot(offered time.Duration) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -182,7 +182,7 @@ func (r *runner) call(ctx context.Context, op Op, do func(context.Context) error
 // script is what instances run that are started with one.
 const script = "sleep 0.1\necho ready\n"
 
-// order gives the body of the n-th create.
+// order returns the body of the n-th create.
 func (r *runner) order(n int) ([]byte, string, error) {
 	o := CreateRequest{Template: r.Template, Tag: r.Tag, Group: r.Group, ExternalID: fmt.Sprintf("%s%d", r.prefix(), n)}
 	if r.Profile.Labels {
@@ -201,7 +201,7 @@ func (r *runner) order(n int) ([]byte, string, error) {
 // prefix begins the external ids of this run: the address of a job, as plugins put it.
 func (r *runner) prefix() string { return "http://" + r.Profile.Name + ".load/" + r.Run + "/" }
 
-// rng gives the choices of the n-th job.
+// rng returns the choices of the n-th job.
 func (r *runner) rng(n int) *rand.Rand {
 	return rand.New(rand.NewPCG(r.Seed, uint64(n))) //nolint:gosec // choices that can be repeated, not secrets
 }

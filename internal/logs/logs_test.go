@@ -52,7 +52,7 @@ func (g *target) fail(err error) {
 	g.err = err
 }
 
-// count says how often rows came; with anew it begins from none.
+// count returns how often rows came; with again it begins from none.
 func (g *target) count(anew bool) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,7 +189,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// metrics gives the figures of a shipper.
+// metrics returns the figures of a shipper.
 func metrics(s *Shipper) string {
 	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
 	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"], m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])

@@ -21,7 +21,7 @@ func (m *meters) note(lines int, taken api.LogAppendResult) {
 	m.lost.Add(int64(dropped))
 }
 
-// Families gives the metrics of the shippers of a program, by where they send lines to.
+// Families returns the metrics of the shippers of a program, by where they send lines to.
 func Families(shippers map[string]*Shipper) []metric.Family {
 	family := func(name string, kind metric.Kind, help string, pick func(*Shipper) float64) metric.Family {
 		return metric.Family{Name: name, Kind: kind, Help: help, Labels: []string{"to"}, Read: func(out *metric.Series) {

@@ -88,7 +88,7 @@ func (s *Shipper) signal() {
 	}
 }
 
-// Tee gives a writer that writes to w and has each line that is written sent too, as one of a service.
+// Tee returns a writer that writes to w and has each line that is written sent too, as one of a service.
 func (s *Shipper) Tee(w io.Writer, service string) io.Writer { return &tee{w, s, service} }
 
 type tee struct {
@@ -161,7 +161,7 @@ type batch struct {
 	lines []line
 }
 
-// take gives the lines that are sent next.
+// take returns the lines that are sent next.
 func (s *Shipper) take() (b batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *Shipper) send(ctx context.Context, b batch) {
 	}
 }
 
-// never says whether an error means that the same rows are not taken later either.
+// never reports whether an error means that the same rows are not taken later either.
 func never(err error) bool {
 	code := farm.CodeOf(err)
 	return code == farm.CodeInvalid || code == farm.CodeRefused || code == farm.CodeTooLarge

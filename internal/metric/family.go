@@ -72,7 +72,7 @@ func (r *Results) Family(name, help string) Family {
 	}}
 }
 
-// ReadValues gives the values of families, as name or name{label,label}; of a histogram its
+// ReadValues returns the values of families, as name or name{label,label}; of a histogram its
 // count. It is for tests.
 func ReadValues(families []Family) map[string]float64 {
 	out := map[string]float64{}

@@ -24,7 +24,7 @@ func (c *Counter) Add(n int64) { c.n.Add(n) }
 // Inc counts one more.
 func (c *Counter) Inc() { c.n.Add(1) }
 
-// Value gives the count so far.
+// Value returns the count so far.
 func (c *Counter) Value() float64 { return float64(c.n.Load()) }
 
 // Histogram counts durations by their length. Make it with NewHistogram.
@@ -66,7 +66,7 @@ type Distribution struct {
 	Buckets map[float64]uint64 // upper bound -> observations up to it
 }
 
-// Snapshot gives what was counted so far.
+// Snapshot returns what was counted so far.
 func (h *Histogram) Snapshot() Distribution {
 	d := Distribution{Sum: time.Duration(h.nanos.Load()).Seconds(), Buckets: make(map[float64]uint64, len(h.bounds))}
 	for i := range h.counts {
@@ -138,7 +138,7 @@ func (w *Window) Last(now time.Time, span int) WindowSum {
 	return sum
 }
 
-// Rate gives how many a second there were in the newest minutes. A window that is younger
+// Rate returns how many a second there were in the newest minutes. A window that is younger
 // is judged by its age, in whole minutes.
 func (w *Window) Rate(now time.Time, span int) float64 {
 	count := w.Last(now, span).Count

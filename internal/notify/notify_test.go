@@ -198,7 +198,7 @@ func TestPushHangs(t *testing.T) {
 }
 
 // TestPushGivesUp has an endpoint that never wants one event: it does not hold up the others
-// of its subject for ever.
+// of its subject indefinitely.
 func TestPushGivesUp(t *testing.T) {
 	r := newReceiver(t)
 	r.set(func(w http.ResponseWriter, body string) bool {

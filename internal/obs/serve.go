@@ -57,7 +57,7 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 	}}, nil
 }
 
-// URL gives where the metrics are, for clients on this machine.
+// URL returns where the metrics are, for clients on this machine.
 func (s *MetricsServer) URL() string {
 	addr, _ := s.socket.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
@@ -77,7 +77,7 @@ func (s *MetricsServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the address back when Run was not called.
+// Close returns the address back when Run was not called.
 func (s *MetricsServer) Close() error {
 	if err := s.socket.Close(); !errors.Is(err, net.ErrClosed) {
 		return err

@@ -1,8 +1,8 @@
 // Package periodic does things now and then, each at its own pace, and again after a pause when
-// one fails. It does not know what they are for, and it keeps nothing: who runs chores anew
+// one fails. It does not know what they are for, and it keeps nothing: who runs background jobs again
 // does all of them at once.
 //
-// Invariant: one chore of a list runs at a time, and one that fails holds up the others for no
+// Invariant: one background job of a list runs at a time, and one that fails holds up the others for no
 // longer than its time-out.
 package periodic
 
@@ -15,26 +15,26 @@ import (
 
 // Job is something that has to be done now and then.
 type Job struct {
-	What  string        // it looks after, in the plural
+	What  string        // it manages, in the plural
 	Every time.Duration // after a success
 	Do    func(ctx context.Context) error
 }
 
-// Of every chore: how long one may take, and the first and the longest pause after failures.
+// Of every background job: how long one may take, and the first and the longest pause after failures.
 const (
 	limit      = 10 * time.Second
 	firstPause = time.Second
 	mostPause  = time.Minute
 )
 
-// jobState is a chore with what has become of it.
+// jobState is a background job with what has become of it.
 type jobState struct {
 	Job
 	next  time.Time
 	pause time.Duration // after the last failure; 0: it has succeeded
 }
 
-// Run does chores until the context ends, all of them at once at first.
+// Run does background jobs until the context ends, all of them at once at first.
 func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	if len(list) == 0 {
 		return
@@ -56,7 +56,7 @@ func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	}
 }
 
-// take does a chore if it is due.
+// take does a background job if it is due.
 func (t *jobState) take(ctx context.Context, log *slog.Logger) {
 	if ctx.Err() != nil || t.next.After(time.Now()) {
 		return

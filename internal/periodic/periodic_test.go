@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// times notes when a chore is done, in seconds since its test began.
+// times notes when a background job is done, in seconds since its test began.
 type times struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -27,7 +27,7 @@ func (n *times) note() {
 	n.at = append(n.at, int(time.Since(n.begun).Seconds()))
 }
 
-// run runs chores for a time.
+// run runs background jobs for a time.
 func run(t *testing.T, length time.Duration, list ...Job) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)

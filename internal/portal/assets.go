@@ -25,7 +25,7 @@ type asset struct {
 }
 
 // assets are all files that pages use, under a path that names their content: a browser keeps
-// them for good, and a newer program's pages never use older ones.
+// them permanently, and a newer program's pages never use older ones.
 type assets struct {
 	prefix string // of their paths
 	byName map[string]*asset
@@ -50,7 +50,7 @@ var loadAssets = sync.OnceValue(func() *assets {
 		}
 		kind := types[path.Ext(name)]
 		if kind == "" {
-			return nil // licences: they lie in the program, and no page uses them
+			return nil // licenses: they are in the program, and no page uses them
 		}
 		_, _ = sum.Write([]byte(name + "\x00"))
 		_, _ = sum.Write(text)

@@ -177,7 +177,7 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 	}
 }
 
-// TestHealthOfAHealthyRegistry says how far the layers are verified, and what the licence is.
+// TestHealthOfAHealthyRegistry returns how far the layers are verified, and what the license is.
 func TestHealthOfAHealthyRegistry(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")

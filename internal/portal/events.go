@@ -45,7 +45,7 @@ var eventLinks = []struct{ key, called, noun, path string }{
 // plainKeys are the keys of events that have a place of their own in a row, or say nothing to a reader.
 var plainKeys = []string{"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address", "request"}
 
-// eventRows gives the newest event first.
+// eventRows returns the newest event first.
 func eventRows(all []client.Event) []eventRow {
 	rows := make([]eventRow, 0, len(all))
 	for _, e := range slices.Backward(all) {

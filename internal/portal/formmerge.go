@@ -10,12 +10,12 @@ import (
 // in fields that are called was_NAME, and only what was changed in it counts: everything else stays
 // as it has become meanwhile. A form that does not tell counts as a whole.
 
-// changed says whether a field of a form was changed in it.
+// changed reports whether a field of a form was changed in it.
 func changed(q url.Values, name string) bool {
 	return q.Has(name) && (!q.Has("was_"+name) || strings.TrimSpace(q.Get(name)) != strings.TrimSpace(q.Get("was_"+name)))
 }
 
-// rebased gives a list as it is now, without what was taken out of the one that a form has shown and
+// rebased returns a list as it is now, without what was taken out of the one that a form has shown and
 // with what was put into that.
 func rebased(q url.Values, name string, now, chosen []string) []string {
 	if !q.Has("was_" + name) {

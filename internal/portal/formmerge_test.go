@@ -68,7 +68,7 @@ func TestTwoFormsOfANode(t *testing.T) {
 	}
 }
 
-// formOf gives the hidden fields of the one form of a page that a text is in the head of.
+// formOf returns the hidden fields of the one form of a page that a text is in the head of.
 func formOf(s shown, head string) url.Values {
 	_, text, _ := strings.Cut(s.Text, head)
 	text, _, _ = strings.Cut(text, "</form>")

@@ -94,7 +94,7 @@ func (h *health) nameOf(v *visit, id string) string {
 	return id
 }
 
-// Verified says how far the verification of all layers is; "" where that is not known.
+// Verified returns how far the verification of all layers is; "" where that is not known.
 func (h *health) Verified() string {
 	s := h.Scrub
 	switch {
@@ -162,7 +162,7 @@ func (h *health) nodes(v *visit) error {
 	return nil
 }
 
-// LicenceIs says what Status.LicenseExpires is to the licence.
+// LicenceIs returns what Status.LicenseExpires is to the license.
 func (h *health) LicenceIs() string {
 	at := h.Status.LicenseExpires
 	switch {

@@ -61,7 +61,7 @@ func oneInstance(v *visit) (any, error) {
 	return out, nil
 }
 
-// groupNamed gives the name of a group, or its id where nobody says the name.
+// groupNamed returns the name of a group, or its id where nobody says the name.
 func groupNamed(v *visit, id string) string {
 	if id != "" {
 		if list, err := v.Groups(v, client.ListOptions{Filter: "id:" + id}); err == nil && len(list) == 1 {
@@ -89,7 +89,7 @@ func pastInstance(v *visit, id string) (any, error) {
 	return out, nil
 }
 
-// lineOf gives the states of an instance with how long each took; it began by waiting.
+// lineOf returns the states of an instance with how long each took; it began by waiting.
 func lineOf(created time.Time, all []api.Transition, end time.Time) (line []stateChange) {
 	if !created.IsZero() {
 		all = append([]api.Transition{{State: string(farm.Scheduling), Time: created}}, all...)

@@ -116,7 +116,7 @@ func (h *hub) refreshed(took time.Duration) {
 	h.cost += (took - h.cost) / 16
 }
 
-// pace gives how long a page is not told anything after it was told.
+// pace returns how long a page is not told anything after it was told.
 func (h *hub) pace() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +194,7 @@ func (p *portal) owner(r *http.Request) string {
 	return r.Header.Get("Authorization")
 }
 
-// known says whether a browser's credentials count.
+// known reports whether a browser's credentials count.
 func (p *portal) known(r *http.Request) bool {
 	v, err := p.visit(r)
 	if err == nil {

@@ -13,7 +13,7 @@ type LogInPage struct {
 	Sentence string // why it did not work
 	Token    bool   // the root token can be given
 	Provider string // name of the identity provider; "" for none
-	Done     bool   // nothing is to be given: the browser goes on to Return
+	Done     bool   // nothing is to be given: the browser continues to Return
 }
 
 var logInTemplate = sync.OnceValue(func() *template.Template {
@@ -39,7 +39,7 @@ func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// comesFromElsewhere says whether a link on a page of another site has led here: then the browser
+// comesFromElsewhere reports whether a link on a page of another site has led here: then the browser
 // keeps its log-in to itself, and only a page of the portal can ask it again.
 func comesFromElsewhere(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate"

@@ -109,7 +109,7 @@ func oneLog(v *visit) (any, error) {
 	return out, nil
 }
 
-// linesOf gives the lines of a text that hold another, in whatever case.
+// linesOf returns the lines of a text that hold another, in whatever case.
 func linesOf(text, find string) (rows []logLine, looked int) {
 	find = strings.ToLower(find)
 	seen := map[string]int{}
@@ -165,7 +165,7 @@ func logsOfVM(v *visit) (any, error) {
 	return out, err
 }
 
-// endOf gives the last whole rows of a log, and how many bytes are before them.
+// endOf returns the last whole rows of a log, and how many bytes are before them.
 func endOf(text []byte) (end []byte, before int64) {
 	if len(text) <= maxVMLog {
 		return text, 0

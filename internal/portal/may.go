@@ -53,7 +53,7 @@ var acts = map[string]actionLink{
 	"forget grants":   {permission: "delete_permission_groups", Class: "d", Dialog: true},
 }
 
-// can says what the visitor may do, with what the page is about. It is asked once.
+// can returns what the visitor may do, with what the page is about. It is asked once.
 func (v *visit) can() *capabilities {
 	if v.mine != nil {
 		return v.mine
@@ -88,7 +88,7 @@ func offer(not, path, name, class string, label ...string) actionLink {
 	return a
 }
 
-// Not says which permission is missing for something, as the API does; "" where none is.
+// Not returns which permission is missing for something, as the API does; "" where none is.
 func (m *capabilities) Not(what, on string) string {
 	a := acts[what]
 	if m == nil || m.rights == nil || m.rights.Root {
@@ -131,7 +131,7 @@ func (m *capabilities) Lacking() []string {
 	return m.lacks
 }
 
-// managed says whether rights on single nodes and templates count.
+// managed reports whether rights on single nodes and templates count.
 func (m *capabilities) managed() bool { return m.rights != nil && m.rights.Managed }
 
 // actingGroups are the permission groups as which the visitor can start and distribute.
@@ -142,7 +142,7 @@ func (m *capabilities) actingGroups() []string {
 	return m.rights.Groups
 }
 
-// anywhere gives an act that one of the services may let the visitor do, each with its own.
+// anywhere returns an act that one of the services may let the visitor do, each with its own.
 func (v *visit) anywhere(what string) string {
 	not := v.can().Not(what, "")
 	if not == "" || v.registry == nil {

@@ -346,7 +346,7 @@ func groupIDs(n api.Node) (ids []string) {
 	return ids
 }
 
-// without gives what one list has and another has not.
+// without returns what one list has and another has not.
 func without(all, less []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(less, x) })
 }

@@ -163,7 +163,7 @@ func listNodes(v *visit) (any, error) {
 	return list, nil
 }
 
-// wrongFilter gives what the API says against a filter; "" where it says nothing against it.
+// wrongFilter returns what the API says against a filter; "" where it says nothing against it.
 func wrongFilter(err error, filter string) string {
 	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
 		return told.Message
@@ -171,7 +171,7 @@ func wrongFilter(err error, filter string) string {
 	return ""
 }
 
-// whyNode says in one line why a node is as it is, or what goes on there.
+// whyNode says in one line why a node is as it is, or what continues there.
 func whyNode(n api.Node) string {
 	var parts []string
 	if n.StateReason != "" {
@@ -200,7 +200,7 @@ func gaugesOf(n api.Node) []gauge {
 	}
 }
 
-// placesOf says how much of a node's capacity is taken, in what it counts in.
+// placesOf returns how much of a node's capacity is taken, in what it counts in.
 func placesOf(n api.Node) gauge {
 	if n.CapacityMode == string(farm.CapacityByResources) {
 		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), fmt.Sprint(n.VMCount))

@@ -47,7 +47,7 @@ func TestNoSuchPage(t *testing.T) {
 	guarded.ask("GET", "/nonsense", nil, browser).has(404, "No such page", "Log out")
 }
 
-// TestBehindTheEnd: a part of a table that is not there any more is the last one, not "none yet".
+// TestBehindTheEnd: a part of a table that no longer exists is the last one, not "none yet".
 func TestBehindTheEnd(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")

@@ -90,7 +90,7 @@ func (p *portal) serve(g page) http.Handler {
 	})
 }
 
-// isRefresh says whether a page asks for the part of it that changes.
+// isRefresh reports whether a page asks for the part of it that changes.
 func isRefresh(r *http.Request) bool { return r.Header.Get("Hx-Request") == "true" }
 
 func (p *portal) visit(r *http.Request) (*visit, error) {
@@ -123,7 +123,7 @@ func (p *portal) liveAt(t Topics) string {
 	return "/live?topics=" + t.String()
 }
 
-// area gives the first part of a path.
+// area returns the first part of a path.
 func area(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return "/" + first
@@ -287,7 +287,7 @@ func explain(err error) (code int, f *failure) {
 	return code, f
 }
 
-// refusal says why a part of a page is not shown; "" where it is.
+// refusal returns why a part of a page is not shown; "" where it is.
 func refusal(err error) string {
 	if err == nil {
 		return ""

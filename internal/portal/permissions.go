@@ -124,7 +124,7 @@ func askPermissions(v *visit) (any, error) {
 	return f, nil
 }
 
-// permissionsOf gives the permissions of a service, and which of them a group has.
+// permissionsOf returns the permissions of a service, and which of them a group has.
 func permissionsOf(v *visit, s grants, group string) (permissionService, error) {
 	p := permissionService{Key: s.Key, Name: s.Name}
 	all, err := s.of.Permissions(v)

@@ -74,7 +74,7 @@ func (v *visitor) begin(r client.StartRequest) {
 	v.instance = v.start(r)[0]
 }
 
-// grant gives the group every permission but one: "PERMISSION" of the controller, or
+// grant returns the group every permission but one: "PERMISSION" of the controller, or
 // "registry:PERMISSION".
 func (v *visitor) grant(but string) {
 	v.t.Helper()

@@ -19,7 +19,7 @@ func (p *portal) startDeeds() []action {
 
 // startField is a field of the form that starts instances, called as the API calls it.
 type startField struct {
-	Head              string // that it is the first under; "": it goes on
+	Head              string // that it is the first under; "": it continues
 	Name, Label, Hint string
 	Kind              string // number, area, choice; "": text
 	Choices           []choice

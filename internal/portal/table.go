@@ -60,7 +60,7 @@ func (a tableQuery) options() client.PageOptions {
 	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
 }
 
-// beyond says whether what was asked for lies behind the end of a table, which may have become shorter
+// beyond reports whether what was asked for is behind the end of a table, which may have become shorter
 // meanwhile; then it is the last part that is asked for.
 func (a *tableQuery) beyond(rows, total int) bool {
 	if rows > 0 || total == 0 {
@@ -70,7 +70,7 @@ func (a *tableQuery) beyond(rows, total int) bool {
 	return true
 }
 
-// with gives the address of another part of the table.
+// with returns the address of another part of the table.
 func (a tableQuery) with(filter, sort string, page int) string {
 	q := url.Values{}
 	if filter != "" {
@@ -110,7 +110,7 @@ func (a tableQuery) columns(all []column) []column {
 	return all
 }
 
-// part gives the rows of all that are asked for.
+// part returns the rows of all that are asked for.
 func part[T any](a *tableQuery, all []T) []T {
 	from := min((a.page-1)*rowsOfPage, len(all))
 	if a.beyond(len(all)-from, len(all)) {

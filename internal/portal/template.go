@@ -121,7 +121,7 @@ func (t *templateView) hold(holders []api.TemplateNode) {
 	}
 }
 
-// spreadsOf gives the distributions of a template that are open or of the last day, the newest first.
+// spreadsOf returns the distributions of a template that are open or of the last day, the newest first.
 func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
 	found := map[string]api.Distribution{}
 	for _, which := range []string{"state:open", "age<24h"} {

@@ -127,7 +127,7 @@ type deletionImpact struct {
 	Curl       string
 }
 
-// lossOf says what goes when the versions of a template from a tag on are removed; "" means all.
+// lossOf returns what goes when the versions of a template from a tag on are removed; "" means all.
 func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
 	from := 0
 	if tag != "" {

@@ -32,7 +32,7 @@ var words = template.FuncMap{
 // timePair are a time, and when it is looked at.
 type timePair struct{ Now, At time.Time }
 
-// ago says how long ago something was; "-" where that is not known.
+// ago returns how long ago something was; "-" where that is not known.
 func ago(now, t time.Time) string {
 	if t.IsZero() || t.Unix() <= 0 {
 		return "-"
@@ -40,7 +40,7 @@ func ago(now, t time.Time) string {
 	return span(now.Sub(t).Truncate(time.Second))
 }
 
-// span says how long something takes: the two largest units.
+// span returns how long something takes: the two largest units.
 func span(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -92,7 +92,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprint(n, " ", many)
 }
 
-// query gives a path with parameters, from pairs of names and values. Empty values are left out.
+// query returns a path with parameters, from pairs of names and values. Empty values are left out.
 func query(path string, pairs ...any) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -106,7 +106,7 @@ func query(path string, pairs ...any) string {
 	return path + "?" + q.Encode()
 }
 
-// stateView is how a state looks: never by its colour alone.
+// stateView is how a state looks: never by its color alone.
 type stateView struct{ Word, Tone, Icon string }
 
 var stateViews = map[string]stateView{

@@ -98,7 +98,7 @@ func pushCommand(v *visit) string {
 	return line + " push NAME-OF-VM --tag v1"
 }
 
-// epoch gives a time of the registry; zero for never.
+// epoch returns a time of the registry; zero for never.
 func epoch(seconds int64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}

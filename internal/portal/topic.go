@@ -18,7 +18,7 @@ const (
 
 var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "errands"}
 
-// String gives the names of topics, with commas.
+// String returns the names of topics, with commas.
 func (t Topics) String() string {
 	var names []string
 	for i, name := range topicNames {

@@ -23,7 +23,7 @@ func newCache(most int) *cache {
 	return &cache{most: most, at: map[int64]*list.Element{}, used: list.New()}
 }
 
-// get gives the item at a place. Several that want it at once may each read it.
+// get returns the item at a place. Several that want it at once may each read it.
 func (c *cache) get(place int64, read func() ([]byte, error)) ([]byte, error) {
 	if b, ok := c.look(place); ok {
 		return b, nil

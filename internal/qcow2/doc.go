@@ -20,7 +20,7 @@ type Kind uint8
 
 // The kinds of a Range.
 const (
-	Absent Kind = iota // nothing: what lies beneath the image shows
+	Absent Kind = iota // nothing: what is below the image shows
 	Zero               // it reads as zeros
 	Data               // it holds bytes
 )
@@ -34,18 +34,18 @@ type Range struct {
 // End is the first byte behind the range.
 func (r Range) End() int64 { return r.Off + r.Len }
 
-// Layer is a disk, or a part of one that lies on others. ReadAt gives zeros for
+// Layer is a disk, or a part of one that is on others. ReadAt gives zeros for
 // what is not Data.
 type Layer interface {
 	io.ReaderAt
 	// Size is the number of bytes of the disk.
 	Size() int64
-	// NextRange gives a range that begins at off, within the disk; the one behind it
+	// NextRange returns a range that begins at off, within the disk; the one behind it
 	// may be of the same kind. It is false at the end of the disk.
 	NextRange(off int64) (r Range, ok bool, err error)
 }
 
-// NextData gives the next range of a layer at or behind off that is Data. start == end
+// NextData returns the next range of a layer at or behind off that is Data. start == end
 // means that there is none.
 func NextData(l Layer, off int64) (start, end int64, err error) {
 	for {

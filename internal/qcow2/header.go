@@ -61,7 +61,7 @@ type header struct {
 
 // DiskSize reads the header of an image and gives the bytes of its disk. An image
 // that does not stand alone is refused with a sentence that says why: the data of
-// one lies in other files.
+// one is in other files.
 func DiskSize(r io.ReaderAt) (int64, error) {
 	h, err := readHeader(r)
 	if err == nil {
@@ -100,7 +100,7 @@ func readHeader(r io.ReaderAt) (header, error) {
 	return h, h.check()
 }
 
-// alone refuses an image that lies on another one.
+// alone refuses an image that is on another one.
 func (h header) alone() error {
 	if h.backing != 0 {
 		return errors.New("it is an overlay on another image; convert it to one that stands alone")

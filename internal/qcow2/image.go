@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Image is one qcow2 image, be it an overlay: what lies beneath it is not read. It may be
+// Image is one qcow2 image, be it an overlay: what is below it is not read. It may be
 // read from many goroutines.
 type Image struct {
 	r       io.ReaderAt
@@ -34,7 +34,7 @@ const (
 )
 
 // Open reads header and L1 table of the image r, whose file has so many bytes. r is
-// the caller's and must not change while the image is used. An image that lies on
+// the caller's and must not change while the image is used. An image that is on
 // another one is refused.
 func Open(r io.ReaderAt, file int64) (*Image, error) {
 	h, err := readHeader(r)
@@ -47,7 +47,7 @@ func Open(r io.ReaderAt, file int64) (*Image, error) {
 	return open(r, file, h, int(max(leastHeld, cacheBytes>>h.clusterBits)))
 }
 
-// OpenPart is Open for an image that may lie on another one, which the caller puts
+// OpenPart is Open for an image that may are on another one, which the caller puts
 // beneath it: what it does not hold is Absent. cache bounds the bytes of each of its two
 // caches, of which the least is one cluster.
 func OpenPart(r io.ReaderAt, file, cache int64) (*Image, error) {
@@ -108,11 +108,11 @@ func (i *Image) readL1() error {
 // Size is the number of bytes of the disk.
 func (i *Image) Size() int64 { return i.size }
 
-// NextData gives the next range at or behind off that holds bytes; start == end means
+// NextData returns the next range at or behind off that holds bytes; start == end means
 // that there is none.
 func (i *Image) NextData(off int64) (start, end int64, err error) { return NextData(i, off) }
 
-// NextRange gives the longest range of one kind that begins at off.
+// NextRange returns the longest range of one kind that begins at off.
 func (i *Image) NextRange(off int64) (Range, bool, error) { return longest(i, off) }
 
 func (i *Image) step(off int64) (Range, error) {
@@ -256,7 +256,7 @@ func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
 	return m, i.checkData(place)
 }
 
-// checkData says whether a cluster of data may lie at a place.
+// checkData reports whether a cluster of data may are at a place.
 func (i *Image) checkData(place int64) error {
 	if place == 0 || place%i.cluster != 0 || place >= i.file {
 		return damaged("data lies at %d of a file of %d bytes", place, i.file)

@@ -64,7 +64,7 @@ func (b *Builder) Add(r Range) error {
 	return nil
 }
 
-// slot gives the last slot when it is that of a cluster, else a new one.
+// slot returns the last slot when it is that of a cluster, else a new one.
 func (b *Builder) slot(cluster int64) *slot {
 	last := len(b.clusters) - 1
 	if last >= 0 {
@@ -158,7 +158,7 @@ func (b *Builder) merge() error {
 	return nil
 }
 
-// place gives every table and cluster of data its place, in the order of the disk.
+// place returns every table and cluster of data its place, in the order of the disk.
 func (l *Layout) place(tables int64) {
 	table := (l.countBlocks() + l.counts) * layoutSize
 	data := table + tables*layoutSize
@@ -192,7 +192,7 @@ func (l *Layout) sum(which func(slot) uint32) int64 {
 // FileSize is the length of the overlay's file. What no range touches of it stays a hole.
 func (l *Layout) FileSize() int64 { return l.total * layoutSize }
 
-// Place says where the bytes at off of the disk lie in the file, and how many of them
+// Place returns where the bytes at off of the disk are in the file, and how many of them
 // in one piece: 0 when the overlay holds no data there.
 func (l *Layout) Place(off int64) (at, n int64) {
 	k := l.search(off / layoutSize)

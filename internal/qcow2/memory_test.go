@@ -491,7 +491,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// backed makes a header of an image that lies on another one: extensions, then its name.
+// backed makes a header of an image that is on another one: extensions, then its name.
 func backed(name string, extensions ...[]byte) []byte {
 	b := small(3, 2048)[:112]
 	binary.BigEndian.PutUint32(b[100:], 112)
@@ -509,7 +509,7 @@ func extension(kind uint32, text string) []byte {
 	return append(append(b, text...), make([]byte, (8-len(text)%8)%8)...)
 }
 
-// What an image says that it lies on is told as it stands there, or refused.
+// What an image says that it is on is told as it stands there, or refused.
 func TestNames(t *testing.T) {
 	const format = 0xe2792aca
 	change := func(b []byte, by func(b []byte)) []byte {

@@ -14,10 +14,10 @@ const (
 	maxFormatName   = 32
 )
 
-// Names is what an image says of itself and of the file that it lies on.
+// Names is what an image says of itself and of the file that it is on.
 type Names struct {
 	Size    int64  // bytes of the disk
-	Backing string // file that it lies on, as it stands there; "" = it stands alone
+	Backing string // file that it is on, as it stands there; "" = it stands alone
 	Format  string // of that file: "raw", "qcow2" or another name; "" = not said
 	Memory  int64  // least bytes that reading the image takes
 }

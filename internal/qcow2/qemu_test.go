@@ -109,7 +109,7 @@ func same(t testing.TB, l qcow2.Layer, want []byte) {
 	}
 }
 
-// zeros says whether all bytes are zero: bytes.Count is fast under the race detector, too.
+// zeros reports whether all bytes are zero: bytes.Count is fast under the race detector, too.
 func zeros(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }
 
 func rawOf(t testing.TB, image string) []byte {

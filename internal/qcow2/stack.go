@@ -31,7 +31,7 @@ type stepper interface {
 	step(off int64) (Range, error) // off is within the disk
 }
 
-// stepOf gives a range that begins at off, which is within the disk.
+// stepOf returns a range that begins at off, which is within the disk.
 func stepOf(l Layer, off int64) (Range, error) {
 	if s, is := l.(stepper); is {
 		return s.step(off)
@@ -59,7 +59,7 @@ func longest(l stepper, off int64) (Range, bool, error) {
 	return r, err == nil, err
 }
 
-// find gives the range at off of one kind, and the layer that it comes from.
+// find returns the range at off of one kind, and the layer that it comes from.
 func (s stack) find(off int64) (Range, Layer, error) {
 	r := Range{Off: off, Len: s.Size() - off}
 	for _, l := range slices.Backward(s.layers) {
@@ -87,7 +87,7 @@ func (s stack) step(off int64) (Range, error) {
 	return r, err
 }
 
-// NextData gives the next range at or behind off that holds bytes; start == end means
+// NextData returns the next range at or behind off that holds bytes; start == end means
 // that there is none.
 func (s stack) NextData(off int64) (start, end int64, err error) { return NextData(s, off) }
 
@@ -122,7 +122,7 @@ func (s stack) ReadAt(p []byte, off int64) (int, error) {
 // Sparse is a disk that knows its holes, such as a raw file: a blob.Source.
 type Sparse interface {
 	io.ReaderAt
-	// NextData gives the next range at or behind off that may hold anything but zeros;
+	// NextData returns the next range at or behind off that may hold anything but zeros;
 	// start == end means there is none.
 	NextData(off int64) (start, end int64, err error)
 }

@@ -66,7 +66,7 @@ func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 	return farm.Busy(retryPush, "There are %d unfinished pushes, the most that are possible (setting %s); try again later", len(all), settingPushes)
 }
 
-// openPushes gives the sessions that are not committed.
+// openPushes returns the sessions that are not committed.
 func (r *Registry) openPushes() []*session {
 	return slices.DeleteFunc(r.allSessions(), func(s *session) bool { return s.done() != nil })
 }

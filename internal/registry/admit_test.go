@@ -205,7 +205,7 @@ func TestEventsCountAsLogRows(t *testing.T) {
 	must(t, send("hostile", 10, 1))
 }
 
-// TestResumeIsOfTheSameCaller: who knows a resume key does not go on with the push of another one, nor with layers of
+// TestResumeIsOfTheSameCaller: who knows a resume key does not continue with the push of another one, nor with layers of
 // other templates than it may rest on.
 func TestResumeIsOfTheSameCaller(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())

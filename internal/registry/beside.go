@@ -41,10 +41,10 @@ func (r *Registry) openBeside() error {
 	return nil
 }
 
-// Logs gives the central logs.
+// Logs returns the central logs.
 func (r *Registry) Logs() *central.Logs { return r.beside.logs }
 
-// Files gives the file server.
+// Files returns the file server.
 func (r *Registry) Files() *files.Store { return r.beside.files }
 
 // tidy removes logs whose time is over.

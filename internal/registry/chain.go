@@ -21,7 +21,7 @@ func layerOf(x *blob.Index) layout.Layer {
 	return l
 }
 
-// chainTo gives the shortest chain of layers whose content has a name, among the disks of template id or else of
+// chainTo returns the shortest chain of layers whose content has a name, among the disks of template id or else of
 // any other; nil when there is none.
 func (s *snapshot) chainTo(id, tip string) []layout.Layer {
 	if e := s.templates[id]; e != nil {
@@ -98,7 +98,7 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string)
 	return out, nil
 }
 
-// chainOf gives the chain whose content a file of a push is, when its sender has named it; nil when not all of it
+// chainOf returns the chain whose content a file of a push is, when its sender has named it; nil when not all of it
 // is here. No version needs to have it any more: a disk whose version was reverted is found as long as its layers
 // are here or in the trash.
 func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile, on []string) []layout.Layer {
@@ -124,7 +124,7 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 	return above
 }
 
-// unreferencedLayer gives a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
+// unreferencedLayer returns a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
 // of the file; one that ends its chain has the file's size.
 func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)
@@ -150,7 +150,7 @@ func (r *Registry) unusable(l layout.Layer) bool {
 	return err != nil || !r.usable(root)
 }
 
-// tipsOf gives the names of all content that the disks of a template are or were.
+// tipsOf returns the names of all content that the disks of a template are or were.
 func tipsOf(t *layout.Template) map[string]bool {
 	out := map[string]bool{}
 	for i := range t.Versions {

@@ -44,7 +44,7 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 	return c.run(ctx)
 }
 
-// Check looks over the storage while everything goes on.
+// Check looks over the storage while everything continues.
 func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck, error) {
 	c := newInspector(r.dir, r.store, o)
 	c.still, c.known = &r.write, r.knownDamage()
@@ -220,7 +220,7 @@ func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
 	return s, nil
 }
 
-// unreadable says what a directory is whose template cannot be read.
+// unreadable returns what a directory is whose template cannot be read.
 func (c *checker) unreadable(s *templateCheck, cause error) {
 	place := layout.TemplatePath(s.id)
 	entries, err := c.dir.Names(place)
@@ -311,7 +311,7 @@ func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, err
 	return l, nil
 }
 
-// damageOf says what is wrong with a layer that could not be read.
+// damageOf returns what is wrong with a layer that could not be read.
 func damageOf(err error) string { return fmt.Sprintf("is damaged: %v", err) }
 
 // isDamage tells bytes that are wrong, or that the disk cannot read, from failures that pass.
@@ -367,7 +367,7 @@ func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *r
 	return nil
 }
 
-// directory looks at what lies beside the layers.
+// directory looks at what is next to the layers.
 func (c *checker) directory(s *templateCheck, t *layout.Template, v *layout.Version) {
 	config, err := c.dir.Config(t.ID, v)
 	if err != nil {

@@ -43,10 +43,10 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// MaxPause bounds a pause of the collection: whoever asks for one and dies must not block it for good.
+// MaxPause bounds a pause of the collection: whoever asks for one and dies must not block it permanently.
 const MaxPause = 10 * time.Minute
 
-// Pause keeps Run from collecting anything for a time; 0 lets it go on. A collection that goes on ends first.
+// Pause keeps Run from collecting anything for a time; 0 lets it go on. A collection that continues ends first.
 func (r *Registry) Pause(length time.Duration) error {
 	if length < 0 || length > MaxPause {
 		return farm.Invalid("seconds", "must be between 0 and %d", int(MaxPause/time.Second))
@@ -120,8 +120,8 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 	return r.endSession(ctx, s)
 }
 
-// unreferencedLayers gives the layers that nothing has needed for the grace time. The time of the first look counts,
-// so a layer that was loose only between two looks begins anew.
+// unreferencedLayers returns the layers that nothing has needed for the grace time. The time of the first look counts,
+// so a layer that was loose only between two looks begins again.
 func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -341,7 +341,7 @@ func raceTime(t *testing.T) time.Duration {
 }
 
 // chainPusher pushes tags that rest on each other to template idC, and checks that what it pushed is there until
-// the next revert. What it rested on may be gone: then it begins anew.
+// the next revert. What it rested on may be gone: then it begins again.
 func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 	g := newGrown(seed)
 	full := true

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// damage gives all that cannot be served: templates that could not be read, and versions with a layer that is
+// damage returns all that cannot be served: templates that could not be read, and versions with a layer that is
 // missing or damaged.
 func (r *Registry) damage() []layout.Damage {
 	snap := r.snap.Load()

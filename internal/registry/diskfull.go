@@ -22,7 +22,7 @@ const (
 	slack = 64 * mib
 )
 
-// full gives a failure for want of space its code and its sentence. Deferred, with the address of the result.
+// full returns a failure for want of space its code and its sentence. Deferred, with the address of the result.
 func full(err *error) {
 	if isFull(*err) && farm.CodeOf(*err) != farm.CodeUnavailable {
 		*err = farm.Unavailable(*err, blob.FullMessage)
@@ -143,7 +143,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
 }
 
-// emptyTrash removes for good what could have been taken back for a while: a push needs the room.
+// emptyTrash removes permanently what could have been taken back for a while: a push needs the room.
 func (r *Registry) emptyTrash(ctx context.Context) {
 	if r.trashSize.Load() == 0 {
 		return
@@ -155,7 +155,7 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 	r.measureTrash()
 }
 
-// usable tells whether a layer is there and whole.
+// usable reports whether a layer is there and whole.
 func (r *Registry) usable(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *Registry) expirePushes(ctx context.Context) {
 	}
 }
 
-// holds tells whether a layer is there.
+// holds reports whether a layer is there.
 func (r *Registry) holds(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

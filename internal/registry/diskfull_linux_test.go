@@ -76,7 +76,7 @@ func mustBeFull(t *testing.T, what string, err error) {
 }
 
 // TestFullDisk fills the disk before every step of a push: each says so, gives back
-// what it wrote, and goes on when there is space again.
+// what it wrote, and continues when there is space again.
 func TestFullDisk(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := open(t, base, newClock())
@@ -169,7 +169,7 @@ func TestHopelessPushes(t *testing.T) {
 	}
 }
 
-// TestIdlePushMakesRoom: what a push holds that nobody goes on with is given up for one
+// TestIdlePushMakesRoom: what a push holds that nobody continues with is given up for one
 // that would not fit otherwise, and only then.
 func TestIdlePushMakesRoom(t *testing.T) {
 	clock := newClock()

@@ -78,7 +78,7 @@ func (r *Registry) delete(clean string) error {
 	return nil
 }
 
-// knows tells whether a template is there, be it damaged.
+// knows reports whether a template is there, be it damaged.
 func (s *snapshot) knows(id string) bool {
 	if s.templates[id] != nil {
 		return true

@@ -83,7 +83,7 @@ func (r *Registry) loose(now time.Time) map[blob.Digest]unreferencedLayer {
 	return out
 }
 
-// trashBefore gives the sizes of what was deleted before a time.
+// trashBefore returns the sizes of what was deleted before a time.
 func (r *Registry) trashBefore(before time.Time) ([]int64, error) {
 	entries, err := r.dir.Trash()
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Registry) trashBefore(before time.Time) ([]int64, error) {
 	return sizes, nil
 }
 
-// purge removes what was deleted before a time for good.
+// purge removes what was deleted before a time permanently.
 func (r *Registry) purge(ctx context.Context, before time.Time) error {
 	_, err := r.store.Purge(ctx, before)
 	_, dirErr := r.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
@@ -112,7 +112,7 @@ func (r *Registry) measureTrash() int64 {
 	return size
 }
 
-// Stats says what the storage holds.
+// Stats returns what the storage holds.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {

@@ -161,7 +161,7 @@ func mustPush(t testing.TB, r *Registry, req api.PushRequest, files ...content) 
 	return result
 }
 
-// tags gives the versions of a template as text: "v1 v2", or "none" when there is no template.
+// tags returns the versions of a template as text: "v1 v2", or "none" when there is no template.
 func tags(r *Registry, id string) string {
 	d, err := r.Detail(id)
 	if err != nil {
@@ -227,7 +227,7 @@ func verifyVersion(r *Registry, id string, v api.TemplateVersion) error {
 	return nil
 }
 
-// layerFiles gives the names in images_dir and state_file_dir.
+// layerFiles returns the names in images_dir and state_file_dir.
 func layerFiles(t testing.TB, base string) []string {
 	t.Helper()
 	var out []string

@@ -136,7 +136,7 @@ func TestTemplateTooLong(t *testing.T) {
 	}
 }
 
-// TestScrubListIsMadeOnce: a round goes through the layers in order, from wherever it was, and then lists anew.
+// TestScrubListIsMadeOnce: a round goes through the layers in order, from wherever it was, and then lists again.
 func TestScrubListIsMadeOnce(t *testing.T) {
 	a, b, c := blob.Digest{1}, blob.Digest{2}, blob.Digest{3}
 	lists := 0
@@ -208,7 +208,7 @@ func TestHalfCopiedLayerMakesWay(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
-// TestCommittedPushLetsGo: what only a push that goes on needs is not kept for the hour in which its end may be
+// TestCommittedPushLetsGo: what only a push that continues needs is not kept for the hour in which its end may be
 // asked for again.
 func TestCommittedPushLetsGo(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())

@@ -46,7 +46,7 @@ func (r *Registry) PutIndex(ctx context.Context, session, file, root string, bod
 }
 
 // PutIndexChunk receives a piece of an index; with the last one the index is received. Pieces come in order, and
-// each may be sent again. They are not synced: after a crash they are sent anew.
+// each may be sent again. They are not synced: after a crash they are sent again.
 func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
 	defer full(&err)
 	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {

@@ -18,7 +18,7 @@ type meters struct {
 	found     metric.Counter // layers found damaged
 }
 
-// Families gives the metrics of the registry.
+// Families returns the metrics of the registry.
 func (r *Registry) Families() []metric.Family {
 	m := &r.meters
 	return []metric.Family{

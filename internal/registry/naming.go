@@ -21,7 +21,7 @@ type PushTarget struct {
 // ParseID brings the id of a template into its normal form; false when it is none.
 func ParseID(id string) (string, bool) { return layout.ParseID(id) }
 
-// PushTarget says what the push of a session is about.
+// PushTarget returns what the push of a session is about.
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	s, err := r.session(session)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	return t, nil
 }
 
-// TargetOf says what a push into a template would be about; "" is a new one.
+// TargetOf returns what a push into a template would be about; "" is a new one.
 func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
 	id, _ := layout.ParseID(template)
 	return r.targetOf(id, reverts, "")
@@ -48,7 +48,7 @@ func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget 
 }
 
 // Naming gives the templates of which a version has a layer: their ids, in no order. It is empty
-// for a layer that none has any more, which only goes on to be served to pulls that have begun.
+// for a layer that none has any more, which only continues to be served to pulls that have begun.
 func (r *Registry) Naming(root string) []string {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {

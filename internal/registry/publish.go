@@ -123,7 +123,7 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	return nil
 }
 
-// found gives a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
+// found returns a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
 // is not: its sender has to send the file.
 func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layout.Layer, error) {
 	x, release, err := r.heldIndex(ctx, root)
@@ -296,7 +296,7 @@ func result(t *layout.Template, v *layout.Version) api.PushResult {
 	return api.PushResult{ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen, Size: v.Size()}
 }
 
-// plan gives the template that a push will write, without the new version: cur is what is there, nil when
+// plan returns the template that a push will write, without the new version: cur is what is there, nil when
 // nothing is. It is pure; negotiation asks it early, the commit decides by it.
 func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Template, error) {
 	if cur == nil {

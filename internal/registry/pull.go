@@ -31,7 +31,7 @@ func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error
 	})
 }
 
-// Look gives what Manifest does, for whoever only wants to know: it is no pull, and its layers may go.
+// Look returns what Manifest does, for whoever only wants to know: it is no pull, and its layers may go.
 func (r *Registry) Look(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, r.manifest)
 }
@@ -111,7 +111,7 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 	}
 }
 
-// forget drops the times of versions that are not there any more. The newest pull stays, as the template's time.
+// forget drops the times of versions that no longer exist. The newest pull stays, as the template's time.
 // The caller holds mu.
 func (p *pulls) forget(t *layout.Template, newest string) {
 	there := map[string]bool{newest: true}

@@ -203,7 +203,7 @@ func checkFiles(files []api.PushFile) error {
 	return nil
 }
 
-// describe says what the registry holds of each file of a session.
+// describe returns what the registry holds of each file of a session.
 func (r *Registry) describe(s *session) api.PushSession {
 	out := api.PushSession{
 		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
@@ -219,7 +219,7 @@ func (r *Registry) describe(s *session) api.PushSession {
 	return out
 }
 
-// Session says what the registry holds of a push.
+// Session returns what the registry holds of a push.
 func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error) {
 	s, err := r.session(id)
 	if err != nil {
@@ -264,7 +264,7 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 	return nil
 }
 
-// fits tells whether a layer can be the content of a file.
+// fits reports whether a layer can be the content of a file.
 func fits(x *blob.Index, spec api.PushFile) error {
 	isState := x.Kind() == blob.KindState
 	switch {
@@ -301,7 +301,7 @@ func (r *Registry) openFile(session, file string) (*session, *upload, error) {
 	return s, u, err
 }
 
-// Abort gives a push up. One that is committed stays.
+// Abort returns a push up. One that is committed stays.
 func (r *Registry) Abort(ctx context.Context, id string) error {
 	s, err := r.session(id)
 	if err != nil {
@@ -316,7 +316,7 @@ func (r *Registry) Abort(ctx context.Context, id string) error {
 	return r.endSession(ctx, s)
 }
 
-// badPart gives the failures of received bytes their code: damage is the sender's or the network's, and worth
+// badPart returns the failures of received bytes their code: damage is the sender's or the network's, and worth
 // another attempt of the same part.
 func badPart(err error) error {
 	switch {

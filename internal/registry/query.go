@@ -19,7 +19,7 @@ type Ref struct {
 	ContentID string // only looked at by Manifest
 }
 
-// List gives all templates, by name.
+// List returns all templates, by name.
 func (r *Registry) List() []api.Template {
 	snap := r.snap.Load()
 	out := make([]api.Template, 0, len(snap.order))
@@ -40,7 +40,7 @@ func (e *entry) item() api.Template {
 	}
 }
 
-// Detail gives one template with its versions.
+// Detail returns one template with its versions.
 func (r *Registry) Detail(id string) (api.TemplateDetail, error) {
 	e, err := r.lookup(id)
 	if err != nil {
@@ -73,7 +73,7 @@ func (e *entry) version(v *layout.Version) api.TemplateVersion {
 
 const nvramName = "nvram"
 
-// Info gives a version's configuration object as JSON.
+// Info returns a version's configuration object as JSON.
 func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
 	return onVersion(r, ref, func(e *entry, v *layout.Version) (json.RawMessage, error) {
 		config, err := r.dir.Config(e.t.ID, v)
@@ -119,7 +119,7 @@ func (r *Registry) lookup(id string) (*entry, error) {
 	return e, nil
 }
 
-// unknown says why there is no template of an id: it is damaged as a whole, or was never heard of.
+// unknown returns why there is no template of an id: it is damaged as a whole, or was never heard of.
 func (r *Registry) unknown(id string) error {
 	for _, d := range r.snap.Load().damaged {
 		if d.ID == id && d.Number < 0 {
@@ -142,7 +142,7 @@ func (r *Registry) resolve(ref Ref) (*entry, *layout.Version, error) {
 	return e, &e.t.Versions[i], nil
 }
 
-// find gives the place of a version among those of its template.
+// find returns the place of a version among those of its template.
 func find(versions []layout.Version, ref Ref) (int, error) {
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := &versions[i]
@@ -156,7 +156,7 @@ func find(versions []layout.Version, ref Ref) (int, error) {
 	return 0, noVersion(versions, ref)
 }
 
-// noVersion says why a version was not found: it is unknown, or what names it disagrees.
+// noVersion returns why a version was not found: it is unknown, or what names it disagrees.
 func noVersion(versions []layout.Version, ref Ref) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
@@ -176,7 +176,7 @@ func noVersion(versions []layout.Version, ref Ref) error {
 	return farm.Errorf(farm.CodeNoVersion, "Did not find any versions")
 }
 
-// Disk gives the space of the store.
+// Disk returns the space of the store.
 func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *Registry) Status() api.RegistryStatus {
 	return out
 }
 
-// Ready tells whether the storage can be written to: nil when it can.
+// Ready reports whether the storage can be written to: nil when it can.
 func (r *Registry) Ready(ctx context.Context) error {
 	err := r.dir.Present()
 	if err == nil {

@@ -62,7 +62,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// progress says how much of total is done, how fast, and how long the rest takes.
+// progress returns how much of total is done, how fast, and how long the rest takes.
 func (p *rateLimiter) progress(total int64) api.StorageJobProgress {
 	out := api.StorageJobProgress{Done: p.done, Total: total}
 	if took := time.Since(p.begun); p.done > 0 && took > 0 {

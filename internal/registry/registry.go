@@ -31,7 +31,7 @@ type Options struct {
 	IdlePush  time.Duration // a push without a request is given up after: 24 h
 
 	ConsolidateEvery time.Duration // how often Run looks for chains to put together: 1 min
-	FoldPulls        int           // lines after which a log of pulls is written anew: 4096
+	FoldPulls        int           // lines after which a log of pulls is written again: 4096
 
 	MaxPushes       int           // pushes that are not committed, a quarter of them of one caller: 256
 	MaxReservation  int           // percent of the free space that the pushes of one caller may reserve: 50
@@ -150,7 +150,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close gives the storage back. Pushes that are going on fail and can be resumed after the next Open.
+// Close returns the storage back. Pushes that are going on fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
 	r.CancelStorageJob()
 	return errors.Join(r.beside.close(), r.dir.Close(), r.lock.Close())

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Repair cures what can be cured while everything goes on, and says what it could not. It removes nothing that
+// Repair cures what can be cured while everything continues, and says what it could not. It removes nothing that
 // can be read: directories without a readable template are set aside, where their layers stay too.
 func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
 	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{}, Left: []api.RegistryFinding{}}
@@ -51,7 +51,7 @@ func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.Regist
 	return out, nil
 }
 
-// gone gives the findings that are not found any more.
+// gone returns the findings that are not found any more.
 func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
 	type key struct {
 		template, layer, problem string
@@ -197,7 +197,7 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	r.log.Info("layer file taken in", "layer", s.Root.String())
 }
 
-// missing gives the layers that versions need and that are not there.
+// missing returns the layers that versions need and that are not there.
 func (r *Registry) missing() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +210,7 @@ func (r *Registry) missing() []blob.Digest {
 	return out
 }
 
-// unneeded gives the layers that are there and that nothing needs.
+// unneeded returns the layers that are there and that nothing needs.
 func (r *Registry) unneeded() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

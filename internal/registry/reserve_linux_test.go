@@ -141,7 +141,7 @@ func TestTrashMakesRoom(t *testing.T) {
 	}
 }
 
-// listSteps gives the names of all steps that the operations come to, in order.
+// listSteps returns the names of all steps that the operations come to, in order.
 func listSteps(t *testing.T) (steps []string) {
 	t.Helper()
 	hooks := layout.Hooks{

@@ -26,7 +26,7 @@ func pushKnown(t *testing.T, r *Registry, id, tag string, c content) (sent bool,
 }
 
 // TestRevertedDiskIsPushedAgain: the disk of a version that was reverted is found by its tip, over as many tags as
-// were reverted and while its layers are in the trash, and asked for when one of them is gone for good.
+// were reverted and while its layers are in the trash, and asked for when one of them is gone permanently.
 func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)

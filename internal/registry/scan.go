@@ -47,7 +47,7 @@ func (s *scans) get(content string) *scanNote {
 	return s.of[content]
 }
 
-// summary gives what lists say of the results for a content; nil when there are none.
+// summary returns what lists say of the results for a content; nil when there are none.
 func (s *scans) summary(content string) *api.ScanSummary {
 	if n := s.get(content); n != nil {
 		return &n.ScanSummary
@@ -77,7 +77,7 @@ func (s *scans) remove(content string) {
 	delete(s.of, content)
 }
 
-// stale gives the contents that no version of a template has any more.
+// stale returns the contents that no version of a template has any more.
 func (s *scans) stale(t *layout.Template) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +306,7 @@ func (r *Registry) RemoveScan(_ context.Context, ref Ref) error {
 	return nil
 }
 
-// has tells whether there is a file for a content, be it damaged.
+// has reports whether there is a file for a content, be it damaged.
 func (s *scans) has(content string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

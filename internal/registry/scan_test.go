@@ -36,7 +36,7 @@ func attachScan(r *Registry, ref Ref, s api.ScanSummary, report string) error {
 	return d.Attach(s, ref.ContentID)
 }
 
-// scanned gives what is attached to a version: "1 critical: report", or the code of the failure.
+// scanned returns what is attached to a version: "1 critical: report", or the code of the failure.
 func scanned(r *Registry, ref Ref) string {
 	s, err := r.Scan(ref)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 const (
 	scrubFile = "scrub.json"
-	// scrubEvery is the least time from the beginning of one round to that of the next: a small store is not
+	// scrubEvery is the minimum time from the beginning of one round to that of the next: a small store is not
 	// read all day.
 	scrubEvery = 7 * 24 * time.Hour
 	// scrubSave is how often the place in a round is written down.
@@ -46,7 +46,7 @@ type scrubber struct {
 	mu     sync.Mutex // guards the fields below
 	state  scrubState
 	saved  time.Time
-	layers scrubList // of the round that goes on
+	layers scrubList // of the round that continues
 }
 
 // readScrub reads the state of the scrub. One that cannot be decoded counts as none.
@@ -110,7 +110,7 @@ func (r *Registry) saveScrub() {
 	}
 }
 
-// knownDamage gives the layers that are there and damaged.
+// knownDamage returns the layers that are there and damaged.
 func (r *Registry) knownDamage() map[blob.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +162,7 @@ func (r *Registry) beginRound() {
 	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
 }
 
-// scrubRound goes on with a round and ends it.
+// scrubRound continues with a round and ends it.
 func (r *Registry) scrubRound(ctx context.Context) {
 	for ctx.Err() == nil {
 		root, frame, ok := r.nextToScrub()
@@ -214,7 +214,7 @@ type scrubList struct {
 	listed bool
 }
 
-// from gives the first layer at a cursor, or behind it when that one is passed.
+// from returns the first layer at a cursor, or behind it when that one is passed.
 func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
 	if !l.listed {
 		l.left, l.listed = list(), true
@@ -278,7 +278,7 @@ func (r *Registry) scrubbed(next, n int) {
 	}
 }
 
-// scrubStatus says how far the scrub is.
+// scrubStatus returns how far the scrub is.
 func (r *Registry) scrubStatus() api.ScrubState {
 	damaged := len(r.knownDamage())
 	r.scrub.mu.Lock()

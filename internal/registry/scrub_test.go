@@ -88,7 +88,7 @@ func TestScrubClearsAMark(t *testing.T) {
 	must(t, r.Close())
 }
 
-// TestScrubGoesOn: the rate is kept, traffic makes it slower, a restart goes on where it was, and the next round
+// TestScrubGoesOn: the rate is kept, traffic makes it slower, a restart continues where it was, and the next round
 // begins a week after this one.
 func TestScrubGoesOn(t *testing.T) {
 	base := t.TempDir()

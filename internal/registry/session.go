@@ -26,7 +26,7 @@ const (
 	maxFiles     = 256       // of one push
 )
 
-// session is one push from its negotiation to its end. What it has is on disk, so that it goes on after a
+// session is one push from its negotiation to its end. What it has is on disk, so that it continues after a
 // restart: session.json, and for each file its bytes, its part map and, once received, its index.
 type session struct {
 	id      string
@@ -88,19 +88,19 @@ func (s *session) lastTouch() time.Time {
 	return s.touched
 }
 
-// spare tells whether the session may go for another one: its push has been idle for long.
+// spare reports whether the session may go for another one: its push has been idle for long.
 func (s *session) spare(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return now.Sub(s.touched) > keepIdle
 }
 
-// empty tells whether nothing was received of the push, nor is being received.
+// empty reports whether nothing was received of the push, nor is being received.
 func (s *session) empty() bool {
 	return !slices.ContainsFunc(s.uploads, (*upload).begunToArrive)
 }
 
-// open tells whether the session takes requests.
+// open reports whether the session takes requests.
 func (s *session) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (r *Registry) makeSession(record sessionRecord) *session {
 	return s
 }
 
-// done gives the result of a push that is committed, else nil.
+// done returns the result of a push that is committed, else nil.
 func (s *session) done() *api.PushResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (r *Registry) finish(s *session, result *api.PushResult) {
 	}
 }
 
-// committedAs gives the result of a push whose version is there, by its session.
+// committedAs returns the result of a push whose version is there, by its session.
 func (r *Registry) committedAs(session string) *api.PushResult {
 	for _, e := range r.snap.Load().order {
 		if v := committed(e.t, session); v != nil {
@@ -283,8 +283,8 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 	return s, nil
 }
 
-// lastWrite gives when the directory of a session was written to, so that starts do not keep pushes alive that
-// nobody goes on with. Its client has an hour after a start in any case.
+// lastWrite returns when the directory of a session was written to, so that starts do not keep pushes alive that
+// nobody continues with. Its client has an hour after a start in any case.
 func (r *Registry) lastWrite(id string, now time.Time) time.Time {
 	written := time.Time{}
 	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // none: it is as old as can be

@@ -55,7 +55,7 @@ func rootsOf(t *layout.Template) map[blob.Digest]bool {
 	return roots
 }
 
-// with gives a copy of the snapshot in which a template is t; nil removes it.
+// with returns a copy of the snapshot in which a template is t; nil removes it.
 func (s *snapshot) with(id string, t *layout.Template) *snapshot {
 	old := s.templates[id]
 	next := &snapshot{templates: maps.Clone(s.templates), order: s.order}
@@ -79,7 +79,7 @@ func (s *snapshot) with(id string, t *layout.Template) *snapshot {
 	return next
 }
 
-// sameVersion tells whether a version is the same before and after a change.
+// sameVersion reports whether a version is the same before and after a change.
 func sameVersion(old *entry, t *layout.Template, number int) bool {
 	return old != nil && t != nil && number >= 0 && number < min(len(old.t.Versions), len(t.Versions)) &&
 		old.t.Versions[number].Session == t.Versions[number].Session &&
@@ -118,7 +118,7 @@ func (p *pulls) of(content string) int64 {
 	return p.last[content]
 }
 
-// layersOf gives the layers of a version, once for each place in which they occur.
+// layersOf returns the layers of a version, once for each place in which they occur.
 func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
 	return func(yield func(blob.Digest) bool) {
 		for _, f := range v.Files {

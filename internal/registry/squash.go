@@ -147,7 +147,7 @@ func (r *Registry) unpinLocked(root blob.Digest) {
 	}
 }
 
-// hasRoom tells whether n more bytes and what is promised to pushes fit on the disk.
+// hasRoom reports whether n more bytes and what is promised to pushes fit on the disk.
 func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
 	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
@@ -197,7 +197,7 @@ func (o *openedChain) close() {
 	}
 }
 
-// due tells whether the chain is to be put together, and how many stored bytes of it are seen.
+// due reports whether the chain is to be put together, and how many stored bytes of it are seen.
 func (o *openedChain) due() (bool, int64, error) {
 	seen, err := blob.SeenBytes(o.indexes)
 	if err != nil {

@@ -20,7 +20,7 @@ type storageJob struct {
 
 var errStopped = errors.New("it was ended before it was done")
 
-// StartStorageJob begins a check, a repair or a collection, which goes on by itself.
+// StartStorageJob begins a check, a repair or a collection, which continues by itself.
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
@@ -80,7 +80,7 @@ func (u *storageJob) finish(result api.StorageJob, err error) {
 	u.last = result
 }
 
-// StorageJobStatus says how far the work is that was asked for last.
+// StorageJobStatus returns how far the work is that was asked for last.
 func (r *Registry) StorageJobStatus() api.StorageJob {
 	r.upkeep.mu.Lock()
 	defer r.upkeep.mu.Unlock()

@@ -57,7 +57,7 @@ func (u *upload) name(suffix string) string {
 	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
 }
 
-// begunToArrive tells whether bytes of the file were received or are being received.
+// begunToArrive reports whether bytes of the file were received or are being received.
 func (u *upload) begunToArrive() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -71,7 +71,7 @@ func isSame(f api.PushFile, chain []layout.Layer) bool {
 	return len(chain) > 0 && chain[len(chain)-1].Name() == f.Root
 }
 
-// state says what is there of the file.
+// state returns what is there of the file.
 func (u *upload) state() api.PushFileState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,7 +172,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// matches tells whether the parts hold exactly the frames of an index.
+// matches reports whether the parts hold exactly the frames of an index.
 func (u *upload) matches(x *blob.Index) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

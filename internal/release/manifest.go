@@ -23,7 +23,7 @@ const (
 // maxFile bounds the manifest and the keys, in bytes.
 const maxFile = 64 << 10
 
-// SignDir signs every package of a directory as a version, and writes the manifest anew. It
+// SignDir signs every package of a directory as a version, and writes the manifest again. It
 // gives what it signed. Two programs that sign at once do no harm: one manifest is whole.
 func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
 	var list []api.AgentPackage
@@ -81,7 +81,7 @@ func replace(path, text string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// Manifest reads the statements of a directory; none of them is believed yet.
+// Manifest reads the statements of a directory; none of them is trusted yet.
 func Manifest(dir string) ([]api.AgentPackage, error) {
 	raw, err := readBounded(filepath.Join(dir, ManifestFile))
 	if err != nil {
@@ -130,7 +130,7 @@ func readBounded(path string) ([]byte, error) {
 	return raw, err
 }
 
-// CheckFile says whether a file is the one that was signed.
+// CheckFile reports whether a file is the one that was signed.
 func CheckFile(path string, p api.AgentPackage) error {
 	f, err := os.Open(path)
 	if err != nil {

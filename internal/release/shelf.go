@@ -77,14 +77,14 @@ func (s *Repository) Run(ctx context.Context) {
 // Changed has a value when the packages have changed since it was last received.
 func (s *Repository) Changed() <-chan struct{} { return s.changed }
 
-// All gives the packages, in the order of Platforms.
+// All returns the packages, in the order of Platforms.
 func (s *Repository) All() []api.AgentPackage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.list)
 }
 
-// For gives the package for a platform.
+// For returns the package for a platform.
 func (s *Repository) For(system, arch string) (api.AgentPackage, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,21 +96,21 @@ func (s *Repository) For(system, arch string) (api.AgentPackage, bool) {
 	return api.AgentPackage{}, false
 }
 
-// Keys gives the public keys that nodes are given when they join; "" for none.
+// Keys returns the public keys that nodes are given when they join; "" for none.
 func (s *Repository) Keys() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys
 }
 
-// Problem says what an operator has to look at; "" for nothing.
+// Problem returns what an operator has to look at; "" for nothing.
 func (s *Repository) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trouble
 }
 
-// Missing says what to do when there is no package for a platform.
+// Missing returns what to do when there is no package for a platform.
 func (s *Repository) Missing(system, arch string) string {
 	if trouble := s.Problem(); trouble != "" {
 		return trouble
@@ -174,7 +174,7 @@ func (s *Repository) Refresh() {
 	}
 }
 
-// read gives the packages whose files are what was signed of them. One that is not keeps
+// read returns the packages whose files are what was signed of them. One that is not keeps
 // no other from being offered.
 func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
 	signed, err := Manifest(s.dir)
@@ -206,7 +206,7 @@ func (s *Repository) readKeys() (string, error) {
 	return keys, nil
 }
 
-// judge says what is wrong with one package; i is its place in the manifest, or -1.
+// judge returns what is wrong with one package; i is its place in the manifest, or -1.
 func (s *Repository) judge(name string, signed []api.AgentPackage, i int) error {
 	st, err := os.Stat(filepath.Join(s.dir, name))
 	switch {

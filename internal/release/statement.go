@@ -44,7 +44,7 @@ type Platform struct{ OS, Arch string }
 // Platforms lists those that agents are built for.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// File gives the name of the package for a platform.
+// File returns the name of the package for a platform.
 func (p Platform) File() string { return "buildnode-" + p.OS + "-" + p.Arch + ".tar.gz" }
 
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
@@ -98,7 +98,7 @@ func (s said) check() error {
 	return nil
 }
 
-// ValidVersion says whether a text may be a version. It is the name of a directory too.
+// ValidVersion reports whether a text may be a version. It is the name of a directory too.
 func ValidVersion(v string) bool {
 	if v == "" || len(v) > maxVersion || strings.ContainsRune(".-+_", rune(v[0])) {
 		return false
@@ -157,7 +157,7 @@ func parse(text string) (p api.AgentPackage, signed, signature []byte, err error
 	return p, []byte(parts[0] + "." + parts[1]), signature, nil
 }
 
-// Verify gives what a trusted key has signed of a package.
+// Verify returns what a trusted key has signed of a package.
 func Verify(trust license.Trust, text string) (api.AgentPackage, error) {
 	p, signed, signature, err := parse(text)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// addressOf says where a request comes from. What a reverse proxy says of it counts only when
+// addressOf returns where a request comes from. What a reverse proxy says of it counts only when
 // there is one: anybody can send its headers. Of a list the last address counts, which is the
 // one that the proxy itself has seen.
 func addressOf(r *http.Request, proxied bool) string {

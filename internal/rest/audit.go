@@ -97,7 +97,7 @@ func (p *requestAudit) close(ctx context.Context) {
 	}
 }
 
-// AuditOpened audits at once that a request which changes no record, and goes on for long, has let its
+// AuditOpened audits at once that a request which changes no record, and continues for long, has let its
 // caller in to something: its name.
 func AuditOpened(r *http.Request, name string) {
 	p := passageOf(r.Context())

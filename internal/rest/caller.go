@@ -47,7 +47,7 @@ func passageOf(ctx context.Context) *requestAudit {
 	return p
 }
 
-// CallerOf gives the caller of a request by its context.
+// CallerOf returns the caller of a request by its context.
 func CallerOf(ctx context.Context) Caller {
 	if p := passageOf(ctx); p != nil {
 		return p.Caller
@@ -62,7 +62,7 @@ func AuditIdentity(r *http.Request, who auth.Identity) {
 	}
 }
 
-// AuditSubject says what a request has changed, for the audit: the name of something that is there, or
+// AuditSubject returns what a request has changed, for the audit: the name of something that is there, or
 // was made; a name that is not known may be a secret in the wrong place.
 func AuditSubject(r *http.Request, name string) {
 	if p := passageOf(r.Context()); p != nil {
@@ -95,19 +95,19 @@ func AuditFailure(r *http.Request, err error) {
 	}
 }
 
-// Is says whether the caller is known.
+// Is reports whether the caller is known.
 func (c Caller) Is() bool { return c.Identity.Method != "" }
 
-// IsNode says whether the caller is a node: it may do what it has been ordered to, and
+// IsNode reports whether the caller is a node: it may do what it has been ordered to, and
 // nothing else.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
-// KeyHas says whether the user key that a node has joined with does not keep it from using a permission.
+// KeyHas reports whether the user key that a node has joined with does not keep it from using a permission.
 func (c Caller) KeyHas(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }
 
-// Owner gives the name under which what the caller makes is theirs; "" for the root user and
+// Owner returns the name under which what the caller makes is theirs; "" for the root user and
 // for nobody.
 func (c Caller) Owner() string {
 	if c.Root {
@@ -145,12 +145,12 @@ func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) boo
 	return farm.Errorf(e.Code, "%s needs the %s at the %s", whose, what, c.rules.Service())
 }
 
-// all says whether something is allowed to the caller and to the user for whom they call.
+// all reports whether something is allowed to the caller and to the user for whom they call.
 func (c Caller) all(allows func(*auth.Rules, auth.Identity) bool) bool {
 	return c.rules == nil || allows(c.rules, c.Identity) && (c.For == nil || allows(c.rules, *c.For))
 }
 
-// HasOn says whether the caller has a right on a resource.
+// HasOn reports whether the caller has a right on a resource.
 func (c Caller) HasOn(kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.all(func(r *auth.Rules, who auth.Identity) bool { return r.AllowsOn(who, kind, id, right) })
 }
@@ -170,16 +170,16 @@ func (c Caller) lackingOn(kind farm.ResourceType, id string, right farm.Permissi
 	})
 }
 
-// Managed says whether rights on single resources count.
+// Managed reports whether rights on single resources count.
 func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
 
-// GroupHasOn says whether a permission group for which the caller acts has a right on a
+// GroupHasOn reports whether a permission group for which the caller acts has a right on a
 // resource.
 func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
 }
 
-// ActsAs gives the permission groups as which the caller may make a request: their own name, and
+// ActsAs returns the permission groups as which the caller may make a request: their own name, and
 // the groups that they are in. With root that is any, and none is given.
 func (c Caller) ActsAs() (names []string) {
 	if c.Unlimited() || !c.Is() {

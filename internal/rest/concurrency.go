@@ -69,7 +69,7 @@ func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error)
 	return sync.OnceFunc(func() { l.release(caller) }), nil
 }
 
-// Open gives how many are open now.
+// Open returns how many are open now.
 func (l *ConcurrencyLimit) Open() int {
 	if l == nil {
 		return 0
@@ -95,7 +95,7 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
 }
 
-// CallerName gives the name under which what a caller has open is counted: that of the credential
+// CallerName returns the name under which what a caller has open is counted: that of the credential
 // which was verified, or else their address. The user for whom a program calls counts only where the
 // program may do everything anyway: any other would have a share for each name that it makes up.
 func CallerName(r *http.Request) string {

@@ -17,10 +17,10 @@ type WithETag struct {
 // maxTagged is the largest body that is read once more for its tag, in bytes.
 const maxTagged = 4 << 20
 
-// reads says whether a request changes nothing.
+// reads reports whether a request changes nothing.
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// ContentTag gives the tag of a body by its content; "" for one that gets none.
+// ContentTag returns the tag of a body by its content; "" for one that gets none.
 func ContentTag(pieces ...[]byte) string {
 	if Fragments(pieces).Size() > maxTagged {
 		return ""
@@ -47,7 +47,7 @@ func unchanged(w http.ResponseWriter, r *http.Request, tag string) bool {
 	return true
 }
 
-// hasTag says whether a tag is among those of a header; weak and strong ones are compared
+// hasTag reports whether a tag is among those of a header; weak and strong ones are compared
 // alike, and * is any.
 func hasTag(values []string, tag string) bool {
 	for _, value := range values {

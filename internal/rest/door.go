@@ -21,7 +21,7 @@ func WithJoinPolicy(ctx context.Context, d JoinPolicy) context.Context {
 	return context.WithValue(ctx, doorKey{}, d)
 }
 
-// JoinPolicyOf gives the door by which a request has come in, by its context.
+// JoinPolicyOf returns the door by which a request has come in, by its context.
 func JoinPolicyOf(ctx context.Context) JoinPolicy {
 	d, _ := ctx.Value(doorKey{}).(JoinPolicy)
 	return d

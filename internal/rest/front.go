@@ -121,7 +121,7 @@ func foldPath(u *url.URL) {
 	}
 }
 
-// IsLoopback says whether only this machine reaches a listener.
+// IsLoopback reports whether only this machine reaches a listener.
 func IsLoopback(l net.Listener) bool {
 	addr, ok := l.Addr().(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback()

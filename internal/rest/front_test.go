@@ -34,7 +34,7 @@ func TestFoldedPaths(t *testing.T) {
 		"//evil.test/":         "/evil.test",
 		"/group/a%2Fb":         "/group/a%2Fb",
 		"/group/%2F%2Fa//b%2F": "/group/%2F%2Fa/b%2F",
-		"/files/a//../b":       "/files/a/../b", // what names other folders stays to be refused
+		"/files/a//../b":       "/files/a/../b", // what names other directories stays to be refused
 		"/files/a/..//":        "/files/a/..",
 		"/files/%2e%2e//x":     "/files/%2e%2e/x",
 		"/files/a%20b//c+d":    "/files/a%20b/c+d",

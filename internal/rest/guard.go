@@ -23,12 +23,12 @@ const (
 
 // Identifier says who makes a request.
 type Identifier interface {
-	// Identify gives an error with the code unauthenticated when the credentials do not count,
+	// Identify returns an error with the code unauthenticated when the credentials do not count,
 	// and unavailable when that cannot be told now.
 	Identify(r *http.Request) (auth.Identity, error)
-	// Revalidate is Identify for a request that goes on since a while. was is what it gave then.
+	// Revalidate is Identify for a request that continues since a while. was is what it gave then.
 	Revalidate(r *http.Request, was auth.Identity) (auth.Identity, error)
-	// Schemes gives the kinds of credentials that are accepted in the header Authorization.
+	// Schemes returns the kinds of credentials that are accepted in the header Authorization.
 	Schemes() []string
 }
 
@@ -92,7 +92,7 @@ const (
 	realm           = ` realm="buildyard"`
 )
 
-// guarded puts the judgement before a handler. It is over when the handler runs, so that a
+// guarded puts the evaluation before a handler. It is over when the handler runs, so that a
 // request which hangs keeps little of it; a poll, which its handler judges, keeps nothing.
 func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 	if g == nil || route.Permission == Node && route.Steady {
@@ -114,7 +114,7 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 	})
 }
 
-// admit gives what is known of a request that may go on to its handler, or answers it.
+// admit returns what is known of a request that may go on to its handler, or answers it.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*requestAudit, *http.Request) {
 	p := &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
 	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
@@ -126,7 +126,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*re
 	return p, r.WithContext(context.WithValue(r.Context(), passageKey{}, p))
 }
 
-// judge says who makes a request and whether they may.
+// judge returns who makes a request and whether they may.
 func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	needs := p.route.Permission
 	if needs == Node {
@@ -161,7 +161,7 @@ func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	return p.Need(farm.Permission(needs))
 }
 
-// identify says who makes a request. Only how often the root token is compared is limited: what
+// identify returns who makes a request. Only how often the root token is compared is limited: what
 // else is refused is signed, and says to an honest client that it has to make a new session.
 func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error) {
 	if !g.basic || scheme(r) != basic {
@@ -204,7 +204,7 @@ func Guess(r *http.Request, own *auth.GuessLimiter, compare func() error) error 
 	return err
 }
 
-// scheme gives the kind of credentials of a request.
+// scheme returns the kind of credentials of a request.
 func scheme(r *http.Request) string {
 	text, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	for _, known := range []string{basic, bearer} {
@@ -226,7 +226,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *requestAudit, 
 	p.close(r.Context())
 }
 
-// challenge says which credentials would do. A script in a browser is not told of Basic ones:
+// challenge returns which credentials would do. A script in a browser is not told of Basic ones:
 // the browser would ask its user for them in a window of its own.
 func (g *Guard) challenge(w http.ResponseWriter, r *http.Request) {
 	list := g.challenges[r.Header["Sec-Fetch-Mode"] != nil]

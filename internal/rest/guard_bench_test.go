@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// cpu gives the processor time of this process.
+// cpu returns the processor time of this process.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -22,7 +22,7 @@ var packers = sync.Pool{New: func() any {
 	return p
 }}
 
-// packs says whether an answer of a size goes out packed, and tells caches what that depends on.
+// packs reports whether an answer of a size goes out packed, and tells caches what that depends on.
 func packs(w http.ResponseWriter, r *http.Request, size int) bool {
 	if size < packFrom || !reads(r) {
 		return false

@@ -37,7 +37,7 @@ func (p pipes) Close() error {
 func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // TestBodiesThatNeverCome: a client that announces a body and sends none keeps no connection,
-// whether it is refused before that or not; one that sends it goes on.
+// whether it is refused before that or not; one that sends it continues.
 func TestBodiesThatNeverCome(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, sent string

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// IsLoopbackRequest says whether a request comes from a loopback address of this machine.
+// IsLoopbackRequest reports whether a request comes from a loopback address of this machine.
 func IsLoopbackRequest(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && peer.Addr().Unmap().IsLoopback()

@@ -42,7 +42,7 @@ func (l Loopback) Revalidate(r *http.Request, _ auth.Identity) (auth.Identity, e
 	return l.Identify(r)
 }
 
-// actedFor gives the user for whom a program makes a request; nil when it names none. A user
+// actedFor returns the user for whom a program makes a request; nil when it names none. A user
 // whose name was lost on the way is nobody.
 func actedFor(r *http.Request) (*auth.Identity, error) {
 	users, groups := r.Header[UserHeader], r.Header[GroupHeader]
@@ -56,7 +56,7 @@ func actedFor(r *http.Request) (*auth.Identity, error) {
 	return &who, err
 }
 
-// isHere says whether a request's host is this machine.
+// isHere reports whether a request's host is this machine.
 func isHere(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

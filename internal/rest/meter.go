@@ -99,7 +99,7 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 	}
 }
 
-// Families gives the metrics of some meters, each of a service of its own.
+// Families returns the metrics of some meters, each of a service of its own.
 func Families(meters ...*Meter) []metric.Family {
 	return []metric.Family{
 		{

@@ -61,7 +61,7 @@ func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, erro
 	return &Params{text: r.URL.RawQuery, whole: raw}, err
 }
 
-// inQuery gives the values that a parameter has in the query.
+// inQuery returns the values that a parameter has in the query.
 func (p *Params) inQuery(name string) []string {
 	if p.query == nil && p.text != "" {
 		var err error
@@ -72,7 +72,7 @@ func (p *Params) inQuery(name string) []string {
 	return p.query[name]
 }
 
-// Raw gives the whole body as it came.
+// Raw returns the whole body as it came.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
 // ReadBody reads a text of at most limit bytes, without the byte order mark that may be before it.
@@ -123,7 +123,7 @@ func decodeObject(raw []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// jsonFault says what is wrong with a JSON text without Go type names.
+// jsonFault returns what is wrong with a JSON text without Go type names.
 func jsonFault(err error) string {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
@@ -137,7 +137,7 @@ func jsonFault(err error) string {
 	}
 }
 
-// Err gives the first error that a getter met.
+// Err returns the first error that a getter met.
 func (p *Params) Err() error { return p.err }
 
 // Fail records an error about a field, unless there is one already.
@@ -147,7 +147,7 @@ func (p *Params) Fail(field, format string, args ...any) {
 	}
 }
 
-// raw gives the JSON value of a parameter; nil when it is absent, null or "".
+// raw returns the JSON value of a parameter; nil when it is absent, null or "".
 func (p *Params) raw(name string) json.RawMessage {
 	if v, ok := p.body[name]; ok {
 		v = bytes.TrimSpace(v)
@@ -163,7 +163,7 @@ func (p *Params) raw(name string) json.RawMessage {
 	return nil
 }
 
-// Has says whether a parameter is given; null and "" mean that it is not.
+// Has reports whether a parameter is given; null and "" mean that it is not.
 func (p *Params) Has(name string) bool { return p.raw(name) != nil }
 
 // Given filters names down to those that are given.
@@ -171,7 +171,7 @@ func (p *Params) Given(names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !p.Has(n) })
 }
 
-// String gives a text parameter or "".
+// String returns a text parameter or "".
 func (p *Params) String(name string) string {
 	raw := p.raw(name)
 	if raw == nil {
@@ -187,7 +187,7 @@ func (p *Params) String(name string) string {
 	return s
 }
 
-// plain says whether a JSON value is a string that stands for itself: ASCII without
+// plain reports whether a JSON value is a string that stands for itself: ASCII without
 // escapes, as almost every one is.
 func plain(raw json.RawMessage) bool {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
@@ -201,7 +201,7 @@ func plain(raw json.RawMessage) bool {
 	return true
 }
 
-// Required gives a text parameter that must be given.
+// Required returns a text parameter that must be given.
 func (p *Params) Required(name string) string {
 	s := p.String(name)
 	if s == "" {
@@ -210,7 +210,7 @@ func (p *Params) Required(name string) string {
 	return s
 }
 
-// Text gives a string of at most max bytes without control characters.
+// Text returns a string of at most max bytes without control characters.
 func (p *Params) Text(name string, maxLen int) string {
 	s := p.String(name)
 	if len(s) > maxLen {
@@ -224,7 +224,7 @@ func (p *Params) Text(name string, maxLen int) string {
 	return s
 }
 
-// OneOf gives a string that must be among the allowed ones when it is given.
+// OneOf returns a string that must be among the allowed ones when it is given.
 func (p *Params) OneOf(name string, allowed ...string) string {
 	s := p.String(name)
 	if s != "" && !slices.Contains(allowed, s) {
@@ -233,7 +233,7 @@ func (p *Params) OneOf(name string, allowed ...string) string {
 	return s
 }
 
-// Int gives an integer between lo and hi, or def when it is not given. It may
+// Int returns an integer between lo and hi, or def when it is not given. It may
 // arrive as a JSON string.
 func (p *Params) Int(name string, def, lo, hi int) int {
 	raw := p.raw(name)
@@ -258,7 +258,7 @@ func (p *Params) IntOrZero(name string, def, lo, hi int) int {
 	return p.Int(name, def, lo, hi)
 }
 
-// Duration gives a time between 0 and hi, or 0 when it is not given: a text such as
+// Duration returns a time between 0 and hi, or 0 when it is not given: a text such as
 // 90s or 2h, or a whole number of seconds.
 func (p *Params) Duration(name string, hi time.Duration) time.Duration {
 	raw := p.raw(name)
@@ -305,7 +305,7 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 	return int64(f), true
 }
 
-// Bool gives a truth value, or def when it is not given. It may arrive as a JSON
+// Bool returns a truth value, or def when it is not given. It may arrive as a JSON
 // string "true" or "false", in capitals too: Python writes True into a query.
 func (p *Params) Bool(name string, def bool) bool {
 	raw := p.raw(name)
@@ -327,7 +327,7 @@ var flagWords = map[string]bool{
 	"": true, "true": true, "1": true, "yes": true, "on": true, "false": false, "0": false, "no": false, "off": false,
 }
 
-// Flag gives a truth value that may also be bare, as in ?count, and whether it is given. It
+// Flag returns a truth value that may also be bare, as in ?count, and whether it is given. It
 // takes true, 1, yes, on and their opposites, as JSON or as text; null is not given.
 func (p *Params) Flag(name string) (value, given bool) {
 	text := ""
@@ -350,7 +350,7 @@ func (p *Params) Flag(name string) (value, given bool) {
 	return value, true
 }
 
-// Strings gives an array of strings; nil when it is not given. A query may repeat
+// Strings returns an array of strings; nil when it is not given. A query may repeat
 // the parameter.
 func (p *Params) Strings(name string) []string {
 	if _, inBody := p.body[name]; !inBody {
@@ -386,7 +386,7 @@ func (p *Params) Words(name string) []string {
 	return p.Strings(name)
 }
 
-// Objects gives an array of objects, each as parameters of its own.
+// Objects returns an array of objects, each as parameters of its own.
 func (p *Params) Objects(name string) []*Params {
 	raw := p.raw(name)
 	if raw == nil {
@@ -404,7 +404,7 @@ func (p *Params) Objects(name string) []*Params {
 	return items
 }
 
-// Items gives what the body of a Typed request lists: each of an array of at most that
+// Items returns what the body of a Typed request lists: each of an array of at most that
 // many objects as parameters of its own, or the request itself when it is one object.
 func (p *Params) Items(most int) ([]*Params, error) {
 	raw := bytes.TrimSpace(p.whole)
@@ -426,7 +426,7 @@ func (p *Params) Items(most int) ([]*Params, error) {
 	return items, nil
 }
 
-// Object gives one object as parameters of its own; nil when it is not given.
+// Object returns one object as parameters of its own; nil when it is not given.
 func (p *Params) Object(name string) *Params {
 	raw := p.raw(name)
 	if raw == nil {
@@ -440,7 +440,7 @@ func (p *Params) Object(name string) *Params {
 	return &Params{body: fields}
 }
 
-// Keys gives the names of the fields of the body, sorted.
+// Keys returns the names of the fields of the body, sorted.
 func (p *Params) Keys() []string {
 	keys := make([]string, 0, len(p.body))
 	for k := range p.body {
@@ -450,7 +450,7 @@ func (p *Params) Keys() []string {
 	return keys
 }
 
-// Scalar gives a value that is a string, an integer or a truth value.
+// Scalar returns a value that is a string, an integer or a truth value.
 func (p *Params) Scalar(name string) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(p.body[name]))

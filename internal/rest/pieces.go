@@ -14,7 +14,7 @@ import (
 // together are the JSON text of the body. They are not changed.
 type Fragments [][]byte
 
-// Size gives the bytes of all pieces.
+// Size returns the bytes of all pieces.
 func (p Fragments) Size() int {
 	n := 0
 	for _, piece := range p {

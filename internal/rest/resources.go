@@ -37,13 +37,13 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 	}
 }
 
-// Unlimited says whether the caller may do everything: nobody is asked, or it is the root user.
+// Unlimited reports whether the caller may do everything: nobody is asked, or it is the root user.
 func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
 
-// Sees says whether the caller may know of a resource.
+// Sees reports whether the caller may know of a resource.
 func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
 
-// RightsOn gives what the caller may do in a service, and with some of its resources. Of those on
+// RightsOn returns what the caller may do in a service, and with some of its resources. Of those on
 // which they have no right it says nothing.
 func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *api.CallerRights {
 	out := &api.CallerRights{
@@ -69,7 +69,7 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	return out
 }
 
-// Under gives the caller as other rules judge them: those of another service of this process,
+// Under returns the caller as other rules judge them: those of another service of this process,
 // or nil where that judges nobody. Nobody, who may do everything, stays nobody.
 func (c Caller) Under(rules *auth.Rules) Caller {
 	if c.rules == nil || rules == nil {
@@ -79,7 +79,7 @@ func (c Caller) Under(rules *auth.Rules) Caller {
 	return c
 }
 
-// WithoutCaller gives a context for what this program does by itself: CallerOf gives nobody.
+// WithoutCaller returns a context for what this program does by itself: CallerOf gives nobody.
 func WithoutCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, passageKey{}, (*requestAudit)(nil))
 }

@@ -148,7 +148,7 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	answerError(w, code, err)
 }
 
-// ownWords gives what is logged of the failure of a request that came through a guard. Paths,
+// ownWords returns what is logged of the failure of a request that came through a guard. Paths,
 // and sentences about the caller's own mistakes, may hold whatever they sent, a secret in the
 // wrong place too; so of these the name of the parameter is enough.
 func ownWords(level slog.Level, err error) any {
@@ -184,7 +184,7 @@ func answerError(w http.ResponseWriter, code farm.Code, err error) {
 	write(w, status[code], api.StatusFail, message, nil)
 }
 
-// RetryAfter gives the header Retry-After of a request that met a limit, in whole seconds.
+// RetryAfter returns the header Retry-After of a request that met a limit, in whole seconds.
 func RetryAfter(err error) string {
 	wait := time.Second
 	if e, ok := errors.AsType[*farm.Error](err); ok {
@@ -193,7 +193,7 @@ func RetryAfter(err error) string {
 	return strconv.Itoa(int((wait + time.Second - 1) / time.Second))
 }
 
-// explained gives an ended context that nobody below put into words a sentence. Only
+// explained returns an ended context that nobody below put into words a sentence. Only
 // a request that changes something can have taken effect.
 func explained(r *http.Request, err error) error {
 	if _, ok := errors.AsType[*farm.Error](err); ok {
@@ -213,7 +213,7 @@ func explained(r *http.Request, err error) error {
 	}
 }
 
-// errorLevel says how loud a failure is. A context that was cancelled explains the
+// errorLevel returns how loud a failure is. A context that was canceled explains the
 // failure: mostly the client is gone. It is answered all the same, since a stop
 // cancels contexts too and silence would be a 200 with an empty body.
 func errorLevel(ctx context.Context, code farm.Code) slog.Level {

@@ -11,7 +11,7 @@ import (
 // attendEvery is how often it is looked whether a request that follows something may go on.
 const attendEvery = time.Second
 
-// attended gives a request whose context ends when its caller may not make it any more: their key
+// attended returns a request whose context ends when its caller may not make it any more: their key
 // was deleted, their certificate revoked, or the permission taken. leave ends the looking.
 func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(r.Context())
@@ -32,7 +32,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 	return within, leave
 }
 
-// still says whether a caller may go on. One who cannot be judged now does.
+// still reports whether a caller may go on. One who cannot be judged now does.
 func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
 	who, err := g.o.Who.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestWhoFollowsIsCutOff: what follows something ends a moment after its caller may not have it
-// any more, and goes on over the end of a session.
+// any more, and continues over the end of a session.
 func TestWhoFollowsIsCutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		header func(g *gate) string

@@ -38,7 +38,7 @@ type Route struct {
 	Do         HandlerFunc
 	Raw        RawHandlerFunc              // instead of Do
 	Hangs      bool                        // it waits on purpose: no time-out
-	Follows    bool                        // it goes on until its caller leaves, or may not go on: for routes that need a permission
+	Follows    bool                        // it continues until its caller leaves, or may not go on: for routes that need a permission
 	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
 	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
 	Vouch      func(r *http.Request) error // of a route of nodes: refuses callers who are no node by their header, before a large body is read
@@ -46,7 +46,7 @@ type Route struct {
 	Steady     bool                        // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
 }
 
-// WithTimeout gives every route that does not hang on purpose a time-out.
+// WithTimeout returns every route that does not hang on purpose a time-out.
 func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	limited := slices.Clone(routes)
 	for i, route := range limited {
@@ -90,7 +90,7 @@ func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	})))
 }
 
-// find gives what serves a request.
+// find returns what serves a request.
 func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
 	do, pattern := mux.Handler(r)
 	switch {
@@ -153,7 +153,7 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, route *Route) (*Par
 	return readParams(w, r, limit)
 }
 
-// unclean says whether the mux would redirect a path to a cleaner one. Clients of an
+// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an
 // API do not follow that with their body, and its answer is no envelope.
 func unclean(p string) bool {
 	clean := path.Clean("/" + p)
@@ -183,8 +183,8 @@ func (muxResponse) WriteHeader(int)             {}
 // restTime is how long a client has to send what is left of a body that nobody waits for.
 const restTime = 5 * time.Second
 
-// hurry bounds how long a connection stays for the rest of a body: before it goes on to the next
-// request the server reads it, and would wait for ever for one that was announced and never comes.
+// hurry bounds how long a connection stays for the rest of a body: before it continues to the next
+// request the server reads it, and would wait indefinitely for one that was announced and never comes.
 func hurry(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return

@@ -45,7 +45,7 @@ func (s Sites) check(r *http.Request) error {
 	return nil
 }
 
-// trusts says whether a page's origin, such as https://name:8443, is of a trusted host.
+// trusts reports whether a page's origin, such as https://name:8443, is of a trusted host.
 func (s Sites) trusts(origin string) bool {
 	if len(s.Hosts) == 0 {
 		return false
@@ -54,7 +54,7 @@ func (s Sites) trusts(origin string) bool {
 	return err == nil && u.Host != "" && slices.Contains(s.Hosts, hostName(u.Host))
 }
 
-// hostName gives the name or address of a host without its port, in the form in which such are
+// hostName returns the name or address of a host without its port, in the form in which such are
 // compared.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -22,7 +22,7 @@ const (
 
 var errSlowReaders = errors.New("the client reads too slowly, and too many do")
 
-// LimitSlowReaders gives a listener whose connections are cut when their client does not take what
+// LimitSlowReaders returns a listener whose connections are cut when their client does not take what
 // is written to it: at once when too many are slow at a time, and else when it takes less than
 // readerRate. Handlers need no deadlines of their own. With byAddress the clients of one address
 // have a share of limit; behind a reverse proxy all come from its address.
@@ -99,7 +99,7 @@ func (c *slowConn) writeStep(b []byte) (int, error) {
 }
 
 // quickDeadline sees that the next write ends within slowAfter, or little more: deadlines are not
-// set anew for each of many writes.
+// set again for each of many writes.
 func (c *slowConn) quickDeadline() {
 	now := time.Now()
 	if c.until.Sub(now) < slowAfter {

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Upgrades says whether a request begins a WebSocket. One that asks for another protocol is
+// Upgrades reports whether a request begins a WebSocket. One that asks for another protocol is
 // refused.
 func Upgrades(r *http.Request) (bool, error) {
 	asked := r.Header.Get("Upgrade")

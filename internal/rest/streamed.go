@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// WriteStreamed writes the successful answer of a RawHandlerFunc whose body is too long to lie in memory. body writes it,
+// WriteStreamed writes the successful answer of a RawHandlerFunc whose body is too long to are in memory. body writes it,
 // as JSON; the tag is of characters that need no quoting, and another one when the body is another.
 // An error of body breaks the connection, so that nothing takes the part that is written for the whole.
 func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {

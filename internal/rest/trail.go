@@ -41,7 +41,7 @@ func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *sl
 	return &AuditTrail{keep: keep, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Of gives the auditor of a service.
+// Of returns the auditor of a service.
 func (t *AuditTrail) Of(s farm.Service) Auditor { return trailOf{t, s} }
 
 // trailOf is a trail as one service has it.
@@ -145,7 +145,7 @@ func (t *AuditTrail) Flush(ctx context.Context) error {
 	}
 }
 
-// first gives what is written next, and how many were left out meanwhile.
+// first returns what is written next, and how many were left out meanwhile.
 func (t *AuditTrail) first() (list []farm.Event, lost int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,12 +42,12 @@ func EscapeJSON(w io.Writer, text []byte) error {
 	return err
 }
 
-// IsClean says whether a text has no such character. Line ends and tabs are none.
+// IsClean reports whether a text has no such character. Line ends and tabs are none.
 func IsClean(text string) bool { return !strings.ContainsFunc(text, hidden) }
 
 func hidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 
-// escaped gives the text itself when nothing is to be escaped, which is usual.
+// escaped returns the text itself when nothing is to be escaped, which is usual.
 func escaped(text []byte) []byte {
 	if bytes.IndexFunc(text, hidden) < 0 {
 		return text

@@ -1,5 +1,5 @@
-// Package scan takes stock of a source: it opens an image, a template of a registry or a
-// folder, finds the file systems in it, and has each of them catalogued where it lies.
+// Package scan catalogs of a source: it opens an image, a template of a registry or a
+// directory, finds the file systems in it, and has each of them catalogd where it lies.
 //
 // It does not judge packages and writes no report; internal/scan/match and
 // internal/scan/report do. It mounts, unpacks and starts nothing, and changes nothing.

@@ -97,7 +97,7 @@ func carried(t testing.TB, name string) []byte {
 	return treetest.Unpacked(t, "fs/ext4/testdata/"+name+".img.zst")
 }
 
-// entryOf finds the entry of a folder by its name.
+// entryOf finds the entry of a directory by its name.
 func entryOf(t testing.TB, b []byte, name string) []byte {
 	t.Helper()
 	for at := 0; ; at++ {
@@ -136,8 +136,8 @@ func linux(t testing.TB, base []byte, name string, data []byte) []byte {
 // most is what one scan of a small disk may allocate in all.
 const most = 128 << 20
 
-// survey takes stock of a disk as imagescan does. It fails when a reader panics, when it
-// takes for ever or much memory.
+// survey catalogs of a disk as imagescan does. It fails when a reader panics, when it
+// takes indefinitely or much memory.
 func survey(t *testing.T, b []byte) *Inventory {
 	t.Helper()
 	dog := time.AfterFunc(time.Minute, func() { panic("it does not end") })
@@ -226,7 +226,7 @@ func disks(t testing.TB) [][]byte {
 	return append(out, m.b)
 }
 
-// reseal gives every block of a container that has a header its checksum, so that changes
+// reseal returns every block of a container that has a header its checksum, so that changes
 // get behind it.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
@@ -236,7 +236,7 @@ func reseal(b []byte) {
 	}
 }
 
-// FuzzDisk changes some bytes of a disk and takes stock of it. A change is three bytes of
+// FuzzDisk changes some bytes of a disk and catalogs of it. A change is three bytes of
 // place and two of content.
 func FuzzDisk(f *testing.F) {
 	all := disks(f)

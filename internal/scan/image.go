@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// volumes gives the file systems of a disk that are to be catalogued, and notes the others.
+// volumes returns the file systems of a disk that are to be catalogd, and notes the others.
 // name tells the disk from others of the same source; "" when it is the only one.
 func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
 	found, skipped, err := disk.Volumes(r, size)

@@ -27,13 +27,13 @@ type Inventory struct {
 	Volumes  []Volume
 	Skipped  []Skipped
 	Warnings []catalog.Warning // what within volumes could not be read, or made no sense
-	Unread   int               // files and folders of Warnings that could not be read
+	Unread   int               // files and directories of Warnings that could not be read
 }
 
-// folderFormat is the Format of a folder.
+// folderFormat is the Format of a directory.
 const folderFormat = "dir"
 
-// Volume is a file system that was catalogued.
+// Volume is a file system that was catalogd.
 type Volume struct {
 	Name     string
 	Role     string // "system", "data" or ""
@@ -44,7 +44,7 @@ type Volume struct {
 	Notes    []string // what may be wrong with what was read, in sentences
 }
 
-// Skipped is a part of a source that was not catalogued.
+// Skipped is a part of a source that was not catalogd.
 type Skipped struct {
 	Name, Reason string
 	Partial      bool // it may hold packages
@@ -55,7 +55,7 @@ func (i *Inventory) Partial() bool {
 	return i.Unread > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.Partial })
 }
 
-// take takes stock of a folder or an image.
+// take catalogs of a directory or an image.
 func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
 	inv := &Inventory{Source: src}
 	if src.Type == Folder {
@@ -86,14 +86,14 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 	return i.catalog(ctx, volumes, o)
 }
 
-// volume is a file system that is to be catalogued.
+// volume is a file system that is to be catalogd.
 type volume struct {
 	Volume
 	group string // those of one group are one tree
 	fs    fs.FS
 }
 
-// catalog catalogues volumes, and gives each its place in one tree.
+// catalog catalogs volumes, and gives each its place in one tree.
 func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) error {
 	if len(volumes) == 0 && len(i.Skipped) == 0 {
 		return errors.New("nothing in it is a file system")

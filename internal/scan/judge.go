@@ -12,7 +12,7 @@ import (
 // decodes a piece of a compressed disk, others wait for the same piece.
 const imageWorkers = 4
 
-// options are how a volume is catalogued.
+// options are how a volume is catalogd.
 func (v *volume) options(o Options) catalog.Options {
 	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of, Limits: o.Limits}
 	if v.Format != folderFormat {

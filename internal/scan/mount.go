@@ -17,7 +17,7 @@ const (
 )
 
 // mount gives every volume its place: the main one, and the volume that makes one tree with
-// it, are "/", the others lie below "/Volumes", as a Mac shows them.
+// it, are "/", the others are below "/Volumes", as a Mac shows them.
 func mount(volumes []volume) {
 	if len(volumes) == 0 {
 		return
@@ -41,13 +41,13 @@ func mount(volumes []volume) {
 	}
 }
 
-// pairs says whether two volumes of a Mac are one tree to its users.
+// pairs reports whether two volumes of a Mac are one tree to its users.
 func (v *volume) pairs(w volume) bool {
 	return v.group != "" && v.group == w.group && v.Role != w.Role &&
 		(v.Role == roleSystem || v.Role == roleData) && (w.Role == roleSystem || w.Role == roleData)
 }
 
-// rank says how likely a volume is the one that a machine starts from.
+// rank returns how likely a volume is the one that a machine starts from.
 func (v *volume) rank() int {
 	switch v.Role {
 	case roleSystem:

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// Each takes stock of a source, or of the newest tag of every template when all of them are
+// Each catalogs of a source, or of the newest tag of every template when all of them are
 // meant, and gives each inventory to do. A template that cannot be read at all is an inventory
 // that says so: the others still count.
 func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {

@@ -30,7 +30,7 @@ func (c *versionClass) before(o *versionClass) bool {
 	return cmp.Less(c.version.content, o.version.content)
 }
 
-// rate gives the score of a node that can take a request of the class now and has
+// rate returns the score of a node that can take a request of the class now and has
 // something of its version.
 func (c *versionClass) rate(n *node) (Score, bool) {
 	s, ok := c.pool.rate(n)
@@ -50,7 +50,7 @@ func (c *versionClass) look(n *node) {
 	}
 }
 
-// queues gives the line that the class's requests join.
+// queues returns the line that the class's requests join.
 func (c *versionClass) queues() *fairQueue {
 	if c.line != nil {
 		return c.line

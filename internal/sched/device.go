@@ -10,10 +10,10 @@ import (
 type deviceHold struct {
 	want   string // as it asked: claim name or location
 	device string // location of the one that it was given; "" where a record of before does not say it
-	next   string // location of the one that a restart which goes on is to give it
+	next   string // location of the one that a restart which continues is to give it
 }
 
-// matches says whether a device is one that a claim name or a location means.
+// matches reports whether a device is one that a claim name or a location means.
 func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Location == want }
 
 // attach marks the devices that instances have as busy: the very ones that they were
@@ -46,7 +46,7 @@ func attach(devices []farm.USBDevice, holds map[string]deviceHold) []farm.USBDev
 	return out
 }
 
-// device says whether the node has a wanted USB device, and whether one is free.
+// device reports whether the node has a wanted USB device, and whether one is free.
 func (n *node) device(d constraints) (has, free bool) {
 	if d.usb == "" {
 		return true, true
@@ -59,7 +59,7 @@ func (n *node) device(d constraints) (has, free bool) {
 	return has, free
 }
 
-// choose gives the location of a free device that is wanted; "" when there is none.
+// choose returns the location of a free device that is wanted; "" when there is none.
 func (n *node) choose(want string) string {
 	for _, dev := range n.devices {
 		if !dev.Busy && matches(dev, want) {
@@ -69,7 +69,7 @@ func (n *node) choose(want string) string {
 	return ""
 }
 
-// Devices gives the USB devices that a node offers, those busy that instances have or
+// Devices returns the USB devices that a node offers, those busy that instances have or
 // are to have.
 func (x *Index) Devices(node string) []farm.USBDevice {
 	if n := x.nodes[node]; n != nil {
@@ -78,7 +78,7 @@ func (x *Index) Devices(node string) []farm.USBDevice {
 	return nil
 }
 
-// Device gives the location of a device that an instance on a node may be given when it
+// Device returns the location of a device that an instance on a node may be given when it
 // is restarted: its own one where that will do, else a free one. has says whether the
 // node offers such a device at all.
 func (x *Index) Device(node, instance, want string) (location string, has bool) {

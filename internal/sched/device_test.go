@@ -20,7 +20,7 @@ func device(id, want, location string) Instance {
 	return on("a", ask(id, 0, func(r *Request) { r.USB, r.Device = want, location }))
 }
 
-// busy gives the locations that are taken.
+// busy returns the locations that are taken.
 func busy(x *Index) (list string) {
 	for _, d := range x.Devices("a") {
 		if d.Busy {

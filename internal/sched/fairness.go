@@ -9,7 +9,7 @@ import (
 // priority is worth in time, so that ageing costs nothing. Inside one queue the
 // smallest rank is next. An owner, and a group of owners alike, claims the rank of
 // its next request, but no earlier one than if that request had been created when
-// the owner was last served: whoever is served again and again ages anew each time,
+// the owner was last served: whoever is served again and again ages again each time,
 // whoever is not ages on. So tenants of equal priority take turns, a more urgent
 // request still goes first, and nobody starves.
 //
@@ -43,7 +43,7 @@ func newRanker(agePerSecond float64) agingRank {
 	return agingRank{int64(min(max(1, 1e6/agePerSecond), maxMicrosPerPoint))}
 }
 
-// worth gives what a priority is worth, in microseconds.
+// worth returns what a priority is worth, in microseconds.
 func (k agingRank) worth(priority int) int64 {
 	return int64(min(max(priority, mostUrgent), leastUrgent)) * k.microsPerPoint
 }
@@ -78,10 +78,10 @@ func (c fairKey) compare(o fairKey) int {
 	return 1
 }
 
-// claim gives the place of somebody whose next request is r. The request ages anew
+// claim returns the place of somebody whose next request is r. The request ages again
 // from the last service on, but never behind what was paid for then: otherwise one of
-// little urgency would wait for ever behind urgent ones of the same owner that fit
-// other nodes, each of which makes it age anew.
+// little urgency would wait indefinitely behind urgent ones of the same owner that fit
+// other nodes, each of which makes it age again.
 func (k agingRank) claim(r *request, served lastServed) fairKey {
 	return fairKey{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
 }
@@ -186,7 +186,7 @@ func (l *fairQueue) freshen(q *ownerQueue, k agingRank) {
 	l.queues.fix(q.pos)
 }
 
-// tenant gives the group that a pool's requests belong to.
+// tenant returns the group that a pool's requests belong to.
 func (x *Index) tenant(group string) *groupQueue {
 	t := x.tenants[group]
 	if t == nil {

@@ -112,7 +112,7 @@ func TestRotationProperty(t *testing.T) {
 }
 
 // An owner's urgent requests, which other nodes could take too, do not keep its own
-// less urgent one waiting for ever.
+// less urgent one waiting indefinitely.
 func TestOwnersDoNotStarveThemselves(t *testing.T) {
 	x := indexOf([]Node{machine("n", 1)}, []Request{ask("patient", 0, func(r *Request) { r.Priority, r.VCPU = 1100, 9 })})
 	for i := range 1000 {

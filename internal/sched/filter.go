@@ -144,7 +144,7 @@ var rules = []rule{
 	},
 }
 
-// refusal gives the first rule that refuses the node, nil when it can take the request now.
+// refusal returns the first rule that refuses the node, nil when it can take the request now.
 func (p *requestGroup) refusal(n *node) *rule {
 	for i := range rules {
 		if rules[i].refuses(p, n) {
@@ -179,7 +179,7 @@ func (d constraints) size() string {
 	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
 }
 
-// saved says what the saved state needs.
+// saved returns what the saved state needs.
 func (d constraints) saved() string {
 	text := fmt.Sprintf("%s %s with %s, CPU %s", d.needs.Driver, d.needs.Version, d.needs.Accelerator, d.needs.CPU)
 	if d.needs.Machine != "" {

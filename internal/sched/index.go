@@ -20,7 +20,7 @@ type Options struct {
 	// version while another one could take it; 0 is not at all.
 	LocalityWait time.Duration
 	// ReserveAfter is how long requests may find no node with enough room, while others are
-	// placed that come behind them, before a node is reserved for them; 0 is for ever.
+	// placed that come behind them, before a node is reserved for them; 0 is indefinitely.
 	ReserveAfter time.Duration
 	// LocalityBytes is how much would have to be pulled before a request waits so.
 	LocalityBytes int64

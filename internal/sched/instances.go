@@ -13,7 +13,7 @@ func (x *Index) SetInstance(i Instance) {
 	}
 }
 
-// entry gives the instance of an id, a new one when there was none.
+// entry returns the instance of an id, a new one when there was none.
 func (x *Index) entry(id string) *request {
 	e := x.requests[id]
 	if e == nil {
@@ -81,7 +81,7 @@ func (x *Index) UndoPlacement(id string) {
 	x.enqueue(r)
 }
 
-// Waiting gives the number of requests that wait for a node.
+// Waiting returns the number of requests that wait for a node.
 func (x *Index) Waiting() int { return x.waiting }
 
 // enqueue files a request in the pool of its demand.

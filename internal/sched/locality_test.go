@@ -196,7 +196,7 @@ func TestLocalityWaitEnds(t *testing.T) {
 	if why.Name != Nearby || why.Text != "waits up to 7 s for a node that has the version" {
 		t.Errorf("reason %q: %s", why.Name, why.Text)
 	}
-	x.SetInstance(waiting(ask("large", 0, sized(8)))) // told again: it does not wait anew
+	x.SetInstance(waiting(ask("large", 0, sized(8)))) // told again: it does not wait again
 	x.SetInstance(waiting(ask("second", 105, sized(8))))
 	placedAt(t, x, 109)
 	placedAt(t, x, 110, "large>far", "second>far")
@@ -204,7 +204,7 @@ func TestLocalityWaitEnds(t *testing.T) {
 		t.Errorf("wakes at %v, want never", x.NextDeadline())
 	}
 	x.SetInstance(waiting(ask("third", 111, sized(8))))
-	placedAt(t, x, 120) // the wait begins anew once nobody waits
+	placedAt(t, x, 120) // the wait begins again once nobody waits
 	placedAt(t, x, 130, "third>far")
 }
 

@@ -35,7 +35,7 @@ type Node struct {
 
 	Foreign Load // VMs that nobody owns; they take room too
 
-	Cached []farm.NodeTemplate // versions that lie on the node's disk
+	Cached []farm.NodeTemplate // versions that are on the node's disk
 	USB    []farm.USBDevice    // Busy: taken by something that is no instance of the index
 	Bridge bool                // guests can be machines of a network of the node
 	VLANs  []int               // and of these VLANs
@@ -75,14 +75,14 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	return out
 }
 
-// loads gives what a saved state may need to load under a hypervisor.
+// loads returns what a saved state may need to load under a hypervisor.
 func loads(h farm.Hypervisor) farm.StateRequirements {
 	return farm.StateRequirements{
 		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel, HostCPU: h.HostCPU,
 	}
 }
 
-// Limits gives the virtual CPUs and the memory in MB that a node offers in
+// Limits returns the virtual CPUs and the memory in MB that a node offers in
 // resource mode: its overrides, else twice its cores and its memory minus 2 GB.
 func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	vcpu, memoryMB = info.CPUs*cpuOvercommit, max(0, info.MemoryMB-reservedRAM)
@@ -95,7 +95,7 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
-// Full says whether a node has no room for any VM, however small, beside what instances take.
+// Full reports whether a node has no room for any VM, however small, beside what instances take.
 func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
 	x := node{Node: NewNode(n, info, Load{})}
 	for _, i := range instances {
@@ -142,10 +142,10 @@ func (n *node) recount() {
 	n.weigh()
 }
 
-// shut says whether the node takes nothing at all now.
+// shut reports whether the node takes nothing at all now.
 func (n *node) shut() bool { return n.Held != "" || !n.fits(constraints{}) }
 
-// memoryLeft gives the memory in MB of the largest VM that may fit.
+// memoryLeft returns the memory in MB of the largest VM that may fit.
 func (n *node) memoryLeft() int {
 	whole := math.MaxInt
 	if n.MemoryMB > 0 {
@@ -172,7 +172,7 @@ func millionths(part, whole int) int {
 	return int(int64(part) * 1_000_000 / int64(whole))
 }
 
-// fits says whether one more VM of this size has a place now.
+// fits reports whether one more VM of this size has a place now.
 func (n *node) fits(d constraints) bool {
 	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
 		return false
@@ -184,7 +184,7 @@ func (n *node) fits(d constraints) bool {
 	return with.VCPU <= n.VCPULimit && with.MemoryMB <= n.MemoryLimitMB
 }
 
-// tooSmall says whether a VM of this size never has a place, even on an empty node.
+// tooSmall reports whether a VM of this size never has a place, even on an empty node.
 func (n *node) tooSmall(d constraints) bool {
 	alone := d.load()
 	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
@@ -199,7 +199,7 @@ func (n *node) tooSmall(d constraints) bool {
 // exceeds reports whether a VM needs more of something than the whole machine has; 0 is unknown.
 func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
-// loads says whether the saved state that a request goes on from loads on the node.
+// loads reports whether the saved state that a request resumes from loads on the node.
 func (n *node) loads(d constraints) bool {
 	return d.needs == farm.StateRequirements{} || d.needs == n.Loads
 }

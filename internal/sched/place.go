@@ -59,7 +59,7 @@ func (x *Index) assign(r *request, n *node, now time.Time) {
 	x.settled(p)
 }
 
-// NextDeadline gives the time at which Place may decide otherwise although nothing has
+// NextDeadline returns the time at which Place may decide otherwise although nothing has
 // changed; zero is never.
 func (x *Index) NextDeadline() time.Time {
 	var next time.Time
@@ -74,10 +74,10 @@ func (x *Index) NextDeadline() time.Time {
 	return next
 }
 
-// nextUnheld gives when the next class has waited long enough; there is one.
+// nextUnheld returns when the next class has waited long enough; there is one.
 func (x *Index) nextUnheld() time.Time { return x.held[0].since.Add(x.options.LocalityWait) }
 
-// waits says whether a class that would be placed with this score had better wait
+// waits reports whether a class that would be placed with this score had better wait
 // for a node that has its version.
 func (x *Index) waits(c *versionClass, s Score, now time.Time) bool {
 	if x.options.LocalityWait <= 0 || s.Missing < max(1, x.options.LocalityBytes) || s.Locality >= VersionPulled {
@@ -92,7 +92,7 @@ func (x *Index) waits(c *versionClass, s Score, now time.Time) bool {
 	return now.Before(c.since.Add(x.options.LocalityWait))
 }
 
-// awaited says whether a node has the version, or pulls it, and lacks nothing but
+// awaited reports whether a node has the version, or pulls it, and lacks nothing but
 // room for the class.
 func (x *Index) awaited(c *versionClass) bool {
 	for id := range x.sources[c.version.content] {

@@ -6,12 +6,12 @@ import "strings"
 // node groups are UUIDs.
 const permit = "permit:"
 
-// PolicyGroup gives the id of the group of all nodes on which a permission group may start instances.
+// PolicyGroup returns the id of the group of all nodes on which a permission group may start instances.
 // Nodes are in it, and requests ask for it, as with any other group; only reasons call it
 // otherwise.
 func PolicyGroup(group string) string { return permit + group }
 
-// permitted gives the permission group whose nodes a demand asks for.
+// permitted returns the permission group whose nodes a demand asks for.
 func (d constraints) permitted() (group string, ok bool) { return strings.CutPrefix(d.group, permit) }
 
 // outside says of a node that it is not in the group of the demand, whose name is given.

@@ -22,7 +22,7 @@ type requestGroup struct {
 	kin     map[string]map[*versionClass]struct{} // template id -> its classes
 
 	free   nodeHeap // nodes that can take a request; full ones leave lazily
-	better []*node  // nodes that could when they got better, not rated anew yet
+	better []*node  // nodes that could when they got better, not rated again yet
 
 	reason   Reason // what Why answered
 	reasonAt uint64 // Index.changes when it did
@@ -32,10 +32,10 @@ func (p *requestGroup) moved(pos int) { p.pos = pos }
 
 func (p *requestGroup) before(o *requestGroup) bool { return p.lines[0].before(o.lines[0]) }
 
-// open says whether a node may take a request.
+// open reports whether a node may take a request.
 func (p *requestGroup) open() bool { return len(p.free.heap) > 0 || len(p.better) > 0 }
 
-// tier gives how far a node is from the request's group, and whether it is within reach.
+// tier returns how far a node is from the request's group, and whether it is within reach.
 func (p *requestGroup) tier(n *node) (int, bool) {
 	if p.chain == nil {
 		return 0, true
@@ -49,7 +49,7 @@ func (p *requestGroup) tier(n *node) (int, bool) {
 	return best, in
 }
 
-// rate gives the part of a node's score that all versions share, and whether the
+// rate returns the part of a node's score that all versions share, and whether the
 // node can take a request at all.
 func (p *requestGroup) rate(n *node) (Score, bool) {
 	if n.gone || p.refusal(n) != nil {
@@ -83,7 +83,7 @@ func (p *requestGroup) look(n *node) bool {
 // maxBetter bounds the changes of nodes that a pool puts off until it is asked.
 const maxBetter = 1000
 
-// freshen rates the nodes anew that got better.
+// freshen rates the nodes again that got better.
 func (p *requestGroup) freshen() {
 	for _, n := range p.better {
 		s, ok := p.rate(n)
@@ -118,7 +118,7 @@ func (p *requestGroup) each(n *node, f func(*versionClass)) {
 	}
 }
 
-// class gives the class of a version.
+// class returns the class of a version.
 func (p *requestGroup) class(v version) *versionClass {
 	c := p.classes[v]
 	if c != nil {
@@ -134,7 +134,7 @@ func (p *requestGroup) class(v version) *versionClass {
 	return c
 }
 
-// nearTo gives the nodes that have something of a class's version, of those that
+// nearTo returns the nodes that have something of a class's version, of those that
 // were rated.
 func (p *requestGroup) nearTo(c *versionClass) nodeHeap {
 	list := make([]candidate, 0, len(p.free.by))
@@ -154,7 +154,7 @@ func (p *requestGroup) forget(c *versionClass) {
 	}
 }
 
-// pick gives the best node for a request of a class, nil when none has room. It is
+// pick returns the best node for a request of a class, nil when none has room. It is
 // the first of those that have something of the version, or the first of all: one
 // that has something and comes first among all is no worse among the former.
 func (p *requestGroup) pick(c *versionClass) (*node, Score) {

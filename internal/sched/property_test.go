@@ -154,7 +154,7 @@ func (w *world) step(t *rapid.T) {
 // stepBeside does things that change only how good nodes are.
 func (w *world) stepBeside(t *rapid.T, node string) {
 	switch rapid.IntRange(0, 2).Draw(t, "beside") {
-	case 0: // a pull begins, goes on or ends
+	case 0: // a pull begins, continues or ends
 		if len(w.held) == 0 {
 			return
 		}
@@ -172,7 +172,7 @@ func (w *world) stepBeside(t *rapid.T, node string) {
 	}
 }
 
-// instance gives an instance that takes room.
+// instance returns an instance that takes room.
 func (w *world) instance(id string) Instance {
 	i := on(w.located()[id], w.requests[id])
 	i.Progress = w.pulls[id]
@@ -360,7 +360,7 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	}
 }
 
-// located gives the node of every instance that takes room.
+// located returns the node of every instance that takes room.
 func (w *world) located() map[string]string {
 	out := maps.Clone(w.held)
 	for id, a := range w.placed {
@@ -369,7 +369,7 @@ func (w *world) located() map[string]string {
 	return out
 }
 
-// checkRoom counts by itself what lies on a node after r was put there.
+// checkRoom counts by itself what is on a node after r was put there.
 func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	used := n.Foreign
 	for id, node := range w.located() {

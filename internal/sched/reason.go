@@ -25,7 +25,7 @@ type Count struct {
 	Nodes  int
 }
 
-// WaitReason says why a request waits. The answer is computed once per demand and kept
+// WaitReason returns why a request waits. The answer is computed once per demand and kept
 // until a node, a group or a placement changes.
 func (x *Index) WaitReason(requestID string, now time.Time) Reason {
 	r := x.requests[requestID]
@@ -86,7 +86,7 @@ func (x *Index) why(p *requestGroup) Reason {
 // passing are the filters that cure themselves with time.
 var passing = map[Filter]bool{FilterState: true, FilterReserved: true, FilterRoom: true, FilterDevice: true}
 
-// sentence says what the last refusing rule means for the request.
+// sentence returns what the last refusing rule means for the request.
 func (x *Index) sentence(p *requestGroup, f *rule, all []Count) string {
 	if n := x.nodes[p.want.pinned]; n != nil {
 		return "node " + x.nodeName(n.ID) + " " + f.one(p, n)

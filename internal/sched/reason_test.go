@@ -78,7 +78,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// needing makes requests that go on from a saved state.
+// needing makes requests that resume from a saved state.
 func needing(needs farm.StateRequirements, more ...func(*Request)) func(*Request) {
 	return func(r *Request) {
 		r.Needs = needs

@@ -26,7 +26,7 @@ type Request struct {
 	VLAN      int    // and that one is a VLAN; 0 is none
 	VCPU      int
 	MemoryMB  int
-	Needs     farm.StateRequirements // of the saved state it goes on from; zero asks nothing
+	Needs     farm.StateRequirements // of the saved state it resumes from; zero asks nothing
 	Template  string                 // template id
 	ContentID string                 // the version's immutable id
 	Size      int64                  // of the version, in bytes; 0 is unknown
@@ -63,7 +63,7 @@ func NewInstance(i *farm.Instance) Instance {
 	return out
 }
 
-// nextDevice gives the device that a restart which goes on gives an instance.
+// nextDevice returns the device that a restart which continues gives an instance.
 func nextDevice(i *farm.Instance) string {
 	if i.Task == nil || i.Task.Restart == nil {
 		return ""
@@ -107,7 +107,7 @@ type request struct {
 	device   string        // and gave it this USB device
 }
 
-// hold gives what the request has of its node's USB devices.
+// hold returns what the request has of its node's USB devices.
 func (r *request) hold() deviceHold {
 	return deviceHold{want: r.USB, device: cmp.Or(r.Device, r.device), next: r.Next}
 }

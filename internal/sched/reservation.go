@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Reservations. Where nodes are counted by resources, a large request can wait for ever
+// Reservations. Where nodes are counted by resources, a large request can wait indefinitely
 // beside small ones: each room that is freed is enough for one of them, and never for it.
 // So a pool that has waited Options.ReserveAfter for room, while requests were placed that
 // come behind its own, gets a node for itself: nothing else is placed there until one of
@@ -70,7 +70,7 @@ func (x *Index) endStarvation(p *requestGroup) {
 	}
 }
 
-// allReserved says whether no other node may be reserved now.
+// allReserved reports whether no other node may be reserved now.
 func (x *Index) allReserved() bool { return x.reserved > 0 && x.reserved*reserveShare >= len(x.nodes) }
 
 // servedTurn is whose turn a placement was, and by which claims.
@@ -85,7 +85,7 @@ func turnOf(r *request) servedTurn {
 	return servedTurn{t.group, q.owner.name, t.claim, q.claim, r.rank}
 }
 
-// isStarved says whether no node has room for a pool whose next request comes before the
+// isStarved reports whether no node has room for a pool whose next request comes before the
 // one that was placed last.
 func (x *Index) isStarved(p *requestGroup) bool {
 	if p.open() || len(p.lines) == 0 {
@@ -119,7 +119,7 @@ func (x *Index) reserveBestNode(p *requestGroup) bool {
 	return true
 }
 
-// fitsAfterRelease says whether a node lacks nothing but room that instances will give back.
+// fitsAfterRelease reports whether a node lacks nothing but room that instances will give back.
 func (p *requestGroup) fitsAfterRelease(n *node) bool {
 	if n.gone || n.Mode != farm.CapacityByResources {
 		return false
@@ -151,7 +151,7 @@ func (x *Index) settled(p *requestGroup) {
 	}
 }
 
-// recheck gives a node back that is of no use any more to the pool that it is reserved for.
+// recheck returns a node back that is of no use any more to the pool that it is reserved for.
 func (x *Index) recheck(n *node) {
 	if p := n.promised; p != nil && !p.fitsAfterRelease(n) {
 		x.releaseReservation(n)

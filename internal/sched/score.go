@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Locality says how much of a version lies on a node.
+// Locality says how much of a version is on a node.
 type Locality int
 
 // The localities, worst first.
@@ -48,7 +48,7 @@ const (
 	fullLoad    = 1_000_000
 )
 
-// Words says the score for people, as in "has the version, 50 % full".
+// Words returns the score for people, as in "has the version, 50 % full".
 func (s Score) Words() string {
 	var parts []string
 	switch {
@@ -67,7 +67,7 @@ func (s Score) Words() string {
 	return strings.Join(append(parts, fmt.Sprintf("%d %% full", s.Load/10_000)), ", ")
 }
 
-// where says what lies on the node.
+// where returns what is on the node.
 func (s Score) where() string {
 	text := map[Locality]string{
 		VersionCached: "has the version", VersionPulled: "pulls the version already",
@@ -83,7 +83,7 @@ func (s Score) where() string {
 // version of its template lies, however large that is.
 const leastMissing = 16
 
-// has says what a node has of a version and how many bytes are missing. What two
+// has returns what a node has of a version and how many bytes are missing. What two
 // versions of a template share is not known: they count as sharing the size of the
 // smaller one.
 func (n *node) has(v version) (Locality, int64) {

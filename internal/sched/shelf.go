@@ -11,7 +11,7 @@ type candidate struct {
 	pos   int32 // in shelf.heap
 }
 
-// heapEntry is a candidate in the heap. What decides its place lies in it, so that a heap
+// heapEntry is a candidate in the heap. What decides its place is in it, so that a heap
 // of thousands is not chased through memory.
 type heapEntry struct {
 	weight uint64 // of the score
@@ -21,7 +21,7 @@ type heapEntry struct {
 
 // nodeHeap orders candidates: a heap with four branches, best first.
 type nodeHeap struct {
-	by    map[*node]int32 // where a node lies in all
+	by    map[*node]int32 // where a node is in all
 	all   []candidate
 	spare []int32 // free places in all
 	heap  []heapEntry
@@ -64,7 +64,7 @@ func (s *nodeHeap) put(n *node, score Score) {
 	s.up(len(s.heap) - 1)
 }
 
-// rescore gives a candidate another score, and says whether it is one.
+// rescore returns a candidate another score, and says whether it is one.
 func (s *nodeHeap) rescore(at int32, score Score) bool {
 	c := &s.all[at]
 	if c.score == score {
@@ -93,7 +93,7 @@ func (s *nodeHeap) drop(n *node) {
 	}
 }
 
-// top gives the best candidate by the scores of now, nil when there is none. Nodes
+// top returns the best candidate by the scores of now, nil when there is none. Nodes
 // that are rated no more leave.
 func (s *nodeHeap) top(rate func(*node) (Score, bool)) *candidate {
 	for len(s.heap) > 0 {
@@ -172,7 +172,7 @@ func (s *nodeHeap) down(i int) bool {
 	return i != start
 }
 
-// tieOf gives a number of an id (FNV-1a).
+// tieOf returns a number of an id (FNV-1a).
 func tieOf(id string) uint32 {
 	h := uint32(2166136261)
 	for i := range len(id) {

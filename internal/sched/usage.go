@@ -46,7 +46,7 @@ type pull struct {
 	progress map[string]int // instance id -> tenths
 }
 
-// tenths gives how far the pull is.
+// tenths returns how far the pull is.
 func (p *pull) tenths() int {
 	most := 0
 	for _, t := range p.progress {
@@ -84,7 +84,7 @@ func (r *nodeUsage) before(o *nodeUsage) bool {
 	return cmp.Less(r.id, o.id)
 }
 
-// room gives the room of a node, which need not be known yet.
+// room returns the room of a node, which need not be known yet.
 func (x *Index) room(id string) *nodeUsage {
 	r := x.rooms[id]
 	if r == nil {
@@ -101,8 +101,8 @@ func (x *Index) tidy(r *nodeUsage) {
 	}
 }
 
-// UsedBy gives what instances take of a node, those included that Place has assigned
-// to it. VMs that nobody owns are not in it.
+// UsedBy returns what instances take of a node, those included that Place has assigned
+// to it. orphaned VMs are not in it.
 func (x *Index) UsedBy(node string) Load {
 	if r := x.rooms[node]; r != nil {
 		return r.taken
@@ -131,7 +131,7 @@ func (x *Index) occupy(r *request, id string) {
 	}
 }
 
-// vacate gives back the room of an instance.
+// vacate returns back the room of an instance.
 func (x *Index) vacate(r *request) {
 	if r.node == "" {
 		return

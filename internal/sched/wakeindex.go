@@ -36,7 +36,7 @@ func (r *lruList[T]) put(v T) (oldest T, full bool) {
 	return oldest, true
 }
 
-// pool gives the pool of a demand; a new one is shown every node.
+// pool returns the pool of a demand; a new one is shown every node.
 func (x *Index) pool(d constraints) *requestGroup {
 	p := x.pools[d]
 	if p == nil {
@@ -76,7 +76,7 @@ func (x *Index) attach(p *requestGroup) {
 	}
 }
 
-// chain gives a group and its fallbacks, nearest first; a loop ends where it closes.
+// chain returns a group and its fallbacks, nearest first; a loop ends where it closes.
 func (x *Index) chain(group string) map[string]int {
 	if group == "" {
 		return nil
@@ -150,7 +150,7 @@ func newCures() wakeIndex {
 	return wakeIndex{pinned: map[string][]*requestGroup{}, places: map[place][]*requestGroup{}}
 }
 
-// places gives where a pool is found.
+// places returns where a pool is found.
 func (p *requestGroup) places() []place {
 	if p.chain == nil {
 		return []place{{"", p.want.arch}}

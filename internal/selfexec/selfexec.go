@@ -64,7 +64,7 @@ func Run(ctx context.Context, dir, path string, args ...string) (string, error) 
 }
 
 // Exec replaces this process by a program, with the same arguments, environment, number
-// and streams. What is open is closed, and what this process has started goes on.
+// and streams. What is open is closed, and what this process has started continues.
 func Exec(path string) error {
 	args := append([]string{path}, os.Args[1:]...)
 	if err := syscall.Exec(path, args, os.Environ()); err != nil { //nolint:gosec // the caller has verified it
@@ -73,7 +73,7 @@ func Exec(path string) error {
 	return nil
 }
 
-// Path gives the file of this program. One that was replaced meanwhile is named as before.
+// Path returns the file of this program. One that was replaced meanwhile is named as before.
 func Path() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err

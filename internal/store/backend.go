@@ -57,7 +57,7 @@ type Lease interface {
 	Fence() Fence
 	// Lost is closed when the lease is known to be gone. It may close late; it never closes while the lease is safe.
 	Lost() <-chan struct{}
-	// Resign gives the lease up, so that a waiting process has it at once. Resigning twice is no error.
+	// Resign returns the lease up, so that a waiting process has it at once. Resigning twice is no error.
 	Resign(ctx context.Context) error
 }
 
@@ -78,7 +78,7 @@ type Backend interface {
 	Watch(ctx context.Context, prefix string, from int64, fn func(Batch) error) error
 	// Barrier returns the current revision, linearizably, and makes running watches report progress up to it soon.
 	Barrier(ctx context.Context) (rev int64, err error)
-	// Limits says how much one transaction may hold. They never change.
+	// Limits returns how much one transaction may hold. They never change.
 	Limits() Limits
 	// Campaign waits until this process holds the lock on key and returns it.
 	Campaign(ctx context.Context, key string) (Lease, error)

@@ -24,7 +24,7 @@ const (
 // opsSpare is what a transaction keeps for the committer's own key and for the fence.
 const opsSpare = 128 - MaxChanges
 
-// Limits says how many changes, and how many bytes, one Commit may have: it always fits one backend transaction
+// Limits returns how many changes, and how many bytes, one Commit may have: it always fits one backend transaction
 // beside the committer's own key.
 func (s *Store) Limits() Limits {
 	return Limits{Ops: s.limits.Ops - opsSpare, Bytes: s.limits.Bytes}
@@ -69,7 +69,7 @@ func Check[T any](t *Table[T], id string, cond Condition) Change {
 	return c
 }
 
-// Err says why no commit takes the change, whatever else is in it; nil when one may.
+// Err returns why no commit takes the change, whatever else is in it; nil when one may.
 func (c Change) Err() error {
 	switch {
 	case c.err != nil:
@@ -88,7 +88,7 @@ func (c Change) Kind() Kind { return c.table.Kind() }
 // ID is that record's id.
 func (c Change) ID() string { return c.id }
 
-// Writes says whether the change writes or deletes; one of Check does neither.
+// Writes reports whether the change writes or deletes; one of Check does neither.
 func (c Change) Writes() bool { return !c.check }
 
 // Value is the record as the change writes it, a *T of its table; nil when it deletes or writes nothing.

@@ -154,14 +154,14 @@ func (m *model) passLocked(rev int64) {
 	m.moved = make(chan struct{})
 }
 
-// progress gives how far the watch is, the highest revision known, and a channel that closes when the watch moves.
+// progress returns how far the watch is, the highest revision known, and a channel that closes when the watch moves.
 func (m *model) progress() (watched, highest int64, moved <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.watched, m.highest, m.moved
 }
 
-// lost tells whether a record surely is not at revision want any more: revisions only grow.
+// lost reports whether a record surely is not at revision want any more: revisions only grow.
 func (m *model) lost(t AnyTable, id, key string, want int64) bool {
 	if want <= 0 {
 		return false

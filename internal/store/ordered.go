@@ -22,7 +22,7 @@ type chunk[V any] struct {
 	vals  []V
 }
 
-// chunkOf gives the index of the chunk that holds key or would hold it; 0 when the map is empty.
+// chunkOf returns the index of the chunk that holds key or would hold it; 0 when the map is empty.
 func (o sortedMap[V]) chunkOf(key string) int {
 	i := sort.Search(len(o.chunks), func(i int) bool { return o.chunks[i].keys[0] > key })
 	return max(i-1, 0)
@@ -156,7 +156,7 @@ func (e *edit[V]) delete(key string) {
 	e.shrink(ci)
 }
 
-// shrink removes chunk ci when it is empty and joins it with a neighbour when both are sparse.
+// shrink removes chunk ci when it is empty and joins it with a neighbor when both are sparse.
 func (e *edit[V]) shrink(ci int) {
 	if len(e.chunks[ci].keys) == 0 {
 		e.chunks = slices.Delete(e.chunks, ci, ci+1)

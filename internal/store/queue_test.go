@@ -31,7 +31,7 @@ func parts(text string) *request {
 	return r
 }
 
-// picked gives which requests of a queue, numbered from 1, go in the next transaction, and what stays in the queue.
+// picked returns which requests of a queue, numbered from 1, go in the next transaction, and what stays in the queue.
 func picked(limits Limits, busy, queue string) (batch, left string) {
 	c := &committer{store: &Store{limits: limits}, busy: map[string]struct{}{}}
 	for key := range strings.FieldsSeq(busy) {

@@ -18,7 +18,7 @@ func (r Row[T]) ID() string { return r.entry.id }
 // Value is the record; it is shared and must not be changed.
 func (r Row[T]) Value() *T { return r.entry.val }
 
-// Encoded gives the bytes of WithEncoded, nil without one. They are shared.
+// Encoded returns the bytes of WithEncoded, nil without one. They are shared.
 func (r Row[T]) Encoded() []byte {
 	if r.render == nil {
 		return nil
@@ -27,7 +27,7 @@ func (r Row[T]) Encoded() []byte {
 	return r.entry.bytes
 }
 
-// Row gives one record.
+// Row returns one record.
 func (v *View[T]) Row(id string) (Row[T], bool) {
 	e, ok := v.main.get(id)
 	return Row[T]{e, v.table.render}, ok
@@ -72,7 +72,7 @@ func (v *View[T]) RowsBy(name string, skip int) iter.Seq[Row[T]] {
 	}
 }
 
-// Sum gives what the records with a key amount to together.
+// Sum returns what the records with a key amount to together.
 func (v *View[T]) Sum(name, key string) Amounts {
 	for i, sum := range v.table.sums {
 		if sum.name == name {

@@ -154,12 +154,12 @@ func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 	return s.commit(ctx, nil, changes)
 }
 
-// CommitFenced is Commit for the holder of a lease: ErrFenced when fence is not the lease in force any more.
+// CommitFenced is Commit for the holder of a lease: ErrFenced when fence is not the lease active any more.
 func (s *Store) CommitFenced(ctx context.Context, fence Fence, changes ...Change) error {
 	return s.WithFence(fence).Commit(ctx, changes...)
 }
 
-// WithFence gives a Writer whose every commit is fenced by the lease.
+// WithFence returns a Writer whose every commit is fenced by the lease.
 func (s *Store) WithFence(fence Fence) Writer { return fenced{s, fence} }
 
 type fenced struct {
@@ -207,7 +207,7 @@ func (s *Store) Queued() int {
 	return len(s.commits.queue)
 }
 
-// Families gives the metrics of the store.
+// Families returns the metrics of the store.
 func (s *Store) Families() []metric.Family {
 	return []metric.Family{
 		metric.HistogramFamily("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer", s.took),
@@ -264,7 +264,7 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that hangs must not hold us for ever
+	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that hangs must not hold us indefinitely
 	s.commits.close()
 	var errs []error
 	for _, lease := range leases {

@@ -117,7 +117,7 @@ type View[T any] struct {
 // Serial numbers the views of a table in this process: another one may differ in its records, the same one does not.
 func (v *View[T]) Serial() uint64 { return v.serial }
 
-// Snapshot gives the table as it is now.
+// Snapshot returns the table as it is now.
 func (t *Table[T]) Snapshot() *View[T] { return t.view.Load() }
 
 // Get reads one record and the revision it was written at, for IfRev.
@@ -139,7 +139,7 @@ func (t *Table[T]) Where(name, value string) iter.Seq2[string, *T] {
 // Len is the number of records.
 func (t *Table[T]) Len() int { return t.Snapshot().Len() }
 
-// Encoded gives the bytes of WithEncoded for a record, nil when there is no such record. They are shared.
+// Encoded returns the bytes of WithEncoded for a record, nil when there is no such record. They are shared.
 func (t *Table[T]) Encoded(id string) []byte { return t.Snapshot().Encoded(id) }
 
 // Get is Table.Get at the moment of the view.
@@ -195,7 +195,7 @@ func (v *View[T]) filed(name, value string) iter.Seq2[string, *entry[T]] {
 	return v.filedIn(v.table.index(name), value+"\x00")
 }
 
-// index gives the number of an index.
+// index returns the number of an index.
 func (t *Table[T]) index(name string) int {
 	for i, ix := range t.indexes {
 		if ix.name == name {
@@ -275,7 +275,7 @@ func (t *Table[T]) kept(v *T) *T {
 	return t.part(v)
 }
 
-// rev gives the visible revision of a record, 0 when there is none.
+// rev returns the visible revision of a record, 0 when there is none.
 func (t *Table[T]) rev(id string) int64 {
 	_, rev, _ := t.Get(id)
 	return rev

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// upkept is a backend that looks after itself, as etcd's does.
+// upkept is a backend that manages itself, as etcd's does.
 type upkept struct {
 	store.Backend
 	busy   string

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPushAbandoned: a push that is cancelled leaves nothing at the registry when its
+// TestPushAbandoned: a push that is canceled leaves nothing at the registry when its
 // caller says so, and stays to be gone on with when not.
 func TestPushAbandoned(t *testing.T) {
 	for name, abandon := range map[string]func(error) bool{

@@ -30,7 +30,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkPull fetches the same file into an empty folder.
+// BenchmarkPull fetches the same file into an empty directory.
 func BenchmarkPull(b *testing.B) {
 	c := serve(b, b.TempDir()).client(b)
 	f := write(b, "disk.img", api.FileDisk, "raw", benchSize, map[int64]int{0: benchSize})

@@ -35,8 +35,8 @@ func (t *target) decide(p *pull, h localChain) error {
 	return t.draw(localChain{})
 }
 
-// inBlocks says whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
-// what was added later lies in a block of another layer.
+// inBlocks reports whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
+// what was added later is in a block of another layer.
 func (t *target) inBlocks() bool {
 	top := len(t.chain) - 1
 	for _, x := range t.chain[:top] {
@@ -84,7 +84,7 @@ func (t *target) lay() (*qcow2.Layout, error) {
 	return b.Layout()
 }
 
-// cloneable tries whether the folder's file system can clone a file.
+// cloneable tries whether the directory's file system can clone a file.
 func (p *pull) cloneable(path string) (bool, error) {
 	const probe = ".clone" + partialSuffix
 	from, err := os.Open(path)
@@ -142,7 +142,7 @@ func (t *target) begin() error {
 	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
 		return err
 	}
-	// Asked before the first checkpoint: without a journal nobody goes on with the clone.
+	// Asked before the first checkpoint: without a journal nobody continues with the clone.
 	if err := t.cloned(); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func writeZeros(f *os.File, off, n int64) error {
 	return nil
 }
 
-// place says where the first bytes of a piece of the disk lie in the file, and how many of them in one piece.
+// place returns where the first bytes of a piece of the disk are in the file, and how many of them in one piece.
 func (t *target) place(off, n int64) (at, length int64) {
 	if t.layout == nil {
 		return off, n

@@ -127,10 +127,10 @@ func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 	return localChain{}
 }
 
-// usable says whether a disk can be built upon.
+// usable reports whether a disk can be built upon.
 func usable(d Disk, size int64) bool { return len(d.Overlays) < MaxOverlays && present(d, size) }
 
-// present says whether the files of a disk are there, without reading them: they were verified when they came.
+// present reports whether the files of a disk are there, without reading them: they were verified when they came.
 func present(d Disk, size int64) bool {
 	for _, path := range d.files() {
 		st, err := os.Lstat(path)

@@ -280,7 +280,7 @@ func pullOfChain(t *testing.T, contents [][]byte, inBlocks bool) {
 	}
 }
 
-// clones says whether files of a test can be cloned.
+// clones reports whether files of a test can be cloned.
 func clones(t *testing.T) bool {
 	t.Helper()
 	dir, err := os.OpenRoot(t.TempDir())
@@ -331,7 +331,7 @@ func TestOverlaysOnOverlays(t *testing.T) {
 }
 
 // TestOverlayGoesOn: a pull of an overlay that is cut fetches the rest only, and one onto something else begins
-// anew.
+// again.
 func TestOverlayGoesOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
 	base := make([]byte, 80<<20)
@@ -367,7 +367,7 @@ func TestOverlayGoesOn(t *testing.T) {
 	mustRead(t, built, after)
 }
 
-// TestChainsThatDoNotFit: what a manifest says of a chain is not believed.
+// TestChainsThatDoNotFit: what a manifest says of a chain is not trusted.
 func TestChainsThatDoNotFit(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	a := grow(rnd, nil, 1<<20)

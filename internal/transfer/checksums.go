@@ -111,7 +111,7 @@ var zeroBlock = make([]byte, 16*blob.BlockSize)
 
 func zero(p []byte) bool { return bytes.Equal(p, zeroBlock[:len(p)]) }
 
-// sumsOf gives the sums of the blocks of data.
+// sumsOf returns the sums of the blocks of data.
 func sumsOf(data []byte) []byte {
 	sums := make([]byte, 0, sumChunk)
 	for len(data) > 0 {
@@ -193,7 +193,7 @@ func (c *sumChanges) window() error {
 	return err
 }
 
-// chunk gives the next chunk in which one of the two disks may have data.
+// chunk returns the next chunk in which one of the two disks may have data.
 func (c *sumChanges) chunk() (int64, error) {
 	for _, side := range []struct {
 		src   blob.Source

@@ -188,7 +188,7 @@ func (c *Client) request(ctx context.Context, method, address string, body io.Re
 	return req, nil
 }
 
-// here says whether a request is for the registry itself.
+// here reports whether a request is for the registry itself.
 func (c *Client) here(req *http.Request) bool {
 	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
 }

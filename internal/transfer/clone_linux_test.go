@@ -61,7 +61,7 @@ func TestClonedDisk(t *testing.T) {
 	}
 }
 
-// TestCloneGoesOn: a clone that was interrupted goes on, and is begun anew when what it was made from is gone.
+// TestCloneGoesOn: a clone that was interrupted continues, and is begun again when what it was made from is gone.
 func TestCloneGoesOn(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -126,7 +126,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	s.pulledOnto(t, o, after)
 }
 
-// TestBaseOnAnotherDevice: what lies on another file system is built upon by an overlay, or not at all.
+// TestBaseOnAnotherDevice: what is on another file system is built upon by an overlay, or not at all.
 func TestBaseOnAnotherDevice(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(22, 1))
 	base := grow(rnd, nil, 4<<20)
@@ -153,7 +153,7 @@ func TestBaseOnAnotherDevice(t *testing.T) {
 	s.pulledOnto(t, o, after)
 }
 
-// elsewhere gives a folder on another file system than the other temporary folders of a test.
+// elsewhere returns a directory on another file system than the other temporary directories of a test.
 func elsewhere(t *testing.T) string {
 	t.Helper()
 	device := func(dir string) uint64 {

@@ -37,14 +37,14 @@ func (r Ref) query() url.Values {
 	return q
 }
 
-// List gives all templates without their versions.
+// List returns all templates without their versions.
 func (c *Client) List(ctx context.Context) ([]api.Template, error) {
 	var out []api.Template
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/v2/vm", out: &out, repeatable: true})
 	return out, err
 }
 
-// Detail gives one template with its versions, oldest first. farm.CodeNotFound when there is none.
+// Detail returns one template with its versions, oldest first. farm.CodeNotFound when there is none.
 func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	var out api.TemplateDetail
 	q := url.Values{"id": {id}}
@@ -52,7 +52,7 @@ func (c *Client) Detail(ctx context.Context, id string) (api.TemplateDetail, err
 	return out, err
 }
 
-// Rights says what the caller may do at the registry: with one template, or with all of them for "".
+// Rights returns what the caller may do at the registry: with one template, or with all of them for "".
 func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	out, q := &api.CallerRights{}, url.Values{}
 	if template != "" {
@@ -62,7 +62,7 @@ func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights
 	return out, err
 }
 
-// Info gives a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
+// Info returns a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
 // farm.CodeRefused: what is stored is no configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
 	var raw json.RawMessage
@@ -101,14 +101,14 @@ func (c *Client) SetArch(ctx context.Context, id, arch string) error {
 	return c.call(ctx, call{method: http.MethodPut, path: "/registry/vm/arch", in: in, repeatable: true})
 }
 
-// Disk gives the space of the registry's file system.
+// Disk returns the space of the registry's file system.
 func (c *Client) Disk(ctx context.Context) (api.DiskInfo, error) {
 	var out api.DiskInfo
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/disk", out: &out, repeatable: true})
 	return out, err
 }
 
-// Status gives the registry's state, version and list of damaged templates.
+// Status returns the registry's state, version and list of damaged templates.
 func (c *Client) Status(ctx context.Context) (api.RegistryStatus, error) {
 	var out api.RegistryStatus
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/status", out: &out, repeatable: true})

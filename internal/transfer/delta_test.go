@@ -171,7 +171,7 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 const tipless = "0101010101010101010101010101010101010101010101010101010101010101"
 
 // TestRevertedDiskIsPushedAgain: a disk that did not change since it was pushed costs nothing after its version was
-// reverted, and is sent as a whole when what it rests on is gone for good.
+// reverted, and is sent as a whole when what it rests on is gone permanently.
 func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 13))
 	s := serve(t, t.TempDir())

@@ -22,7 +22,7 @@ type Disk struct {
 // files are the paths of all files, base first.
 func (d Disk) files() []string { return append([]string{d.Path}, d.Overlays...) }
 
-// raw says whether a disk is one file, byte for byte.
+// raw reports whether a disk is one file, byte for byte.
 func (d Disk) raw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
 
 // OpenDisk reads what a guest sees of a Disk. It may be read from many goroutines.
@@ -108,7 +108,7 @@ func (d *OpenDisk) Size() int64 { return d.top.Size() }
 // ReadAt reads the disk.
 func (d *OpenDisk) ReadAt(p []byte, off int64) (int, error) { return d.top.ReadAt(p, off) }
 
-// NextData gives the next range that may hold anything but zeros; start == end means there is none.
+// NextData returns the next range that may hold anything but zeros; start == end means there is none.
 func (d *OpenDisk) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(d.top, off)
 }
@@ -141,7 +141,7 @@ type overlayChanges struct {
 
 var _ blob.Changes = overlayChanges{}
 
-// NextData gives the next range that the overlays hold as data.
+// NextData returns the next range that the overlays hold as data.
 func (c overlayChanges) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(c.overlays, off)
 }

@@ -2,7 +2,7 @@
 // templates for the node agent and the node command line, and carries the
 // registry's control calls for the controller.
 //
-// It is not a cache and knows nothing about hypervisors: a pull fills one folder
+// It is not a cache and knows nothing about hypervisors: a pull fills one directory
 // that its caller chose, a push reads files that nobody changes meanwhile.
 //
 // Invariant: no byte reaches a finished file before the frame it belongs to was

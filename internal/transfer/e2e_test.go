@@ -42,7 +42,7 @@ func TestPushAndPull(t *testing.T) {
 	if err != nil || string(config) != want {
 		t.Fatalf("config %s, %v", config, err)
 	}
-	// A second pull into the same folder without journals fetches anew and ends the same.
+	// A second pull into the same directory without journals fetches again and ends the same.
 	mustPull(t, c, "", dir, files)
 	checkDetail(t, c, result)
 }

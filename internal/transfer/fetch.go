@@ -170,7 +170,7 @@ func (c *Client) ranged(ctx context.Context, address string, off, length int64, 
 	return nil
 }
 
-// resolve gives the whole address of a layer: relative ones are below the registry's own address.
+// resolve returns the whole address of a layer: relative ones are below the registry's own address.
 func (c *Client) resolve(ref *url.URL) string {
 	if ref.IsAbs() {
 		return ref.String()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneAt makes a file of a folder one that shares all its bytes with another file until one of them is
+// cloneAt makes a file of a directory one that shares all its bytes with another file until one of them is
 // written. Whatever is there gives way. errors.ErrUnsupported: the file system cannot.
 func cloneAt(from *os.File, dir *os.Root, name string) error {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {

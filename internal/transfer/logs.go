@@ -40,7 +40,7 @@ func filePath(name string) string {
 	return "/registry/files/" + strings.Join(parts, "/")
 }
 
-// Download gives a file below the registry's files of at most so many bytes, by one call.
+// Download returns a file below the registry's files of at most so many bytes, by one call.
 func (c *Client) Download(ctx context.Context, name string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

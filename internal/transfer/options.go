@@ -72,7 +72,7 @@ type PushParent struct {
 // PullOptions say what to pull where.
 type PullOptions struct {
 	Ref Ref
-	// Dir is an existing folder that gets the files: those of the version under their names,
+	// Dir is an existing directory that gets the files: those of the version under their names,
 	// "config.json" and, when there is one, "nvram". What an interrupted pull of the same version
 	// left there is gone on with.
 	Dir string
@@ -97,7 +97,7 @@ const (
 	NVRAMFile  = "nvram"
 )
 
-// PullResult is what a pull left in its folder.
+// PullResult is what a pull left in its directory.
 type PullResult struct {
 	Manifest api.PullManifest
 	Bytes    int64 // bytes of layer files that were moved: frames and indexes; also of a pull that failed

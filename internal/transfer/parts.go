@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Parts are cut by a fixed rule, so that a push that goes on makes the same parts and finds those that the
+// Parts are cut by a fixed rule, so that a push that continues makes the same parts and finds those that the
 // registry has.
 const (
 	partTarget = 8 << 20
@@ -127,7 +127,7 @@ func (b *parts) skip(r *unsentRange) {
 	}
 }
 
-// upTo gives the most first frames that have so many bytes at most, but one at least.
+// upTo returns the most first frames that have so many bytes at most, but one at least.
 func (r *unsentRange) upTo(most int64) (frames int, length int64) {
 	for frames < len(r.frames) && (frames == 0 || length+int64(r.frames[frames].Stored) <= most) {
 		length += int64(r.frames[frames].Stored)

@@ -36,8 +36,8 @@ func (c *Client) manifest(ctx context.Context, query url.Values) (m api.PullMani
 	return m, err
 }
 
-// Pull builds a version in a folder. When it returns without an error everything is there under its final
-// name and on stable storage. When it is cut, calling it again with the same folder goes on.
+// Pull builds a version in a directory. When it returns without an error everything is there under its final
+// name and on stable storage. When it is cut, calling it again with the same directory continues.
 func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	m, err := c.Manifest(ctx, o.Ref)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
 }
 
-// checkManifest refuses names that could do harm in a folder, and forms that this client cannot build.
+// checkManifest refuses names that could do harm in a directory, and forms that this client cannot build.
 func checkManifest(m api.PullManifest) error {
 	seen := map[string]bool{ConfigFile: true, NVRAMFile: true}
 	for _, f := range m.Files {

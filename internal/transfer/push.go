@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// pushRounds is how often a push negotiates anew when the registry lost parts.
+	// pushRounds is how often a push negotiates again when the registry lost parts.
 	pushRounds = 3
 	// commitTimeout bounds a commit, which puts the bytes of all files on stable storage.
 	commitTimeout = 30 * time.Minute
@@ -209,7 +209,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 // again.
 const indexPiece = 1 << 20
 
-// putIndex sends an index, in pieces if it is long. One whose sending was cut goes on with the piece that was.
+// putIndex sends an index, in pieces if it is long. One whose sending was cut continues with the piece that was.
 func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Index) error {
 	raw, off := x.Bytes(), 0
 	query := url.Values{"index": {x.Root().String()}}

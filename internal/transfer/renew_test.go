@@ -50,7 +50,7 @@ func (f *fading) serve(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	h.ServeHTTP(w, r)
 }
 
-// TestCredentialsThatFade: a push, a pull and a call that is made once go on with new
+// TestCredentialsThatFade: a push, a pull and a call that is made once continue with new
 // credentials when theirs have gone stale.
 func TestCredentialsThatFade(t *testing.T) {
 	s := serve(t, t.TempDir())

@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPushGoesOn cuts a push for good, restarts the registry and pushes again: what arrived is not sent again.
+// TestPushGoesOn cuts a push permanently, restarts the registry and pushes again: what arrived is not sent again.
 func TestPushGoesOn(t *testing.T) {
 	base := t.TempDir()
 	s := serve(t, base)
@@ -70,7 +70,7 @@ func TestPushGoesOn(t *testing.T) {
 	mustPull(t, s.client(t), "v1", t.TempDir(), files)
 }
 
-// TestPullGoesOn cancels a pull in the middle and goes on in the same folder.
+// TestPullGoesOn cancels a pull in the middle and continues in the same directory.
 func TestPullGoesOn(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
@@ -142,7 +142,7 @@ func journalKey(t *testing.T, layer string) []byte {
 	return sum[:]
 }
 
-// TestLeftoversOfOtherPulls: whatever lies in the folder, a pull ends with the right bytes; what a crash left
+// TestLeftoversOfOtherPulls: whatever is in the directory, a pull ends with the right bytes; what a crash left
 // after the files had their names is not fetched again.
 func TestLeftoversOfOtherPulls(t *testing.T) {
 	s := serve(t, t.TempDir())

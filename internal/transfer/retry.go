@@ -13,13 +13,13 @@ import (
 )
 
 // errTransient marks failures that another attempt may cure: cut connections, and bytes that were damaged on
-// the way, since every attempt verifies them anew.
+// the way, since every attempt verifies them again.
 var errTransient = errors.New("the transfer was cut or damaged")
 
 // errIdle ends an attempt on which nothing moved.
 var errIdle = errors.New("no byte moved for too long")
 
-// IsTemporary says whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
+// IsTemporary reports whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
 // busy or restarts, or a connection that was cut.
 func IsTemporary(err error) bool {
 	if diskFull(err) != nil {
@@ -46,12 +46,12 @@ const (
 	longWait  = 5 * time.Second
 )
 
-// retry runs try until it succeeds, fails for good, or the attempts or ctx end.
+// retry runs try until it succeeds, fails permanently, or the attempts or ctx end.
 func (c *Client) retry(ctx context.Context, what string, try func() error) error {
 	return c.retryProgress(ctx, what, func() (bool, error) { return false, try() })
 }
 
-// retryProgress is retry for work that may get further before it fails: then its attempts count anew.
+// retryProgress is retry for work that may get further before it fails: then its attempts count again.
 func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
 	wait := firstWait
 	for n := 1; ; n++ {

@@ -200,7 +200,7 @@ func (s *source) encode(ctx context.Context, workers int, sink blob.Sink) (*blob
 	return blob.Encode(ctx, s.whole, o, sink)
 }
 
-// kind says how the file becomes a layer.
+// kind returns how the file becomes a layer.
 func (s *source) kind() blob.Kind {
 	switch {
 	case s.spec.Kind == api.FileState:

@@ -133,7 +133,7 @@ func (t *target) complete() bool {
 
 func (t *target) has(i int) bool { return t.bitmap[i/8]&(1<<(i%8)) != 0 }
 
-// frame gives the place of frame i of the plan.
+// frame returns the place of frame i of the plan.
 func (t *target) frame(i int) (layer int, f blob.Frame) {
 	layer, n := t.plan.Frame(i)
 	return layer, t.chain[layer].Frame(n)
@@ -159,7 +159,7 @@ type span struct {
 	first, last int
 }
 
-// missing gives the frames that are not there, in spans of bounded size.
+// missing returns the frames that are not there, in spans of bounded size.
 func (t *target) missing() []span {
 	var out []span
 	var from, end int64 // of the newest span, in its layer
@@ -223,7 +223,7 @@ func (t *target) checkpointLocked() error {
 	return errors.Join(err, j.Close())
 }
 
-// rename gives the finished file its name.
+// rename returns the finished file its name.
 func (t *target) rename() error {
 	if t.file == nil {
 		return nil

@@ -42,7 +42,7 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	return config, nil
 }
 
-// following gives the certificate that is in the files when a connection is made, so that one which
+// following returns the certificate that is in the files when a connection is made, so that one which
 // is replaced before its time is over needs no restart; the last good one when they do not fit.
 func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]

@@ -193,7 +193,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Attempts end when they are used up or help no more, and begin anew when something moved.
+// Attempts end when they are used up or help no more, and begin again when something moved.
 func TestAttempts(t *testing.T) {
 	transient := fmt.Errorf("cut: %w", errTransient)
 	for name, c := range map[string]struct {

@@ -236,7 +236,7 @@ func livePermissions(ctx context.Context, s *deployment) error {
 	return nil
 }
 
-// hugeHeaders sends headers of a megabyte; the service refuses them and goes on.
+// hugeHeaders sends headers of a megabyte; the service refuses them and continues.
 func hugeHeaders(ctx context.Context, s *deployment) error {
 	big := strings.Repeat("A", 1<<20)
 	for _, header := range [][]string{{"Authorization", "Bearer " + big}, {"Authorization", "Basic " + big}, {"Cookie", "buildyard_session=" + big}, {userHeader, big}} {

@@ -26,7 +26,7 @@ const (
 // unauthenticated is the whole answer to whoever shows no credential that counts.
 const unauthenticated = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
-// expect says what a caller must get for a row of a site.
+// expect returns what a caller must get for a row of a site.
 func (s *deployment) expect(r row, c caller) verdict {
 	d := s.sides[r.service]
 	refused := unknownCaller
@@ -66,7 +66,7 @@ func (s *deployment) expect(r row, c caller) verdict {
 	return reached
 }
 
-// expectOfToken says what a node token must get for a row.
+// expectOfToken returns what a node token must get for a row.
 func expectOfToken(r row, c *scope) verdict {
 	kind, open := ordered[r.pattern]
 	switch {
@@ -80,7 +80,7 @@ func expectOfToken(r row, c *scope) verdict {
 	return forbidden
 }
 
-// onSite gives a row as it is on a site: what is off is an unknown path there.
+// onSite returns a row as it is on a site: what is off is an unknown path there.
 func (s *deployment) onSite(r row) row {
 	if !s.sides[r.service].has(r.when) {
 		r.needs, r.wants = anybody, http.StatusNotFound

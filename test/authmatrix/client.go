@@ -82,7 +82,7 @@ func send(ctx context.Context, by *http.Client, what, body string, header ...str
 	return a, err
 }
 
-// endless says whether an answer may go on for as long as somebody listens.
+// endless reports whether an answer may go on for as long as somebody listens.
 func endless(resp *http.Response) bool {
 	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 }
@@ -235,7 +235,7 @@ func (s *deployment) ensureGroup(ctx context.Context, group string) error {
 	return nil
 }
 
-// meant gives the permissions that a group has at a service by its name: only-P, or only-P+Q with
+// meant returns the permissions that a group has at a service by its name: only-P, or only-P+Q with
 // Q at the registry, but-P, every.
 func meant(service, group string) (list []string) {
 	one, also, _ := strings.Cut(strings.TrimPrefix(group, "only-"), "+")
@@ -249,7 +249,7 @@ func meant(service, group string) (list []string) {
 	return list
 }
 
-// granted gives what the members of a group may do at the service of a row, and at the registry
+// granted returns what the members of a group may do at the service of a row, and at the registry
 // where the controller asks it for them.
 func granted(r row, group string) (list, there []string) {
 	return meant(r.service, group), meant(registry, group)
@@ -263,7 +263,7 @@ func keyPath(service string) string {
 	return "/api/v1/apikey"
 }
 
-// bearer gives the session of a key whose only group is given, at a service.
+// bearer returns the session of a key whose only group is given, at a service.
 func (s *deployment) bearer(ctx context.Context, service, group string) (string, error) {
 	id := service + " " + group
 	if value := s.sessions[id]; value != "" {
@@ -347,7 +347,7 @@ func shake(ctx context.Context, by *http.Client, address, id, secret string) (an
 	return send(ctx, by, "POST "+address+"/tap/v1/shake", `{"id":"`+id+`","secret":"`+secret+`"}`)
 }
 
-// logIn gives the cookie of a browser of the root user.
+// logIn returns the cookie of a browser of the root user.
 func (s *deployment) logIn(ctx context.Context, service string) (string, error) {
 	if s.cookie[service] != "" {
 		return s.cookie[service], nil

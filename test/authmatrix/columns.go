@@ -33,7 +33,7 @@ type column struct {
 	of   func(ctx context.Context, s *deployment, r row) (caller, error)
 }
 
-// permission gives the permission that a row is about; "" where none would do.
+// permission returns the permission that a row is about; "" where none would do.
 func (r row) permission() string {
 	switch {
 	case r.needs == joining:

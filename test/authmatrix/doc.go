@@ -7,7 +7,7 @@
 // columns are callers: nobody, the root user, user keys without the permission of the row, with
 // it alone and with all others, certificates, nodes, expired and broken credentials, and so on.
 // It is done in several arrangements: both services in one process or apart, authentication on for
-// both or one, permissions on or off, each tier of the licence. Requests are such that a handler
+// both or one, permissions on or off, each tier of the license. Requests are such that a handler
 // which they reach changes nothing.
 //
 // What is expected does not come from the programs: the tables here were typed from the printed

@@ -115,7 +115,7 @@ type runner struct {
 	rows     []row
 }
 
-// all runs the arrangements and the licences that were asked for.
+// all runs the arrangements and the licenses that were asked for.
 func (x *runner) all(ctx context.Context, o options) {
 	for i, a := range arrangements {
 		if o.only.MatchString(a.name) {

@@ -42,7 +42,7 @@ const (
 // need it.
 var features = []feature{managed, vouched, keyed}
 
-// authRoutes gives the routes of authentication of a service without one feature.
+// authRoutes returns the routes of authentication of a service without one feature.
 func authRoutes(service farm.Service, without feature) (patterns []string) {
 	o := authrest.Options{
 		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.LoginCookies{}, Root: &auth.RootToken{}, Resources: true,
@@ -66,7 +66,7 @@ func patternsOf(routes []rest.Route) (list []string) {
 	return list
 }
 
-// allRows gives the rows of both services: every route that they have. One that is not in the
+// allRows returns the rows of both services: every route that they have. One that is not in the
 // tables here is an error, and so is a line of the tables that is no route.
 func allRows() (rows []row, err error) {
 	for service, own := range map[string][]string{controller: patternsOf(controllerrest.Routes()), registry: patternsOf(registryrest.Routes(nil))} {

@@ -26,7 +26,7 @@ import (
 type serviceAuth struct {
 	auth        bool
 	keys        bool
-	permissions bool // they count, after settings and licence
+	permissions bool // they count, after settings and license
 	managed     bool // rights on single resources too
 	vouched     bool // an identity provider
 }
@@ -289,7 +289,7 @@ func (s *deployment) newClient(pair *certstest.Pair) *http.Client {
 	}
 }
 
-// shows gives a client with a certificate of a user whose only group is given.
+// shows returns a client with a certificate of a user whose only group is given.
 func (s *deployment) shows(group string) (c *http.Client, err error) {
 	if c = s.clients[group]; c != nil {
 		return c, nil

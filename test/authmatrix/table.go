@@ -146,7 +146,7 @@ const both = `
 // methods by the letters of the tables.
 var methods = map[byte]string{'G': "GET", 'P': "POST", 'U': "PUT", 'D': "DELETE"}
 
-// needs gives what the routes of a service need, by their patterns.
+// needs returns what the routes of a service need, by their patterns.
 func needs(service string) (map[string]string, error) {
 	table := map[string]string{}
 	for line := range strings.Lines(lines[service] + "\n" + both) {

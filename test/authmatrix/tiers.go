@@ -14,14 +14,14 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// tierCase starts the services under one licence and then under others. permissions says whether
+// tierCase starts the services under one license and then under others. permissions says whether
 // permissions count from then on: what was denied stays denied.
 type tierCase struct {
 	name   string
 	phases []phase
 }
 
-// phase is a time under one licence.
+// phase is a time under one license.
 type phase struct {
 	licence     string // "": none
 	permissions bool
@@ -86,7 +86,7 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 	return nil
 }
 
-// issue writes a licence.
+// issue writes a license.
 func issue(key, file, name string) error {
 	if name == "" {
 		return nil

@@ -47,7 +47,7 @@ func linesOf[T any](log string, want func(T) bool) ([]T, error) {
 	return found, nil
 }
 
-// readyAt gives the time at which the guest's agent opened its port first.
+// readyAt returns the time at which the guest's agent opened its port first.
 func readyAt(events []event) (time.Time, error) {
 	for _, e := range events {
 		if e.Name == "VSERPORT_CHANGE" && e.Port == "qga0" && e.Open {
@@ -70,7 +70,7 @@ func (s standstill) String() string {
 	return fmt.Sprintf("%.0f ms by QEMU, %.0f ms by the driver", ms(s.qemu), ms(s.driver))
 }
 
-// standstillOf gives how long the guest of a VM stood still for its one save.
+// standstillOf returns how long the guest of a VM stood still for its one save.
 func standstillOf(log, vm string) (s standstill, err error) {
 	events, err := eventsOf(log, vm)
 	if err != nil {
@@ -90,7 +90,7 @@ func standstillOf(log, vm string) (s standstill, err error) {
 	return s, nil
 }
 
-// pauseOf gives how long the guest was paused, of its one pause.
+// pauseOf returns how long the guest was paused, of its one pause.
 func pauseOf(events []event) (time.Duration, error) {
 	var stop, resume time.Time
 	stops := 0

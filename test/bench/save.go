@@ -31,7 +31,7 @@ func (s *stage) save(ctx context.Context, id, tag, script string) (pause standst
 	return standstillOf(s.node.Log, id)
 }
 
-// saved says whether a save is done.
+// saved reports whether a save is done.
 func (s *stage) saved(ctx context.Context, request string) (bool, error) {
 	var record api.SaveImage
 	err := s.client.Send(ctx, http.MethodGet, "/api/v1/image?id="+url.QueryEscape(request), nil, &record)

@@ -201,7 +201,7 @@ func (s *stage) startMany(ctx context.Context, tag string, count int) (time.Dura
 	return time.Since(began), nil
 }
 
-// gone says whether an instance has ended, and its VM with it.
+// gone reports whether an instance has ended, and its VM with it.
 func (s *stage) gone(ctx context.Context, id string) (bool, error) {
 	var inst api.Instance
 	err := s.client.Send(ctx, http.MethodGet, "/api/v1/vm?id="+url.QueryEscape(id), nil, &inst)

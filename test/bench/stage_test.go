@@ -90,7 +90,7 @@ func (f *fake) write(line string) {
 	}
 }
 
-// newFake gives the stage of a fake controller. Its programs are two that sleep.
+// newFake returns the stage of a fake controller. Its programs are two that sleep.
 func newFake(t *testing.T, f *fake) *stage {
 	t.Helper()
 	dir := t.TempDir()

@@ -2,5 +2,5 @@ package main
 
 import "time"
 
-// ms gives a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -78,7 +78,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// reason says why something failed: the end of the run rather than what came of it.
+// reason returns why something failed: the end of the run rather than what came of it.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("the run was ended: %w", cause)

@@ -238,7 +238,7 @@ func (a *access) opened(p *proxy, private string) error {
 	return err
 }
 
-// session gives the header of a session of the user at a service.
+// session returns the header of a session of the user at a service.
 func (a *access) session(ctx context.Context, p *proxy) (string, error) {
 	a.mu.Lock()
 	key := a.opens[p.address]
@@ -294,7 +294,7 @@ func (a *access) learnValue(name string, value any) {
 	}
 }
 
-// by gives the connections of the suite's own calls to a service, direct ones and those through
+// by returns the connections of the suite's own calls to a service, direct ones and those through
 // its proxy.
 func (a *access) by(p *proxy) http.RoundTripper {
 	if a == nil {

@@ -18,7 +18,7 @@ type asked struct {
 	faults []string // by these it is not of the file's form
 }
 
-// read gives what a request asks for.
+// read returns what a request asks for.
 func (r *route) read(path string, query url.Values, header http.Header, body []byte) asked {
 	a := asked{values: map[string]any{}}
 	fields := map[string]any{}
@@ -58,7 +58,7 @@ func (r *route) read(path string, query url.Values, header http.Header, body []b
 	return a
 }
 
-// inHeader gives the value of a header; nil when it is not there.
+// inHeader returns the value of a header; nil when it is not there.
 func inHeader(header http.Header, name string) any {
 	if values := header.Values(name); len(values) > 0 {
 		return values[0]
@@ -66,7 +66,7 @@ func inHeader(header http.Header, name string) any {
 	return nil
 }
 
-// bodied says whether a request of the route has a JSON body that is read.
+// bodied reports whether a request of the route has a JSON body that is read.
 func (r *route) bodied() bool {
 	return r.op.RequestBody == nil || r.op.RequestBody.Value.Content["application/json"] != nil
 }
@@ -108,7 +108,7 @@ func list(values []string) []any {
 	return out
 }
 
-// tidy gives a value as the file would have it: nothing for "" and null, numbers for their
+// tidy returns a value as the file would have it: nothing for "" and null, numbers for their
 // strings.
 func tidy(p param, value any) any {
 	switch v := value.(type) {

@@ -154,7 +154,7 @@ func (v vars) fillAny(value any) any {
 	}
 }
 
-// jsonized gives a value as encoding/json decodes it.
+// jsonized returns a value as encoding/json decodes it.
 func jsonized(value any) any {
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// muxes gives the routes of both services by their patterns, as the file has them.
+// muxes returns the routes of both services by their patterns, as the file has them.
 func muxes() map[string]rest.Route {
 	all := map[string]rest.Route{}
 	routes := slices.Concat(controllerrest.Routes(), registryrest.Routes(nil))
@@ -64,7 +64,7 @@ func TestEveryRouteIsInTheFile(t *testing.T) {
 // everything is all that routes of authentication may need.
 var everything = []string{"authentication", "user keys", "resource permissions", "identity provider"}
 
-// authRoutes gives the routes of authentication of a service where some of that is on.
+// authRoutes returns the routes of authentication of a service where some of that is on.
 func authRoutes(service farm.Service, on []string) []rest.Route {
 	o := authrest.Options{Service: service}
 	for _, what := range on {

@@ -53,13 +53,13 @@ func derive(r *route) []broken {
 	return list
 }
 
-// enveloped says whether the route answers in the envelope when all is well.
+// enveloped reports whether the route answers in the envelope when all is well.
 func (r *route) enveloped() bool {
 	answer := r.op.Responses.Value("200")
 	return answer != nil && len(answer.Value.Content) == 1 && answer.Value.Content["application/json"] != nil && answer.Ref != ""
 }
 
-// wrongType gives a value of no type that a schema allows.
+// wrongType returns a value of no type that a schema allows.
 func wrongType(s *openapi3.Schema) any {
 	if s.Type.Is("array") || s.Type.Is("object") {
 		return true
@@ -108,7 +108,7 @@ func beyond(s *openapi3.Schema) map[fault]any {
 	return out
 }
 
-// limitsOf gives the words for what a schema allows that a refusal has to have.
+// limitsOf returns the words for what a schema allows that a refusal has to have.
 func limitsOf(s *openapi3.Schema) string {
 	var words []string
 	if s.Max != nil && s.Min != nil {

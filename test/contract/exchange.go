@@ -134,14 +134,14 @@ func (l *coverage) only(s *spec, path string) {
 	}
 }
 
-// missing says whether a parameter is required and was not given.
+// missing reports whether a parameter is required and was not given.
 func missing(x exchange, name string) bool {
 	outer, _, _ := strings.Cut(strings.TrimSuffix(name, "[]"), ".")
 	outer = strings.TrimSuffix(outer, "[]")
 	return slices.ContainsFunc(x.asked.faults, func(f string) bool { return strings.HasPrefix(f, outer+":") })
 }
 
-// names says whether a message calls a parameter by its name.
+// names reports whether a message calls a parameter by its name.
 func names(message, name string) bool {
 	last := name[strings.LastIndexAny(name, ".]")+1:]
 	return regexp.MustCompile(`(^|[^A-Za-z_])` + regexp.QuoteMeta(last) + `([^A-Za-z_]|$)`).MatchString(message)
@@ -186,7 +186,7 @@ func (t *tally) add(key string, m *marks) {
 
 func (t tally) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
 
-// sum gives what of the file and of the rows was met.
+// sum returns what of the file and of the rows was met.
 func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ func (c *cloud) join(ctx context.Context, name string, groups ...string) (*fakeN
 	return &fakeNode{c: c, id: a.NodeID, secret: a.Credential, info: info}, err
 }
 
-// poll says what the node holds, and gives the orders.
+// poll returns what the node holds, and gives the orders.
 func (h *fakeNode) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
 	req := api.PollRequest{
 		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,

@@ -44,7 +44,7 @@ func tooMany(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// tiers gives controllers a licence of each tier, and asks for what they cover and for more.
+// tiers gives controllers a license of each tier, and asks for what they cover and for more.
 func tiers(ctx context.Context, p *caseRunner) error {
 	dir := filepath.Join(p.stage.dir, "tiers")
 	if err := rig.MakeDir(dir); err != nil {
@@ -73,7 +73,7 @@ func tiers(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// licensed starts a controller under a licence of a tier, on the registry of "split".
+// licensed starts a controller under a license of a tier, on the registry of "split".
 func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error) {
 	split := p.stage.clouds["split"]
 	addr, err := rig.FreeAddr(ctx)

@@ -113,7 +113,7 @@ func (c *cloud) remains(ctx context.Context, id string, so func(api.Instance) bo
 }
 
 // goneNode takes a node away for longer than instances wait for it. One instance is
-// terminated meanwhile; the other is in Error for good.
+// terminated meanwhile; the other is in Error permanently.
 func goneNode(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	ids, failed := make([]string, 2), func(i api.Instance) bool {

@@ -154,7 +154,7 @@ type job struct {
 // errSkip begins the fault of a case that cannot run on this machine.
 const skipMark = "skipped: "
 
-// allJobs gives the cases of the files, the scenes, and those that follow from the file.
+// allJobs returns the cases of the files, the scenes, and those that follow from the file.
 func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 	var jobs []job
 	for _, sc := range scenes {
@@ -293,7 +293,7 @@ func (r *report) finish(p *caseRunner, rows []row, o options) {
 	r.well = r.whole()
 }
 
-// whole says whether nothing failed and nothing is missing.
+// whole reports whether nothing failed and nothing is missing.
 func (r *report) whole() bool {
 	return r.Failed == 0 && r.Passed > 0 && (r.Partial || r.Routes.Met == r.Routes.All && r.Params.Met == r.Params.All && r.Rows.Met == r.Rows.All)
 }

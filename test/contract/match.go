@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// at gives what is at a path of a JSON value: names and indexes between dots, name=value for
+// at returns what is at a path of a JSON value: names and indexes between dots, name=value for
 // the element of an array that has this field. "" is the value itself.
 func at(value any, path string) (any, bool) {
 	if path == "" {
@@ -45,7 +45,7 @@ func at(value any, path string) (any, bool) {
 	return nil, false
 }
 
-// differs says how a value is not as expected; "" when it is. The paths of want are those of
+// differs returns how a value is not as expected; "" when it is. The paths of want are those of
 // at; a value of want is the JSON value itself or a text that begins with a mark:
 // "~" a regular expression, "!absent", "!present", "!null", "!len N", "!least N", or one of judges.
 func differs(value any, want map[string]any) string {

@@ -153,7 +153,7 @@ func (st step) judge(a *answer, v vars) string {
 	return differs(body, want)
 }
 
-// meant says whether a message is the wanted one.
+// meant reports whether a message is the wanted one.
 func meant(want, message string) bool {
 	if pattern, ok := strings.CutPrefix(want, "~"); ok {
 		return regexp.MustCompile(pattern).MatchString(message)

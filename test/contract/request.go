@@ -170,10 +170,10 @@ func withUnknown(r *request) bool {
 	return true
 }
 
-// withNulls gives every optional field of the body that is not given as null.
+// withNulls returns every optional field of the body that is not given as null.
 func withNulls(r *request) bool { return withNothing(r, nil) }
 
-// withEmpties gives every optional field of the body that is not given as "".
+// withEmpties returns every optional field of the body that is not given as "".
 func withEmpties(r *request) bool { return withNothing(r, "") }
 
 func withNothing(r *request, nothing any) bool {
@@ -207,7 +207,7 @@ func clientBy(connections http.RoundTripper) *http.Client {
 	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// body gives the bytes of the body.
+// body returns the bytes of the body.
 func (r *request) body() []byte {
 	if r.raw != nil || r.fields == nil {
 		return r.raw
@@ -280,13 +280,13 @@ func (a *answer) message() (status, message string) {
 	return status, message
 }
 
-// well says whether the call succeeded.
+// well reports whether the call succeeded.
 func (a *answer) well() bool {
 	status, _ := a.message()
 	return a.code < 400 && a.code != http.StatusNotModified && status != "FAIL"
 }
 
-// formed gives the request in a form; the plain one when no client sends it so.
+// formed returns the request in a form; the plain one when no client sends it so.
 func (r *request) formed(name string) (*request, string) {
 	changed := r.clone()
 	if f := forms[name]; f != nil && f(changed) {

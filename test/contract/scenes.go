@@ -15,7 +15,7 @@ import (
 )
 
 // scenario is a case that needs more than requests: programs that are started, killed or given
-// wrong settings, and what lies on disks.
+// wrong settings, and what is on disks.
 type scenario struct {
 	name  string
 	alone bool     // it changes what others need

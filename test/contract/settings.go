@@ -47,7 +47,7 @@ func (c *cloud) post(ctx context.Context, path, secret string, in, out any) erro
 	return json.Unmarshal(a.Body, out)
 }
 
-// wrong gives a value that a setting cannot have; "" when every text is one.
+// wrong returns a value that a setting cannot have; "" when every text is one.
 func wrong(s config.Setting) string {
 	switch s.Kind {
 	case config.Int, config.Duration, config.Size, config.Addr:
@@ -86,7 +86,7 @@ func settings(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// refusedSetting gives a wrong value: the program ends at once with one line that names it.
+// refusedSetting returns a wrong value: the program ends at once with one line that names it.
 func refusedSetting(ctx context.Context, p *caseRunner, service, dir string, s config.Setting) error {
 	value := wrong(s)
 	if value == "" {
@@ -252,7 +252,7 @@ func never(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// ordered says whether an instance went through its states as it may: nothing but the end
+// ordered reports whether an instance went through its states as it may: nothing but the end
 // comes after a termination was asked for, and no reason for waiting outlives the waiting.
 func ordered(i api.HistoryInstance) error {
 	ending := false

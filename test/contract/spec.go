@@ -117,7 +117,7 @@ func paramsOf(item *openapi3.PathItem, op *openapi3.Operation) []param {
 	return list
 }
 
-// bodyOf gives the schema of the fields of a JSON body; nil when it has none.
+// bodyOf returns the schema of the fields of a JSON body; nil when it has none.
 func bodyOf(op *openapi3.Operation) *openapi3.Schema {
 	if op.RequestBody == nil {
 		return nil
@@ -144,7 +144,7 @@ func (p param) fields() []string {
 	return names
 }
 
-// refused says whether a parameter is one that the programs know and never carry out: that
+// refused reports whether a parameter is one that the programs know and never carry out: that
 // they say so stands for its success.
 func (r *route) refused(name string) bool {
 	return slices.ContainsFunc(r.params, func(p param) bool { return p.name == name && p.schema.Extensions["x-refused"] == true })
@@ -184,7 +184,7 @@ func strict(ref *openapi3.SchemaRef, seen map[*openapi3.Schema]bool) {
 	strict(s.AdditionalProperties.Schema, seen)
 }
 
-// find gives the route of a request by its method and its path without the query.
+// find returns the route of a request by its method and its path without the query.
 func (s *spec) find(method, path string) *route {
 	if method == "HEAD" {
 		method = "GET"
@@ -200,7 +200,7 @@ func (s *spec) find(method, path string) *route {
 	return nil
 }
 
-// fits says whether a path is one of a pattern. The last name of one for files stands for
+// fits reports whether a path is one of a pattern. The last name of one for files stands for
 // the whole rest.
 func fits(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
@@ -216,7 +216,7 @@ func fits(pattern, path string) bool {
 	return len(want) == len(have)
 }
 
-// inPath gives the values of the names in a route's path.
+// inPath returns the values of the names in a route's path.
 func (r *route) inPath(path string) map[string]string {
 	values := map[string]string{}
 	have := strings.Split(path, "/")
@@ -305,7 +305,7 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// branch gives the alternative of a schema that an envelope is of by its status, so that a
+// branch returns the alternative of a schema that an envelope is of by its status, so that a
 // fault is said of that one alone.
 func branch(schema *openapi3.Schema, value any) *openapi3.Schema {
 	fields, _ := value.(map[string]any)
@@ -318,7 +318,7 @@ func branch(schema *openapi3.Schema, value any) *openapi3.Schema {
 	return schema
 }
 
-// narrow gives an envelope whose body may only be of the alternative that has its JSON type.
+// narrow returns an envelope whose body may only be of the alternative that has its JSON type.
 func narrow(envelope *openapi3.Schema, body any) *openapi3.Schema {
 	ref := envelope.Properties["body"]
 	if ref == nil || len(ref.Value.OneOf) == 0 {

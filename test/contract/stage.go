@@ -253,7 +253,7 @@ func (st *stage) meet(ctx context.Context, c *cloud) error {
 	}
 }
 
-// cloud gives a cloud by its name; "" is "up".
+// cloud returns a cloud by its name; "" is "up".
 func (st *stage) cloud(name string) *cloud {
 	if name == "" {
 		name = "up"
@@ -269,7 +269,7 @@ type door struct {
 	by      http.RoundTripper
 }
 
-// door gives that of the service that has a path.
+// door returns that of the service that has a path.
 func (st *stage) door(name, service, path string) door {
 	c := st.cloud(name)
 	ofRegistry := strings.HasPrefix(path, "/registry") || path == "/log" || strings.HasPrefix(path, "/log/") || strings.HasPrefix(path, "/v1/")
@@ -299,7 +299,7 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// tails gives what the services said last, for a report of a failure.
+// tails returns what the services said last, for a report of a failure.
 func (st *stage) tails() string {
 	var out strings.Builder
 	for _, c := range st.clouds {

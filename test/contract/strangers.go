@@ -54,7 +54,7 @@ func undecided(ctx context.Context, p *caseRunner) error {
 	return h.leave(ctx)
 }
 
-// strangers are VMs that nobody owns.
+// strangers are orphaned VMs.
 func strangers(n int) (list []api.InventoryItem) {
 	for i := range n {
 		list = append(list, api.InventoryItem{VMID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)})
@@ -87,7 +87,7 @@ func (h *fakeNode) ordered(ctx context.Context, held []api.InventoryItem) (gone 
 	return gone, nil
 }
 
-// kept says what the node holds; nothing of it may be ordered away.
+// kept returns what the node holds; nothing of it may be ordered away.
 func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 	gone, err := h.ordered(ctx, held)
 	if err == nil && len(gone) > 0 {
@@ -96,7 +96,7 @@ func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 	return err
 }
 
-// The least age of a VM that nobody owns, and of reports about it, where the suite has a
+// The least age of an orphaned VM, and of reports about it, where the suite has a
 // controller of its own. 150 s and 30 reports are no settings for cases to wait for: that
 // the controller has them is tested with its clock.
 const (
@@ -104,8 +104,8 @@ const (
 	strangeReports = 5
 )
 
-// removedStrangers shows when VMs that nobody owns go by themselves: after enough reports
-// and time, and only while they are at most a fifth of all.
+// removedStrangers shows when orphaned VMs go by themselves: after enough reports
+// and time, and only while they are at most 20 % of all.
 func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
 	c, done, err := p.stage.short(ctx)
 	defer func() { err = errors.Join(err, done()) }()

@@ -49,7 +49,7 @@ type page struct {
 	axe, console, outside []string
 	refusals              []int // answers that a flow asks for, which the browser tells in the console
 	absent                bool  // the flow ends the controller, which the browser tells there too
-	visits                bool  // the flow leads to the neighbours too
+	visits                bool  // the flow leads to the neighbors too
 	scriptless            bool  // the browser runs no script of pages
 }
 
@@ -123,7 +123,7 @@ func (p *page) begin() error {
 	return nil
 }
 
-// isOutside says whether an address is not the cloud's.
+// isOutside reports whether an address is not the cloud's.
 func (p *page) isOutside(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -166,7 +166,7 @@ func (p *page) wrote(text string) {
 	}
 }
 
-// clean says whether nothing was noted.
+// clean reports whether nothing was noted.
 func (p *page) clean() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

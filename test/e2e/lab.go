@@ -21,7 +21,7 @@ import (
 const hostile = `<img src=x onerror="window.ran=1"><script>window.ran=2</script>'"&<b>bold</b>`
 
 // faultCloud is the cloud for what is odd and for what breaks: hostile names, nodes on which nothing
-// starts, that pull slowly or may be deleted, and instances that wait for good.
+// starts, that pull slowly or may be deleted, and instances that wait permanently.
 type faultCloud struct {
 	*rig.Cloud
 	api      *client.Controller
@@ -82,7 +82,7 @@ func (s *stage) findNodes(ctx context.Context, l *faultCloud) error {
 	})
 }
 
-// crowd starts what waits for good.
+// crowd starts what waits permanently.
 func (l *faultCloud) crowd(ctx context.Context) error {
 	about := hostile
 	g, err := l.api.CreateGroup(ctx, client.GroupRequest{Name: hostile, Description: &about})

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return s.all(ctx, list, o, out)
 }
 
-// chosen gives the flows that are asked for.
+// chosen returns the flows that are asked for.
 func chosen(only string) (list []flow, err error) {
 	all := flows()
 	if only == "" {

@@ -68,7 +68,7 @@ func (n *externalServices) knows(cloud string) error {
 	return n.stand.Do(func() { n.idp.Client(n.stand, clientID, n.secret, cloud+oidc.CallbackPath) })
 }
 
-// has says whether an address is the provider's or the strangers'.
+// has reports whether an address is the provider's or the strangers'.
 func (n *externalServices) has(u *url.URL) bool {
 	return "http://"+u.Host == n.idp.URL || u.Hostname() == "localhost"
 }

@@ -16,7 +16,7 @@ var nodeFlows = []flow{
 	{name: "events", clause: "events: newest first, the filter, links to what they are about", do: showEvents},
 }
 
-// someNode gives the node that a look of a flow may change.
+// someNode returns the node that a look of a flow may change.
 func (p *page) someNode() (api.Node, error) {
 	list, err := p.api.Nodes(p, client.ListOptions{})
 	if err == nil && len(list) != nodesOf {

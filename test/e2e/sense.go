@@ -45,7 +45,7 @@ func (p *page) gives(expression string) (string, error) {
 	return chromedp.Run(p, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
 }
 
-// runs gives a command of the page to a shell, as whoever copied it would.
+// runs returns a command of the page to a shell, as whoever copied it would.
 func (p *page) runs(selector string, texts ...string) func() error {
 	return func() error {
 		command, err := p.gives(fmt.Sprintf(`document.querySelector(%q).dataset.command`, selector))
@@ -75,7 +75,7 @@ func (p *page) still() error {
 	return p.media("prefers-reduced-motion", "reduce")
 }
 
-// media sets a feature of the screen, beside the colours of the look.
+// media sets a feature of the screen, beside the colors of the look.
 func (p *page) media(name, value string) error {
 	_, err := chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},

@@ -112,7 +112,7 @@ func (s *stage) cloud(ctx context.Context, dir string, settings map[string]strin
 	return c, c.Boot(ctx)
 }
 
-// furnish gives the open cloud a template and nodes.
+// furnish returns the open cloud a template and nodes.
 func (s *stage) furnish(ctx context.Context) (err error) {
 	disk := filepath.Join(s.open.Dir, "disk.img")
 	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {

@@ -29,7 +29,7 @@ func startInstance(p *page) error {
 	)
 }
 
-// startedAs says whether so many instances of a name run.
+// startedAs reports whether so many instances of a name run.
 func (p *page) startedAs(name string, n int) func() (bool, error) {
 	return func() (bool, error) {
 		list, err := p.api.Instances(p, client.ListOptions{Filter: "state:started name:" + name})

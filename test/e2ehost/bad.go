@@ -61,7 +61,7 @@ func vulnerableUnits(_ context.Context, s *stage, rec *record) error {
 	return nil
 }
 
-// findings looks whether a report has vulnerabilities of packages in a folder.
+// findings looks whether a report has vulnerabilities of packages in a directory.
 func findings(r *row, rep api.HostReport, list []bad, folder string) {
 	for _, b := range list {
 		if b.id == "" {

@@ -109,7 +109,7 @@ func (d *databases) take(w http.ResponseWriter, req *http.Request) {
 	d.events = append(d.events, e)
 }
 
-// told says whether an event of a cause told of a vulnerability.
+// told reports whether an event of a cause told of a vulnerability.
 func (d *databases) told(cause string, b bad) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

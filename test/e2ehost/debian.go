@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// debs gives the Debian packages of a list, from the cache or from where apt of this machine
+// debs returns the Debian packages of a list, from the cache or from where apt of this machine
 // gets them.
 func (s *stage) debs(ctx context.Context, list string) ([]string, error) {
 	names := words(list)

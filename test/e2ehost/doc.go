@@ -9,11 +9,11 @@
 // Finder and CocoaPods leave it. What came is known from those programs' own lists and from
 // the recipes, never from the scanner. Each package must stand in the report within 5 s of
 // the last write of the file that tells of it, and nothing else may. A second service with
-// nothing in its catalogue scans the same in full, and must find the same.
+// nothing in its catalog scans the same in full, and must find the same.
 //
 // It is run as root: the system tells of every change then. The same is tried, smaller, as
-// a user without privileges. Other folders of the machine are left out of the scans. Downloads
-// are kept in the user's cache folder.
+// a user without privileges. Other directories of the machine are left out of the scans. Downloads
+// are kept in the user's cache directory.
 //
 // Invariant: what cannot be tried - a program, a download or the shared data that is not
 // there - counts as failed, and nothing that it started or mounted is left.

@@ -110,7 +110,7 @@ func (f *follower) left(t packageFile) (time.Time, bool) {
 	return at, ok && !f.now[t]
 }
 
-// kept are what the report had within some folders, when it was last looked at.
+// kept are what the report had within some directories, when it was last looked at.
 func (f *follower) kept(folders ...string) map[packageFile]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

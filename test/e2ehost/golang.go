@@ -42,7 +42,7 @@ func goModules(ctx context.Context, s *stage, rec *record) error {
 		}
 		file := filepath.Join(m.Dir, "go.mod")
 		if _, err := os.Stat(file); err != nil {
-			continue // older than go.mod files: nothing in its folder tells of it
+			continue // older than go.mod files: nothing in its directory tells of it
 		}
 		list = append(list, packageFile{"go", m.Path, m.Version, file})
 	}

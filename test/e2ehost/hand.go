@@ -10,7 +10,7 @@ import (
 )
 
 // kegs are unpacked as Homebrew pours bottles: from an archive, and then the receipt is
-// written anew.
+// written again.
 func kegs(ctx context.Context, s *stage, rec *record) error {
 	cellar := s.host("opt", "homebrew", "Cellar")
 	if err := os.MkdirAll(cellar, 0o755); err != nil {

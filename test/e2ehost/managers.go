@@ -37,7 +37,7 @@ func (s *stage) npm(ctx context.Context, dir string, args ...string) error {
 	return err
 }
 
-// npmNote notes what npm lists in a project: each package in its folder, and in the lock.
+// npmNote notes what npm lists in a project: each package in its directory, and in the lock.
 func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	text, err := s.sh(ctx, dir, "npm", "ls", "--all", "--parseable", "--long")
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	return rec.installed("npm", time.Time{}, list...)
 }
 
-// replace notes as removed what a folder had, by an installer, and a list has not.
+// replace notes as removed what a directory had, by an installer, and a list has not.
 func (r *record) replace(how, dir string, list []packageFile) {
 	for t := range r.there() {
 		if strings.HasPrefix(t.path, dir+"/") && !slices.Contains(list, t) {
@@ -234,7 +234,7 @@ func (s *stage) cargo(ctx context.Context, args ...string) (string, error) {
 	return s.sh(ctx, s.host("srv", "rust"), append([]string{"CARGO_HOME=" + home, "cargo"}, args...)...)
 }
 
-// cargoHome is cargo's folder, with a configuration that names the registry.
+// cargoHome is cargo's directory, with a configuration that names the registry.
 func (s *stage) cargoHome(context.Context) (string, error) {
 	home := s.host("srv", "cargo")
 	return home, write(filepath.Join(home, "config.toml"), fmt.Appendf(nil,

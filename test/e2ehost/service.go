@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// service is a host scanner of its own: with its own configuration, catalogue and port.
+// service is a host scanner of its own: with its own configuration, catalog and port.
 type service struct {
 	*rig.Process
 	s    *stage
@@ -146,12 +146,12 @@ func (v *service) status(ctx context.Context) (st api.HostStatus, err error) {
 	return st, v.ask(ctx, "GET", "/v1/status", nil, &st)
 }
 
-// whole gives the report since the reset.
+// whole returns the report since the reset.
 func (v *service) whole(ctx context.Context) (r api.HostReport, err error) {
 	return r, v.ask(ctx, "GET", "/v1/report", nil, &r)
 }
 
-// packages gives what the report has, each at each place, since a time; the zero time is
+// packages returns what the report has, each at each place, since a time; the zero time is
 // the reset.
 func (v *service) packages(ctx context.Context, from time.Time) (map[packageFile]bool, error) {
 	q := url.Values{}

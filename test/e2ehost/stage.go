@@ -19,7 +19,7 @@ import (
 //
 //	dir/host    what is scanned: packages are installed there
 //	dir/back    what is made beforehand
-//	dir/state   of the services: configuration, catalogue, log
+//	dir/state   of the services: configuration, catalog, log
 //	dir/bin     programs
 //
 // All but host is left out of scans.
@@ -102,7 +102,7 @@ func (s *stage) close() (err error) {
 // tmpfs is the type of file systems in memory.
 const tmpfs = 0x01021994
 
-// realFolder makes a folder that lies on a disk.
+// realFolder makes a directory that is on a disk.
 func realFolder() (string, error) {
 	for _, top := range []string{os.TempDir(), "/var/tmp"} {
 		var st syscall.Statfs_t
@@ -122,7 +122,7 @@ func realFolder() (string, error) {
 	return "", errors.New("the folders for temporary files lie in memory: set TMPDIR to one on a disk")
 }
 
-// beside lists the folders that lie beside the way to a folder, up to the root: all that is
+// beside lists the directories that are next to the way to a directory, up to the root: all that is
 // not ours.
 func beside(dir string) (out []string, err error) {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
@@ -145,7 +145,7 @@ func (s *stage) programs(ctx context.Context) error {
 	return err
 }
 
-// sh runs a program in a folder. Its temporary files are in the back.
+// sh runs a program in a directory. Its temporary files are in the back.
 func (s *stage) sh(ctx context.Context, dir string, args ...string) (string, error) {
 	if dir == "" {
 		dir = s.back()
@@ -157,7 +157,7 @@ func (s *stage) sh(ctx context.Context, dir string, args ...string) (string, err
 	return rig.Output(ctx, dir, "env", append(env, args...)...)
 }
 
-// write writes a file and the folders that lead to it.
+// write writes a file and the directories that lead to it.
 func write(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -165,7 +165,7 @@ func write(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o644)
 }
 
-// writeTree writes files beneath a folder.
+// writeTree writes files beneath a directory.
 func writeTree(dir string, files map[string][]byte) error {
 	for name, data := range files {
 		if err := write(filepath.Join(dir, name), data); err != nil {

@@ -123,7 +123,7 @@ func (v *service) peak(ctx context.Context) func() int64 {
 // whirl makes files, every fifth with a name that tells of a package, and removes all.
 // Half-way, each time, something else happens.
 func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) error) error {
-	const each = 1000 // files of a folder
+	const each = 1000 // files of a directory
 	top := filepath.Join(dir, "whirl")
 	for i := range files {
 		if ctx.Err() != nil {

@@ -118,7 +118,7 @@ func differ(r *row, want, got map[packageFile]bool, missing, additional string) 
 	}
 }
 
-// within keeps what lies beneath one of some folders.
+// within keeps what is below one of some directories.
 func within(set map[packageFile]bool, folders ...string) map[packageFile]bool {
 	out := map[packageFile]bool{}
 	for t := range set {

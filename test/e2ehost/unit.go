@@ -14,7 +14,7 @@ import (
 // unit is a small package of some kind as its package manager leaves it.
 type unit struct{ kind, name, version string }
 
-// tells is the file that tells of a unit, from the folder that it is put into.
+// tells is the file that tells of a unit, from the directory that it is put into.
 func (u unit) tells() string {
 	n, v := u.name, u.version
 	switch u.kind {
@@ -39,12 +39,12 @@ func (u unit) tells() string {
 	}
 }
 
-// at is the unit in a folder.
+// at is the unit in a directory.
 func (u unit) at(dir string) packageFile {
 	return packageFile{u.kind, u.name, u.version, dir + "/" + u.tells()}
 }
 
-// files are the unit's files, from the folder that it is put into.
+// files are the unit's files, from the directory that it is put into.
 func (u unit) files() map[string][]byte {
 	n, v := u.name, u.version
 	out := map[string][]byte{}

@@ -239,7 +239,7 @@ func (a *useAct) gone() {
 	a.s.report(r)
 }
 
-// asFullScan has another service, with nothing in its catalogue, scan a folder in full, and
+// asFullScan has another service, with nothing in its catalog, scan a directory in full, and
 // compares what both have there.
 func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, folder string) error {
 	if err := v.quiet(ctx); err != nil {

@@ -10,7 +10,7 @@ import (
 // nobody is a user without privileges.
 const nobody = 65534
 
-// user does the same as a user without privileges, who is told of changes in the folders
+// user does the same as a user without privileges, who is told of changes in the directories
 // where packages lie.
 func user(ctx context.Context, s *stage) error {
 	home := s.host("ci")

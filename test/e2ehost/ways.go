@@ -88,7 +88,7 @@ func (s *stage) onWay(rec *record, base, kind string, i int) *wayUnit {
 
 func byWays(ctx context.Context, s *stage, rec *record) error { return s.byWays(ctx, rec, s.host()) }
 
-// byWays brings units of all kinds by all ways into a folder.
+// byWays brings units of all kinds by all ways into a directory.
 func (s *stage) byWays(ctx context.Context, rec *record, base string) error {
 	if err := os.MkdirAll(filepath.Join(base, "ways"), 0o755); err != nil {
 		return err

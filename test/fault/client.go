@@ -136,7 +136,7 @@ func (c *client) items(ctx context.Context) (items []api.InstanceItem, err error
 	return items, err
 }
 
-// nodeIDs gives the ids of the nodes by their names.
+// nodeIDs returns the ids of the nodes by their names.
 func (c *client) nodeIDs(ctx context.Context) (map[string]string, error) {
 	var list []api.Node
 	if err := c.Send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {
@@ -149,7 +149,7 @@ func (c *client) nodeIDs(ctx context.Context) (map[string]string, error) {
 	return ids, nil
 }
 
-// nodes gives the states of the nodes by their names.
+// nodes returns the states of the nodes by their names.
 func (c *client) nodes(ctx context.Context) (map[string]string, error) {
 	var list []api.Node
 	if err := c.Send(ctx, http.MethodGet, "/api/v1/node", nil, &list); err != nil {

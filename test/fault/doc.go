@@ -7,20 +7,20 @@
 //
 //	controller  the controller, with the registry in its process, under 500 creates a
 //	            second by the clock; simulated nodes
-//	backup      the controller in the middle of backups, a fifth of the kills that were
+//	backup      the controller in the middle of backups, 20 % of the kills that were
 //	            asked for; in the end it goes back to one while instances run
 //	events      the controller while it logs its events to the registry's file and to an
-//	            endpoint that does not always want them; a fifth of the kills that were
+//	            endpoint that does not always want them; 20 % of the kills that were
 //	            asked for
 //	registry    a registry before each step that changes its storage, in every operation
 //	            that comes to it; its disk is filled there, too, and bits are flipped: see
 //	            package crash. The number of kills follows from the steps
 //	agent       agents of simulated VMs that pull real templates
-//	qemu        QEMU processes of real guests that boot or go on from a saved state, and
+//	qemu        QEMU processes of real guests that boot or resume from a saved state, and
 //	            now and then the agent
 //	save        controller, registry and agents, while simulated VMs are saved,
 //	            restarted, and terminated in the middle of every step
-//	qemu-save   the agent or QEMU in saves and restarts of real guests; a fifth of the
+//	qemu-save   the agent or QEMU in saves and restarts of real guests; 20 % of the
 //	            kills that were asked for, at least 8, since each needs a guest of its own
 //
 // The first runs alone. Then the two with real guests run one after the other, and

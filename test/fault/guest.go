@@ -86,7 +86,7 @@ func (g *guest) await(ctx context.Context, request string) error {
 	return fmt.Errorf("its save did not end within %s", guestTime)
 }
 
-// restarted waits until a guest runs anew, or has ended.
+// restarted waits until a guest runs again, or has ended.
 func (g *guest) restarted(ctx context.Context, before time.Time) error {
 	for deadline := time.Now().Add(guestTime); time.Now().Before(deadline); {
 		inst, err := g.play.client.inspect(ctx, g.id)

@@ -85,7 +85,7 @@ func (h *history) add(c call) {
 	h.calls = append(h.calls, c)
 }
 
-// all gives every call so far of a history that is in memory.
+// all returns every call so far of a history that is in memory.
 func (h *history) all() []call {
 	h.mu.Lock()
 	defer h.mu.Unlock()

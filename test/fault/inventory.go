@@ -47,7 +47,7 @@ func simMachines(dir string) ([]machine, error) {
 	return found, err
 }
 
-// qemuMachines gives the QEMU processes below dir and the directories of VMs that
+// qemuMachines returns the QEMU processes below dir and the directories of VMs that
 // have none, such as those that ended in an error.
 func qemuMachines(dir, vms string) ([]machine, error) {
 	processes, err := rig.QEMUs(dir)

@@ -37,7 +37,7 @@ type world struct {
 	Uploads  []upload       // that the registry has not finished
 }
 
-// findings are what a judgement counts, with a sentence for each.
+// findings are what a evaluation counts, with a sentence for each.
 type findings struct {
 	Lost, Orphans, Stuck, Wrong int
 	Late                        int // versions of saves that were terminated in their last moment
@@ -89,7 +89,7 @@ type rules struct {
 	Errors []string
 }
 
-// allow says whether an instance may be in a state behind Started, or in Error.
+// allow reports whether an instance may be in a state behind Started, or in Error.
 func (r rules) allow(state, message string) bool {
 	if state != "Error" {
 		return len(r.Errors) > 0 && slices.Contains(failing, state)
@@ -138,7 +138,7 @@ var (
 	ending  = []string{"Terminating", "Terminated", notFound}
 )
 
-// wrong says what breaks a promise in one answer about one instance; "" when nothing does.
+// wrong returns what breaks a promise in one answer about one instance; "" when nothing does.
 func wrong(l *life, c call, r rules) string {
 	if l.agreed <= c.Begin {
 		return wrongAfterTermination(l, c)

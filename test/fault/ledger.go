@@ -33,7 +33,7 @@ func ledgerOf(calls []call) *ledger {
 	return book
 }
 
-// get gives the life of an instance, a new one when nothing was said of it.
+// get returns the life of an instance, a new one when nothing was said of it.
 func (b *ledger) get(id string) *life {
 	if b.lives[id] == nil {
 		b.lives[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never, saving: never, told: never}

@@ -13,7 +13,7 @@ import (
 const checkSuffix = "-check"
 
 // saveDirs finds what saves have left in the nodes' directories below dir: everything
-// that lies in a directory named "saves".
+// that is in a directory named "saves".
 func saveDirs(dir string) (found []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {

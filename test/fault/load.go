@@ -105,7 +105,7 @@ func (l *load) keep(id string) string {
 	return oldest
 }
 
-// alive gives the instances that are left alive now.
+// alive returns the instances that are left alive now.
 func (l *load) alive() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

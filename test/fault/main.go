@@ -33,7 +33,7 @@ type target struct {
 // fewest is the number of kills of a target that does only a share of them.
 const fewest = 8
 
-// planned gives the kills of a target when n were asked for.
+// planned returns the kills of a target when n were asked for.
 func (t target) planned(n int) int {
 	if t.share == 0 {
 		return n
@@ -92,7 +92,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// allTargets gives the names of all targets as the command line takes them.
+// allTargets returns the names of all targets as the command line takes them.
 func allTargets() string {
 	var names []string
 	for _, t := range targets {

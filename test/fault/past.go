@@ -62,7 +62,7 @@ func judgePast(lives map[string]*life, past []api.HistoryInstance, begin time.Ti
 // pastKept is how many records a controller keeps at least before it forgets the oldest.
 const pastKept = 19_000
 
-// wrongPast says what is wrong with a record: from Scheduling, in which every life
+// wrongPast returns what is wrong with a record: from Scheduling, in which every life
 // begins, it leads to the end along the edges; "" when nothing is.
 func wrongPast(p api.HistoryInstance) string {
 	was := api.Transition{State: string(farm.Scheduling)}

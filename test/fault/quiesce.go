@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// cleanUpTime is how long a VM that nobody owns may stay: 30 full reports, at least
+// cleanUpTime is how long an orphaned VM may stay: 30 full reports, at least
 // 150 s, and a margin.
 const cleanUpTime = 4 * time.Minute
 
@@ -80,7 +80,7 @@ func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f fin
 
 // relieve does what clients do with jobs that failed or ended: it terminates instances
 // in Error, whose VMs hold their slots until then, and of the others as many as there
-// are too many for the nodes. Otherwise the rest would wait for ever, and rightly.
+// are too many for the nodes. Otherwise the rest would wait indefinitely, and rightly.
 func (s *scene) relieve(ctx context.Context, records []record) {
 	surplus := len(records) - s.capacity
 	var out []record

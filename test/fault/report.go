@@ -143,7 +143,7 @@ func (r *report) add(name, outcome, detail string) {
 	}
 }
 
-// ok says whether the run proves what it is for: every case is there and passed.
+// ok reports whether the run proves what it is for: every case is there and passed.
 func (r *report) ok() bool { return r.Failed == 0 && r.Skipped == 0 && r.Passed > 0 }
 
 // mostProblems bounds the sentences that are printed of a target; the file has all.

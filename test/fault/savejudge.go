@@ -142,7 +142,7 @@ func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	}
 }
 
-// cutShort gives the requests that a termination may have ended: it was asked for
+// cutShort returns the requests that a termination may have ended: it was asked for
 // before anybody saw that they had ended.
 func cutShort(calls []call, requests []api.SaveImage) map[string]bool {
 	seen, cut := map[string]time.Duration{}, map[string]bool{}
@@ -159,12 +159,12 @@ func cutShort(calls []call, requests []api.SaveImage) map[string]bool {
 	return cut
 }
 
-// mayFail says whether a save may fail with a message.
+// mayFail reports whether a save may fail with a message.
 func (w saveExpectation) mayFail(message string) bool {
 	return slices.ContainsFunc(w.May, func(part string) bool { return strings.Contains(message, part) })
 }
 
-// reverted says whether another save may have taken a version of a template away: one
+// reverted reports whether another save may have taken a version of a template away: one
 // with a revert that is done, or that went on to its end under a termination.
 func reverted(s saved, all []saved) bool {
 	return slices.ContainsFunc(all, func(o saved) bool {

@@ -175,7 +175,7 @@ func (j *saveJob) act(ctx context.Context) error {
 }
 
 // restart asks for a restart and mostly waits until it is over; sometimes it
-// terminates the instance meanwhile, and sometimes it goes on at once.
+// terminates the instance meanwhile, and sometimes it continues at once.
 func (j *saveJob) restart(ctx context.Context) error {
 	inst, err := j.load.client.inspect(ctx, j.id)
 	if err != nil || inst.InstanceState != "Started" {
@@ -239,10 +239,10 @@ var saveSteps = []struct{ name, words string }{
 	{"pushing", "pushing"},
 }
 
-// saveStep gives the name of a step of a save as step does.
+// saveStep returns the name of a step of a save as step does.
 func saveStep(name string) string { return "Pushing: " + name }
 
-// reached says whether an instance is at a step of its save or past it.
+// reached reports whether an instance is at a step of its save or past it.
 func reached(inst api.Instance, want string) bool {
 	at := step(inst)
 	for _, s := range saveSteps {

@@ -69,7 +69,7 @@ func (c *client) request(ctx context.Context, id string) (r api.SaveImage, err e
 	return r, err
 }
 
-// requests gives every save request.
+// requests returns every save request.
 func (c *client) requests(ctx context.Context) (list []api.SaveImage, err error) {
 	err = c.Send(ctx, http.MethodGet, "/api/v1/image", nil, &list)
 	return list, err
@@ -90,7 +90,7 @@ type version struct {
 	Size          int64
 }
 
-// versions gives every version of every template in the registry at base.
+// versions returns every version of every template in the registry at base.
 func versions(ctx context.Context, base string) ([]version, error) {
 	c := newClient(base, newHistory())
 	var templates []api.Template
@@ -110,7 +110,7 @@ func versions(ctx context.Context, base string) ([]version, error) {
 	return all, nil
 }
 
-// find gives the request that a save with an unknown answer has made, if it has.
+// find returns the request that a save with an unknown answer has made, if it has.
 func (c *client) find(ctx context.Context, w saveExpectation) string {
 	list, err := c.requests(ctx)
 	if err != nil {

@@ -126,7 +126,7 @@ func (s *scene) awaitNodes(ctx context.Context, want int) error {
 	return fmt.Errorf("%d nodes were not Active within %s: %v", want, rig.ReadyTime, states)
 }
 
-// play runs the load, strikes n times, goes on until enough calls were acknowledged,
+// play runs the load, strikes n times, continues until enough calls were acknowledged,
 // and judges what is left.
 func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Context) error) (result, error) {
 	working, stop := context.WithCancel(ctx)

@@ -182,7 +182,7 @@ func (s *storm) large(ctx context.Context, name string, count int) {
 	s.wg.Go(func() { s.job(ctx, rng, order{Template: s.Template, ExternalID: name, Count: count}) })
 }
 
-// living gives the instances that every list must show.
+// living returns the instances that every list must show.
 func (s *storm) living() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

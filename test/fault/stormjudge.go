@@ -140,7 +140,7 @@ func (j *stormJudge) see(id string, c call, f *findings) {
 	}
 }
 
-// wrong says what cannot be true of an instance together with what was seen before.
+// wrong returns what cannot be true of an instance together with what was seen before.
 func (t *instanceTrace) wrong(c call, state farm.InstanceState) string {
 	switch {
 	case c.Node != "" && t.node != "" && c.Node != t.node:

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// calmStorm is how long a storm goes on after the last kill: the controller has to
+// calmStorm is how long a storm continues after the last kill: the controller has to
 // serve all of it then.
 const calmStorm = 5 * time.Second
 

@@ -61,7 +61,7 @@ func (j *saveJob) aim(ctx context.Context) {
 	rig.Pause(ctx, moment)
 }
 
-// fits says whether a save has a step.
+// fits reports whether a save has a step.
 func fits(w saveExpectation, step string) bool {
 	switch step {
 	case saveStep("script"):

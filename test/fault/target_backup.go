@@ -106,7 +106,7 @@ func (s *scene) turnMaintenance(ctx context.Context, f *findings) error {
 	return nil
 }
 
-// judgeMaintenance: a maintenance that was acknowledged goes on behind a kill, and one whose
+// judgeMaintenance: a maintenance that was acknowledged continues behind a kill, and one whose
 // end was does not.
 func judgeMaintenance(want, on bool, f *findings) {
 	if want != on {
@@ -159,7 +159,7 @@ func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error
 	return r, err
 }
 
-// goBack backs up, terminates some instances, ends the controller and has it go on from
+// goBack backs up, terminates some instances, ends the controller and has it resume from
 // the backup. It gives what ran then, and which of that was terminated since.
 func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]bool, err error) {
 	w, err := s.world(ctx)

@@ -133,7 +133,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// told gives what has come so far, in its order.
+// told returns what has come so far, in its order.
 func (e *endpoint) told() []toldEvent {
 	e.mu.Lock()
 	defer e.mu.Unlock()

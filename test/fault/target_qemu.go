@@ -14,7 +14,7 @@ const qemuCapacity = 3
 
 // qemuTarget kills the QEMU processes of a real node at random moments of their boots,
 // scripts and lives, and now and then the agent while they live. Half of the guests
-// boot, the others go on from a saved state.
+// boot, the others resume from a saved state.
 func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 	disk, err := s.Guest(ctx, s.bench.dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *scene) victim(ctx context.Context) (q rig.QEMU, state string, err error
 	}
 }
 
-// states gives the states of all instances; none when the controller does not answer.
+// states returns the states of all instances; none when the controller does not answer.
 func (s *scene) states(ctx context.Context) map[string]string {
 	states := map[string]string{}
 	records, _ := s.client.list(ctx, nil) // the history has the error

@@ -55,7 +55,7 @@ func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 	return s.judgeSaved(ctx, trial{node: play.nodes[secondNode], found: play.findings})
 }
 
-// guests gives the VMs of both nodes.
+// guests returns the VMs of both nodes.
 func (s *scene) guests() (all []machine, err error) {
 	for _, name := range []string{firstNode, secondNode} {
 		found, err := qemuMachines(filepath.Join(s.dir, name), filepath.Join(s.dir, name, "vms"))

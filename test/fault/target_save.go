@@ -37,7 +37,7 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 // lostScript is in the message of a script whose end nobody saw, since the agent died.
 const lostScript = "unknown after an agent restart"
 
-// playSaves runs the load, strikes, and goes on until enough calls were acknowledged.
+// playSaves runs the load, strikes, and continues until enough calls were acknowledged.
 func (s *scene) playSaves(ctx context.Context, o saveOptions) (*saveLoad, error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -135,7 +135,7 @@ func (s *scene) lurk(ctx context.Context) (found api.InstanceItem) {
 	return found
 }
 
-// holder gives the agent's process that has an instance in its journal; nil when none has.
+// holder returns the agent's process that has an instance in its journal; nil when none has.
 func (s *scene) holder(instance string) *rig.Process {
 	if instance == "" {
 		return nil

@@ -45,7 +45,7 @@ func flood(count int, do func(n int)) {
 	wg.Wait()
 }
 
-// create is the body of a create that waits for ever: its group has no nodes.
+// create is the body of a create that waits indefinitely: its group has no nodes.
 func (s *site) create(count int, script string) string {
 	body, _ := json.Marshal(map[string]any{ // numbers and texts always encode
 		"vmid": s.b, "group_id": s.empty, "count": count, "startup_script": base64.StdEncoding.EncodeToString([]byte(script)), "external_id": "hostile",

@@ -108,7 +108,7 @@ func (s *site) seal() ([]byte, bool) {
 	return text, err == nil
 }
 
-// filesOf gives the files below a directory that hold something.
+// filesOf returns the files below a directory that hold something.
 func filesOf(dir string) (files []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

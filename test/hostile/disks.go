@@ -121,7 +121,7 @@ func (s *site) alarmed(ctx context.Context, name string) error {
 	})
 }
 
-// recovers gives the space back and runs a job.
+// recovers returns the space back and runs a job.
 func (s *site) recovers(ctx context.Context, o *outcome, filler string, pid int) {
 	o.check(os.Remove(filler))
 	began := time.Now()

@@ -114,7 +114,7 @@ func (j *jobs) lose(err error) {
 	j.lost = append(j.lost, err)
 }
 
-// quantile gives the time within which a share of the starts was done.
+// quantile returns the time within which a share of the starts was done.
 func quantile(list []time.Duration, share float64) time.Duration {
 	if len(list) == 0 {
 		return 0
@@ -162,7 +162,7 @@ func (b *bystander) end(o *outcome) {
 		quantile(b.starts, 1).Round(time.Millisecond), len(b.failed)+len(b.lost))
 }
 
-// done gives how many jobs were started or went wrong.
+// done returns how many jobs were started or went wrong.
 func (j *jobs) done() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

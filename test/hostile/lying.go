@@ -25,7 +25,7 @@ var lyingNode = family{name: "lying node", site: arrangement{nodes: 4, settings:
 	{"invented VMs", inventedVMs, false},
 }}
 
-// commits gives how many transactions the store has made.
+// commits returns how many transactions the store has made.
 func (s *site) commits(ctx context.Context) (int, error) {
 	a, err := from(rootHost).send(ctx, "GET "+s.metrics+"/metrics", "")
 	if err != nil {
@@ -199,7 +199,7 @@ func oldNumbers(ctx context.Context, s *site, o *outcome) {
 	o.check(m.report(ctx, api.InstanceStatus{InstanceID: own[0], Claim: claim, No: 3, Phase: api.PhaseTerminated}))
 }
 
-// state gives the state of an instance; "" when it is not known.
+// state returns the state of an instance; "" when it is not known.
 func (s *site) state(ctx context.Context, id string) string {
 	var inst api.Instance
 	if s.rooted.get(ctx, "GET "+s.controller+"/api/v1/vm?id="+id, nil, &inst) != nil {
@@ -271,7 +271,7 @@ func inventedVMs(ctx context.Context, s *site, o *outcome) {
 	}
 }
 
-// claim gives the claim under which the node holds an instance.
+// claim returns the claim under which the node holds an instance.
 func (m *member) claim(id string) string {
 	for _, h := range m.held {
 		if h.InstanceID == id {
@@ -281,7 +281,7 @@ func (m *member) claim(id string) string {
 	return ""
 }
 
-// orders says what the node holds, describes what it is asked about, and gives the VMs that it is to remove.
+// orders returns what the node holds, describes what it is asked about, and gives the VMs that it is to remove.
 func (m *member) orders(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := m.poll(ctx, held)
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *site) join(ctx context.Context, name string) (*member, error) {
 	return m, err
 }
 
-// poll says what the node holds, and gives its orders.
+// poll returns what the node holds, and gives its orders.
 func (m *member) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (a api.PollAnswer, err error) {
 	return a, m.get(ctx, "POST "+m.s.controller+api.PathPoll+"?wait=0s", m.pollRequest(held, details...), &a)
 }
@@ -116,7 +116,7 @@ func (m *member) token(ctx context.Context, purpose string) (token string, a ans
 	return got.Pass, a, nil
 }
 
-// noOrder gives a token of a node without work.
+// noOrder returns a token of a node without work.
 func noOrder(ctx context.Context, _ *site, m *member) (string, error) {
 	token, a, err := m.token(ctx, "")
 	if token == "" {
@@ -125,7 +125,7 @@ func noOrder(ctx context.Context, _ *site, m *member) (string, error) {
 	return token, nil
 }
 
-// otherOrder gives the token of a node that was told to hold template b.
+// otherOrder returns the token of a node that was told to hold template b.
 func otherOrder(ctx context.Context, s *site, m *member) (string, error) {
 	in := map[string]any{"template_id": s.b, "node_ids": []string{m.is.NodeID}}
 	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/registry/vm/distribute", in, nil); err != nil {
@@ -138,7 +138,7 @@ func otherOrder(ctx context.Context, s *site, m *member) (string, error) {
 	return token, nil
 }
 
-// otherSave gives the token of a node on which an instance is saved into template b.
+// otherSave returns the token of a node on which an instance is saved into template b.
 func otherSave(ctx context.Context, s *site, m *member) (string, error) {
 	var ids []string
 	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.b, "node_id": m.is.NodeID}, &ids); err != nil {
@@ -284,7 +284,7 @@ func forgedRows(ctx context.Context, s *site, o *outcome) {
 	o.refuse("rows kept under the node's own name")
 }
 
-// logOf gives the central logs of a service.
+// logOf returns the central logs of a service.
 func (s *site) logOf(ctx context.Context, service string) (string, error) {
 	var files []struct{ Name string }
 	a, err := s.rooted.send(ctx, "GET "+s.registry+"/registry/log/files?service="+service, "")
@@ -342,7 +342,7 @@ func reverts(ctx context.Context, s *site, o *outcome) {
 	s.untouched(ctx, o, s.a, s.b)
 }
 
-// keyed gives a caller from an address of its own who shows a key with some permissions; none are all.
+// keyed returns a caller from an address of its own who shows a key with some permissions; none are all.
 func (s *site) keyed(ctx context.Context, name, group string, permissions ...string) (caller, error) {
 	key, err := s.key(ctx, name, group, permissions...)
 	if err != nil {

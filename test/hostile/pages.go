@@ -33,7 +33,7 @@ var forgeries = [][]string{
 // sisters is how many of the forgeries are of pages of the same site.
 const sisters = 2
 
-// browser gives the operator's browser: logged in at a service as root where authentication is on.
+// browser returns the operator's browser: logged in at a service as root where authentication is on.
 func (s *site) browser(ctx context.Context, address string) (c caller, header []string, err error) {
 	c = s.attacker()
 	if s.noAuth {
@@ -91,7 +91,7 @@ func crossSite(ctx context.Context, s *site, o *outcome) {
 				o.want(fmt.Sprint(what[0], " with ", forged), a, err, http.StatusForbidden, http.StatusUnauthorized)
 			}
 		}
-		// The browser's own page goes on to work.
+		// The browser's own page continues to work.
 		if a, err := c.send(ctx, "GET "+side.address+"/readyz", "", append(cookies, "Sec-Fetch-Site", "same-origin")...); err != nil || a.code != http.StatusOK {
 			o.fault("the own page is answered %d %v", a.code, err)
 		}

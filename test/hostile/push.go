@@ -17,7 +17,7 @@ import (
 // config is the configuration of the templates of a run.
 const config = `{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`
 
-// store gives the root user's client of the registry.
+// store returns the root user's client of the registry.
 func (s *site) store() (*transfer.Client, error) {
 	return transfer.New(transfer.Options{BaseURL: s.registry, Authorize: func(r *http.Request) error {
 		if s.rooted.show == nil {
@@ -65,7 +65,7 @@ func (s *site) pull(ctx context.Context, id string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "disk.img"))
 }
 
-// tags gives the tags of a template, and its arch.
+// tags returns the tags of a template, and its arch.
 func (s *site) tags(ctx context.Context, id string) (string, error) {
 	store, err := s.store()
 	if err != nil {

@@ -171,7 +171,7 @@ func (o *outcome) effect(format string, args ...any) {
 	o.effects = append(o.effects, fmt.Sprintf(format, args...))
 }
 
-// count gives how many tries were refused with something, and how many were taken.
+// count returns how many tries were refused with something, and how many were taken.
 func (o *outcome) count(with string) (refused, taken int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -184,7 +184,7 @@ func (o *outcome) count(with string) (refused, taken int) {
 // mostFaults bounds the faults of one attack that are printed.
 const mostFaults = 5
 
-// row gives what came of the attack.
+// row returns what came of the attack.
 func (o *outcome) row(name string) row {
 	o.mu.Lock()
 	defer o.mu.Unlock()

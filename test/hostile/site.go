@@ -65,7 +65,7 @@ const (
 	bystanderHost = 251
 )
 
-// attacker gives a caller from an address that was not used before.
+// attacker returns a caller from an address that was not used before.
 func (s *site) attacker() caller {
 	s.hosts++
 	return from(s.hosts)
@@ -206,7 +206,7 @@ func (s *site) await(ctx context.Context, what string, so func() (bool, error)) 
 // everything is the permission group of users who may do all but what is the root user's alone.
 const everything = "everything"
 
-// user gives the controller's client of a user with every permission, who shows a key where authentication is on.
+// user returns the controller's client of a user with every permission, who shows a key where authentication is on.
 func (s *site) user(ctx context.Context, name string, transport http.RoundTripper) (*client.Controller, error) {
 	o := client.Options{Transport: transport, Timeout: patience, Retries: client.NoRetries}
 	if !s.noAuth {
@@ -237,7 +237,7 @@ func (s *site) key(ctx context.Context, name, group string, permissions ...strin
 	return client.ParseUserKey(name, made.Reveal())
 }
 
-// grant gives a group those of the permissions that a service has; no permissions are all of them.
+// grant returns a group those of the permissions that a service has; no permissions are all of them.
 func (s *site) grant(ctx context.Context, address, group string, permissions []string) error {
 	var all []api.Permission
 	if err := s.rooted.get(ctx, "GET "+address+"/admin/api/v1/permission", nil, &all); err != nil {

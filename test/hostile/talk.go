@@ -53,7 +53,7 @@ func connectionsFrom(ip net.IP) *http.Transport {
 	return &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true}
 }
 
-// from gives a caller who shows nothing, at an address of its own.
+// from returns a caller who shows nothing, at an address of its own.
 func from(host byte) caller {
 	return caller{by: &http.Client{
 		Transport: connections(host), Timeout: patience,
@@ -61,7 +61,7 @@ func from(host byte) caller {
 	}}
 }
 
-// with gives the caller showing a header.
+// with returns the caller showing a header.
 func (c caller) with(value string) caller {
 	c.show = func(r *http.Request) error {
 		r.Header.Set("Authorization", value)
@@ -70,7 +70,7 @@ func (c caller) with(value string) caller {
 	return c
 }
 
-// as gives the caller showing a user key at some services, by sessions that are renewed when they end.
+// as returns the caller showing a user key at some services, by sessions that are renewed when they end.
 func (c caller) as(key *client.UserKey, addresses ...string) (caller, error) {
 	services := map[string]*client.Controller{} // credentials are sent to the address that they are for
 	for _, address := range addresses {

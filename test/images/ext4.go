@@ -17,12 +17,12 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// ext4Subject is a file system that mke2fs makes of a folder.
+// ext4Subject is a file system that mke2fs makes of a directory.
 type ext4Subject struct {
 	entries int
 	options []string
 	table   bool // on a partition of a disk
-	index   bool // with large folders indexed, as a kernel has them
+	index   bool // with large directories indexed, as a kernel has them
 	inline  bool // with small files in their inodes
 }
 
@@ -88,7 +88,7 @@ func exists(name string) bool {
 }
 
 // lengthen mends the sizes of files that end with a hole, which mke2fs forgets where small
-// files lie in inodes.
+// files are in inodes.
 func lengthen(ctx context.Context, dir, image string, want treetest.List) error {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
@@ -139,7 +139,7 @@ func compareTree(want treetest.List, fsys fs.FS, r *row) error {
 	return nil
 }
 
-// debugfs lists every folder; each of its entries must be one of ours, with its inode,
+// debugfs lists every directory; each of its entries must be one of ours, with its inode,
 // mode and size, and each of ours one of its.
 var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *row) error {
 	i, err := disk.OpenImage(d.raw)
@@ -176,7 +176,7 @@ var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *ro
 }}
 
 // inodes counts what each entry of a tree says: inode, mode, name and size; and lists the
-// inodes of folders.
+// inodes of directories.
 func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
 	const root = 2
 	lines, folders = map[string]int{}, []uint64{root}

@@ -24,7 +24,7 @@ import (
 // its source.
 const reportTree = "one tree"
 
-// scanner is the program, its licence and its database.
+// scanner is the program, its license and its database.
 type scanner struct {
 	program, dir string
 }
@@ -33,7 +33,7 @@ type scanner struct {
 func (s *stage) reports(ctx context.Context) {
 	dir := filepath.Join(s.dir, "reports")
 	var p *scanner
-	var want []string // lines of the report on the folder
+	var want []string // lines of the report on the directory
 	for _, f := range []struct {
 		name string
 		make func(ctx context.Context, dir string) (source string, more []string, done func() error, err error)
@@ -88,7 +88,7 @@ func equalReports(r *row, want, got []string) error {
 	return nil
 }
 
-// scanner builds the program, gives it a licence, and a database of all real advisories.
+// scanner builds the program, gives it a license, and a database of all real advisories.
 func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func asQcow2(ctx context.Context, dir string) (string, []string, func() error, e
 	return "vm_image:" + filepath.Join(dir, "tree.qcow2"), nil, nothing, err
 }
 
-// asTemplate has a registry, which goes on to run, keep the disk.
+// asTemplate has a registry, which continues to run, keep the disk.
 func asTemplate(ctx context.Context, dir string) (string, []string, func() error, error) {
 	d := &made{dir: dir, raw: filepath.Join(dir, "tree.img")}
 	o, err := template(ctx, d)

@@ -65,7 +65,7 @@ func (p Programs) BuildTagged(ctx context.Context, tag, name, file string) error
 // Root is the repository's directory.
 func (p Programs) Root() string { return p.root }
 
-// Path gives the path of a program.
+// Path returns the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(p.dir, name) }
 
 // ErrSkip is a test that cannot run on this machine.

@@ -29,7 +29,7 @@ func NewClient(base string) Client {
 	return Client{base: base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
 }
 
-// By gives the client over connections of the caller's.
+// By returns the client over connections of the caller's.
 func (c Client) By(transport http.RoundTripper) Client {
 	return Client{base: c.base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
 }

@@ -80,7 +80,7 @@ func (c *Cloud) Boot(ctx context.Context) error {
 	return c.Await(ctx)
 }
 
-// Processes gives the programs of the cloud.
+// Processes returns the programs of the cloud.
 func (c *Cloud) Processes() []*Process {
 	if c.Store == nil {
 		return []*Process{c.Process}
@@ -127,7 +127,7 @@ func ReadyBy(ctx context.Context, p *Process, address string, by http.RoundTripp
 	return fmt.Errorf("%s was not ready within %s; it said: %s", p.Name, ReadyTime, p.Tail())
 }
 
-// Token gives the secret that nodes join with.
+// Token returns the secret that nodes join with.
 func (c *Cloud) Token(ctx context.Context) (string, error) {
 	return Output(ctx, "", c.programs.Path("buildyard"), "node", "token", "--data-dir", c.dataDir)
 }

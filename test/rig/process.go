@@ -82,7 +82,7 @@ func environment() []string {
 	return env
 }
 
-// Running says whether the program runs.
+// Running reports whether the program runs.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	done := p.done
@@ -98,7 +98,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Killed says whether the program that was started last has ended by SIGKILL.
+// Killed reports whether the program that was started last has ended by SIGKILL.
 func (p *Process) Killed() bool {
 	if p.Running() {
 		return false
@@ -112,7 +112,7 @@ func (p *Process) Killed() bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// PID gives the id of the process that was started last; 0 before the first start.
+// PID returns the id of the process that was started last; 0 before the first start.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +172,7 @@ func (p *Process) End() error {
 	return err
 }
 
-// Tail gives the last lines of the program's output.
+// Tail returns the last lines of the program's output.
 func (p *Process) Tail() string {
 	raw, err := os.ReadFile(p.Log)
 	if err != nil {
@@ -202,7 +202,7 @@ func Output(ctx context.Context, dir, bin string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), nil
 }
 
-// FreeAddr gives a loopback address whose port is free now.
+// FreeAddr returns a loopback address whose port is free now.
 func FreeAddr(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")

@@ -37,7 +37,7 @@ func QEMUs(dir string) ([]QEMU, error) {
 	return found, nil
 }
 
-// machineUUID gives the value of -uuid of a QEMU process; "" for other processes.
+// machineUUID returns the value of -uuid of a QEMU process; "" for other processes.
 func machineUUID(pid int) string {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
@@ -55,7 +55,7 @@ func machineUUID(pid int) string {
 	return ""
 }
 
-// holds says whether a process has a file below dir open.
+// holds reports whether a process has a file below dir open.
 func holds(pid int, dir string) bool {
 	fds := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(fds)

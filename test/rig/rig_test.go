@@ -78,7 +78,7 @@ func TestNoQEMUOfOurs(t *testing.T) {
 }
 
 // TestOutputBrokenOff: a program that is broken off cleans up, and nothing that it
-// started goes on.
+// started continues.
 func TestOutputBrokenOff(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

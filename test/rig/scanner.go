@@ -15,7 +15,7 @@ func BuildSmall(ctx context.Context, to, dir string) error {
 	return err
 }
 
-// LicenseScanner gives the image scanner a licence, whose files lie in a folder, and gives
+// LicenseScanner returns the image scanner a license, whose files are in a directory, and gives
 // the flags with which the scanner finds it.
 func LicenseScanner(ctx context.Context, scanner, dir string, lasts time.Duration) ([]string, error) {
 	secret, public, file := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub"), filepath.Join(dir, "scanner.lic")

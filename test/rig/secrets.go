@@ -54,14 +54,14 @@ func (s *Secrets) add(kind, text string) {
 	s.begins[begin] = append(s.begins[begin], text)
 }
 
-// Len says how many secrets there are.
+// Len returns how many secrets there are.
 func (s *Secrets) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.noted
 }
 
-// In gives the kinds of the secrets that a text holds.
+// In returns the kinds of the secrets that a text holds.
 func (s *Secrets) In(text []byte) (kinds []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Secrets) Search(dir string) (found []string, files int, err error) {
 	return found, files, err
 }
 
-// isLog says whether a file is one that programs write for people to read.
+// isLog reports whether a file is one that programs write for people to read.
 func isLog(path string) bool {
 	return strings.HasSuffix(path, ".log") || strings.Contains(path, "/central-logs/") || strings.Contains(path, "/files/logs/")
 }

@@ -13,7 +13,7 @@ import (
 // tick is the unit of the processor times in /proc; Linux shows every program the same.
 const tick = 10 * time.Millisecond
 
-// ProcessorTime gives how long a process has run on processors, all its threads
+// ProcessorTime returns how long a process has run on processors, all its threads
 // together.
 func ProcessorTime(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -42,7 +42,7 @@ func parseStat(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// Memory gives the bytes of a process that are in memory now, its resident set.
+// Memory returns the bytes of a process that are in memory now, its resident set.
 func Memory(pid int) (int64, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {

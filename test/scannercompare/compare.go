@@ -35,7 +35,7 @@ func explanations() []*explanation {
 	return out
 }
 
-// like says whether a text matches a pattern in which * stands for anything.
+// like reports whether a text matches a pattern in which * stands for anything.
 func like(pattern, text string) bool {
 	for alternative := range strings.SplitSeq(pattern, "|") {
 		if glob(alternative, text) {
@@ -112,7 +112,7 @@ func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs fin
 	}
 }
 
-// unexplained gives the paths of a difference for which no line stands.
+// unexplained returns the paths of a difference for which no line stands.
 func (r *report) unexplained(peer, side string, i item, paths []string) []string {
 	var left []string
 	for _, p := range paths {

@@ -1,4 +1,4 @@
-// Command peers compares what the image scanner finds in a folder with what the programs
+// Command peers compares what the image scanner finds in a directory with what the programs
 // of osv-scalibr and syft find in the same.
 //
 //	go run ./test/scannercompare -scalibr FILE -syft FILE [-dir FOLDER] [-all]

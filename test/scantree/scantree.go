@@ -31,7 +31,7 @@ var lists embed.FS
 // Least is how many entries the tree has at least.
 const Least = 100_000
 
-// Make gives the folder of the tree, which it makes in a cache folder when it is not there.
+// Make returns the directory of the tree, which it makes in a cache directory when it is not there.
 // say is told what takes long.
 func Make(ctx context.Context, say func(format string, args ...any)) (string, error) {
 	cache, err := os.UserCacheDir()

@@ -5,7 +5,7 @@
 // hypervisors: a holder is just a name that keeps a version from being removed.
 //
 // Invariant: a version that is listed is whole and durable, and one that somebody
-// holds, or that another one lies on, is never removed.
+// holds, or that another one is on, is never removed.
 package cache
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	factFile    = "version.json" // written last before a version is listed
-	partSuffix  = ".partial"     // a pull that goes on or was interrupted
+	partSuffix  = ".partial"     // a pull that continues or was interrupted
 	goneSuffix  = ".gone"        // being removed
 	configFile  = "config.json"  // of the template, as the source leaves it
 	nvramFile   = "nvram"        // of the template, when it has one
@@ -51,10 +51,10 @@ type Ref struct {
 
 // Source brings versions from somewhere.
 type Source interface {
-	// Need says what the version takes of this disk, and what of have it is made from.
+	// Need returns what the version takes of this disk, and what of have it is made from.
 	Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error)
 	// Fetch fills p.Dir with the version: config.json and its files, and says of each
-	// file, by its name, what it is. It goes on with what an interrupted Fetch of the
+	// file, by its name, what it is. It continues with what an interrupted Fetch of the
 	// same version left there.
 	Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error)
 }
@@ -67,7 +67,7 @@ type BuiltFile struct {
 	Tip    string            // name of its content
 	Format string            // of what lies there now: "raw", "qcow2"; "" = as the configuration says
 	Form   transfer.FileForm // "" means transfer.FormFlat
-	Below  string            // of an overlay: name of the content in Pull.Have that it lies on
+	Below  string            // of an overlay: name of the content in Pull.Have that it is on
 }
 
 // SpaceNeed is what a version takes of a disk.
@@ -89,7 +89,7 @@ type Options struct {
 	Dir     string
 	Source  Source
 	Reserve bytesize.DiskReserve // what stays free of templates
-	// Disk gives the free and all bytes of Dir's file system; nil asks the system.
+	// Disk returns the free and all bytes of Dir's file system; nil asks the system.
 	Disk   func() (free, total int64, err error)
 	Logger *slog.Logger     // nil: no log
 	Now    func() time.Time // nil: time.Now
@@ -104,7 +104,7 @@ type Cache struct {
 	mu       sync.Mutex // guards the fields below
 	entries  map[string]*entry
 	pins     map[string]map[string]struct{} // content id -> holders
-	flights  map[string]*pullFlight         // content id -> the pull that goes on
+	flights  map[string]*pullFlight         // content id -> the pull that continues
 	changes  int                            // of entries, counted from 1
 	measured int                            // value of changes that taken is of
 	taken    int64                          // bytes that all versions take
@@ -182,7 +182,7 @@ func (c *Cache) load() error {
 	return c.prune()
 }
 
-// prune removes what lies on something that is not here.
+// prune removes what is on something that is not here.
 func (c *Cache) prune() error {
 	for found := true; found; {
 		found = false
@@ -222,7 +222,7 @@ func (c *Cache) read(id string) (*entry, error) {
 	return &e, nil
 }
 
-// Inspect gives the versions in a cache's directory without changing anything, for a
+// Inspect returns the versions in a cache's directory without changing anything, for a
 // reader beside a running agent. A missing directory is an empty cache.
 func Inspect(dir string) ([]api.NodeTemplate, error) {
 	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
@@ -261,7 +261,7 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Has says whether a version is here whole.
+// Has reports whether a version is here whole.
 func (c *Cache) Has(contentID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +284,7 @@ func (c *Cache) pinLocked(contentID, holder string) {
 	c.touchLocked(contentID)
 }
 
-// Unpin gives a version back.
+// Unpin returns a version back.
 func (c *Cache) Unpin(contentID, holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +307,7 @@ func (c *Cache) touchLocked(contentID string) {
 	}
 }
 
-// List gives the versions that are here, ordered by content id.
+// List returns the versions that are here, ordered by content id.
 func (c *Cache) List() []api.NodeTemplate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,7 +319,7 @@ func (c *Cache) List() []api.NodeTemplate {
 	return out
 }
 
-// Used gives the bytes that all versions take; what they share counts once.
+// Used returns the bytes that all versions take; what they share counts once.
 func (c *Cache) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,7 +339,7 @@ func (c *Cache) Used() int64 {
 	return taken
 }
 
-// finish lists a version that is whole in its partial directory. What it lies on is
+// finish lists a version that is whole in its partial directory. What it is on is
 // held by the caller.
 func (c *Cache) finish(ref Ref, files map[string]File) error {
 	part := c.path(ref.ContentID) + partSuffix

@@ -139,7 +139,7 @@ func TestChainOfARegistry(t *testing.T) {
 	}
 }
 
-// TestAdoptedChain: a version that lies on an adopted one is pulled as its changes; a
+// TestAdoptedChain: a version that is on an adopted one is pulled as its changes; a
 // node that has nothing gets one flat disk, and reports how far it is from 0 to 1.
 func TestAdoptedChain(t *testing.T) {
 	s := newShelf(t, 0)

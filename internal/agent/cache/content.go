@@ -24,7 +24,7 @@ type BaseFile struct {
 	File      string `json:"file"`
 }
 
-// diskLocked gives the files that a file of a version is read from; false when one of
+// diskLocked returns the files that a file of a version is read from; false when one of
 // their versions is not here.
 func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 	var d transfer.Disk
@@ -45,7 +45,7 @@ func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 	return d, false
 }
 
-// wholeLocked says whether all is here that a version lies on.
+// wholeLocked reports whether all is here that a version is on.
 func (c *Cache) wholeLocked(e *entry) bool {
 	for name := range e.Files {
 		if _, ok := c.diskLocked(e.Ref.ContentID, name); !ok {
@@ -55,7 +55,7 @@ func (c *Cache) wholeLocked(e *entry) bool {
 	return true
 }
 
-// aboveLocked gives a version that lies on this one; "" when there is none.
+// aboveLocked returns a version that is on this one; "" when there is none.
 func (c *Cache) aboveLocked(contentID string) string {
 	for id, e := range c.entries {
 		for _, f := range e.Files {
@@ -67,13 +67,13 @@ func (c *Cache) aboveLocked(contentID string) string {
 	return ""
 }
 
-// heldLocked says whether a version must stay.
+// heldLocked reports whether a version must stay.
 func (c *Cache) heldLocked(contentID string) bool {
 	return len(c.pins[contentID]) > 0 || c.aboveLocked(contentID) != ""
 }
 
-// contentLocked gives every content that is here, by its name: of files that hold the
-// same, the one that lies on fewest others, and of those always the same one.
+// contentLocked returns every content that is here, by its name: of files that hold the
+// same, the one that is on fewest others, and of those always the same one.
 func (c *Cache) contentLocked() map[string]BaseFile {
 	all := map[string]BaseFile{}
 	depth := map[string]int{}
@@ -93,7 +93,7 @@ func (c *Cache) contentLocked() map[string]BaseFile {
 	return all
 }
 
-// have gives every content that is here, with the files that it is read from.
+// have returns every content that is here, with the files that it is read from.
 func (c *Cache) have() LocalContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// chained is a source whose versions lie on each other: "vN" is made from what it names.
+// chained is a source whose versions are on each other: "vN" is made from what it names.
 type chained struct {
-	below map[string]string // content id -> the one that it lies on
+	below map[string]string // content id -> the one that it is on
 	links map[string]string // content id -> the one that holds the same
 }
 
@@ -88,7 +88,7 @@ func fetchAll(t testing.TB, c *cache.Cache, list ...string) {
 	}
 }
 
-// TestVersionsOnEachOther: a version stays as long as another one lies on it, the leaves
+// TestVersionsOnEachOther: a version stays as long as another one is on it, the leaves
 // go first whatever was used longest ago, and all of this outlives a restart.
 func TestVersionsOnEachOther(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2"}, links: map[string]string{"v4": "v2"}}
@@ -118,7 +118,7 @@ func TestVersionsOnEachOther(t *testing.T) {
 		_ = c.FreeSpace(t.Context(), 1)
 		return ids(c)
 	}
-	if got := gone(); got != "v1 v4" { // v3 before v2, which lies on v1, which v4 lies on
+	if got := gone(); got != "v1 v4" { // v3 before v2, which is on v1, which v4 is on
 		t.Errorf("left are %s", got)
 	}
 	if got := contents(t, c, "v4"); got != "v1 v2" {
@@ -145,7 +145,7 @@ func TestLeafGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLostBelow: what lies on a version that is gone or on itself is no version, and
+// TestLostBelow: what is on a version that is gone or on itself is no version, and
 // nothing else is touched.
 func TestLostBelow(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2", "v5": "v4"}}
@@ -171,7 +171,7 @@ func TestLostBelow(t *testing.T) {
 	}
 }
 
-// TestAdoptOverlay: a save lies on the version that it was made of; not on one that is
+// TestAdoptOverlay: a save is on the version that it was made of; not on one that is
 // gone, and not on too many.
 func TestAdoptOverlay(t *testing.T) {
 	o := cache.Options{Dir: t.TempDir(), Source: &chained{}}

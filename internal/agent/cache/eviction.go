@@ -81,7 +81,7 @@ func (c *Cache) brought(part string) int64 {
 	return sum
 }
 
-// knownLocked says whether a file belongs to a version that is here.
+// knownLocked reports whether a file belongs to a version that is here.
 func (c *Cache) knownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
 		if _, ok := e.inodes[inode]; ok {
@@ -127,7 +127,7 @@ func (c *Cache) removeOldest(keep string) (bool, error) {
 	}
 }
 
-// oldestPartial gives the name of an interrupted pull that no flight goes on with.
+// oldestPartial returns the name of an interrupted pull that no flight continues with.
 func (c *Cache) oldestPartial(keep string) string {
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {
@@ -171,5 +171,5 @@ func (c *Cache) RemoveStalePulls() error {
 	return nil
 }
 
-// Free gives the bytes that may still be written on the cache's disk, and all of it.
+// Free returns the bytes that may still be written on the cache's disk, and all of it.
 func (c *Cache) Free() (free, total int64, err error) { return c.opts.Disk() }

@@ -19,7 +19,7 @@ type pullSources struct {
 }
 
 // share holds the versions that a pull is made from, since room must not be made with
-// them: without them more would have to be moved than was asked for, and what lies on
+// them: without them more would have to be moved than was asked for, and what is on
 // them would be lost.
 func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
 	s = pullSources{have: LocalContent{}, files: map[string]File{}, at: map[string]BaseFile{}}
@@ -43,7 +43,7 @@ func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
 	}
 }
 
-// list says how what was built lies here.
+// list returns how what was built lies here.
 func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 	files := make(map[string]File, len(built))
 	for name, b := range built {
@@ -70,7 +70,7 @@ func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 // LocalVersion is a version that was made on this host and published.
 type LocalVersion struct {
 	Ref    Ref
-	Paths  map[string]string // file name -> where it lies on the cache's file system; linked, never moved
+	Paths  map[string]string // file name -> where it is on the cache's file system; linked, never moved
 	Files  map[string]File   // what they are, by the same names
 	Config []byte
 	NVRAM  []byte // nil: none
@@ -138,7 +138,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	return c.finish(a.Ref, a.Files)
 }
 
-// holdBelow keeps what an adopted version lies on until it is listed.
+// holdBelow keeps what an adopted version is on until it is listed.
 func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
 	var below []string
 	holder := "adopt:" + a.Ref.ContentID

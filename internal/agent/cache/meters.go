@@ -8,7 +8,7 @@ type meters struct {
 	evicted metric.Counter
 }
 
-// Families gives the metrics of the cache.
+// Families returns the metrics of the cache.
 func (c *Cache) Families() []metric.Family {
 	return []metric.Family{
 		c.meters.pulls.Family("buildyard_node_pulls_total", "Pulls of versions by result"),
@@ -21,10 +21,10 @@ func (c *Cache) Families() []metric.Family {
 	}
 }
 
-// Pulled gives the bytes of layers that were pulled.
+// Pulled returns the bytes of layers that were pulled.
 func (r *Registry) Pulled() int64 { return int64(r.pulled.Value()) }
 
-// Families gives the metrics of the source.
+// Families returns the metrics of the source.
 func (r *Registry) Families() []metric.Family {
 	return []metric.Family{
 		metric.CounterFamily("buildyard_node_pull_bytes_total", "Bytes of layers that were pulled", &r.pulled),

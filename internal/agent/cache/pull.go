@@ -57,7 +57,7 @@ func (c *Cache) wasLeft(f *pullFlight) bool {
 	return f.left
 }
 
-// join gives the flight to wait for, or nil when the version is here. When there is
+// join returns the flight to wait for, or nil when the version is here. When there is
 // no flight, bring is a new one's work.
 func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error) *pullFlight {
 	c.mu.Lock()

@@ -197,7 +197,7 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	return c.Push(registrytoken.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
-// Inspect says what the version that a save has made in the registry at an address consists of. It is no pull.
+// Inspect returns what the version that a save has made in the registry at an address consists of. It is no pull.
 func (r *Registry) Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {

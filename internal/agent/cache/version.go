@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Version is a version as it lies in the cache. Its files must not be changed.
+// Version is a version as it is in the cache. Its files must not be changed.
 type Version struct {
 	Ref    Ref
 	Dir    string                   // absolute; the configuration's file names are relative to it
@@ -23,7 +23,7 @@ type Version struct {
 	Disks  map[string]transfer.Disk // for each of Files, what it is read from
 }
 
-// Version gives a cached version. The caller holds it by a pin.
+// Version returns a cached version. The caller holds it by a pin.
 func (c *Cache) Version(contentID string) (Version, error) {
 	v, err := c.version(contentID)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Cache) Version(contentID string) (Version, error) {
 	return v, nil
 }
 
-// version gives what is known of a version without reading its files.
+// version returns what is known of a version without reading its files.
 func (c *Cache) version(contentID string) (Version, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Cache) version(contentID string) (Version, error) {
 	return v, nil
 }
 
-// Config gives a version's template configuration, and the version.
+// Config returns a version's template configuration, and the version.
 func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, err error) {
 	if v, err = c.Version(contentID); err != nil {
 		return config, v, err

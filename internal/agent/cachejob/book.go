@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
-// jobFile is the content of the file: the errands that are not over. A node without it is told
+// jobFile is the content of the file: the cache jobs that are not over. A node without it is told
 // everything again; it is kept so that pulls go on also while the controller is away.
 type jobFile struct {
 	Node    string         `json:"node"`

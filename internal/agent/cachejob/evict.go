@@ -14,7 +14,7 @@ import (
 func (r *Runner) remove(ctx context.Context, e *job) {
 	removed, kept := 0, 0
 	var why error
-	for more := true; more && ctx.Err() == nil; { // a version may lie on another one's disk
+	for more := true; more && ctx.Err() == nil; { // a version may are on another one's disk
 		more, kept = false, 0
 		for _, v := range r.o.Templates.List() {
 			if !strings.EqualFold(v.ID, e.order.TemplateID) {

@@ -137,7 +137,7 @@ func (p *prefetch) progress(at float64) {
 	}
 }
 
-// stuck gives how long the pull has got no further.
+// stuck returns how long the pull has got no further.
 func (p *prefetch) stuck() time.Duration {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()

@@ -2,9 +2,9 @@
 // no instance: to have a version ahead of need, and to remove a template.
 //
 // It is not the cache and pulls nothing by itself, and it knows neither instances nor
-// the node link: who uses it hands over errands, and what is to be told.
+// the node link: who uses it hands over cache jobs, and what is to be told.
 //
-// Invariant: a version is kept for an errand while it is on its way, and no longer: what was
+// Invariant: a version is kept for a cache job while it is on its way, and no longer: what was
 // brought is the cache's like any other.
 package cachejob
 
@@ -24,7 +24,7 @@ import (
 const (
 	maxErrands  = 1000 // that a node has at a time; more wait at the controller
 	maxStatuses = 200  // in one report
-	atOnce      = 2    // pulls for errands; one of them may wait for a registry that is away
+	atOnce      = 2    // pulls for cache jobs; one of them may wait for a registry that is away
 )
 
 // Templates is the cache of versions.
@@ -44,21 +44,21 @@ type Options struct {
 	Node      string // id of this node: what another identity left counts for nothing
 	Templates Templates
 	File      string                      // what outlives the agent is kept here; "": nothing
-	Registry  func(address string) string // where to pull from by what an errand says
+	Registry  func(address string) string // where to pull from by what a cache job says
 	Changed   func()                      // there is something to tell; must not wait
 	Logger    *slog.Logger
 }
 
-// Runner carries out errands. Make it with New, then call Begin once. It may be used
+// Runner carries out cache jobs. Make it with New, then call Begin once. It may be used
 // from many goroutines.
 type Runner struct {
 	o       Options
 	running sync.WaitGroup // workers
-	turns   chan struct{}  // has a value for each pull that goes on
+	turns   chan struct{}  // has a value for each pull that continues
 	saving  sync.Mutex     // one writes the file at a time; taken before mu
 
 	mu      sync.Mutex          // guards the fields below; never held while Templates is called
-	entries map[string]*job     // by the errand's id
+	entries map[string]*job     // by the cache job's id
 	dropped map[string]struct{} // ids of those that are gone, as is to be told
 	untold  map[string]struct{} // ids of entries and dropped ones to be told
 	starts  int                 // instances that pull
@@ -66,7 +66,7 @@ type Runner struct {
 	hurry   chan struct{}       // closed while there is one
 }
 
-// job is one errand. mu of its Runner guards all but order.
+// job is one cache job. mu of its Runner guards all but order.
 type job struct {
 	order   api.CacheJob
 	stop    context.CancelFunc // ends its worker
@@ -100,7 +100,7 @@ func (r *Runner) Begin(ctx context.Context) {
 // Wait returns when no worker runs any more.
 func (r *Runner) Wait() { r.running.Wait() }
 
-// Take takes errands over. Repeated ones are told again. Workers end with ctx.
+// Take takes cache jobs over. Repeated ones are told again. Workers end with ctx.
 func (r *Runner) Take(ctx context.Context, orders []api.CacheJob) {
 	if len(orders) == 0 {
 		return
@@ -135,10 +135,10 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	}
 }
 
-// holder is the name under which a version is kept for an errand.
+// holder is the name under which a version is kept for a cache job.
 func holder(id string) string { return "errand:" + id }
 
-// employ gives an errand a worker.
+// employ gives a cache job a worker.
 func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
 	e := &job{order: order, stage: api.ErrandAccepted}
 	r.mu.Lock()
@@ -153,7 +153,7 @@ func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(conte
 	})
 }
 
-// drop forgets an errand and gives back what was kept for it.
+// drop forgets a cache job and gives back what was kept for it.
 func (r *Runner) drop(id string) {
 	r.mu.Lock()
 	e := r.entries[id]
@@ -189,7 +189,7 @@ func (r *Runner) DropAll() {
 	r.save()
 }
 
-// PauseForInstance makes the pulls for errands wait until the returned function is called: an
+// PauseForInstance makes the pulls for cache jobs wait until the returned function is called: an
 // instance pulls, and it comes first.
 func (r *Runner) PauseForInstance() (goOn func()) {
 	r.mu.Lock()
@@ -208,7 +208,7 @@ func (r *Runner) PauseForInstance() (goOn func()) {
 	}
 }
 
-// tell has the state of an errand told.
+// tell has the state of a cache job told.
 func (r *Runner) tell(id string) {
 	r.mu.Lock()
 	r.untold[id] = struct{}{}
@@ -229,7 +229,7 @@ func (r *Runner) ResendStatuses() {
 	}
 }
 
-// Statuses gives what is to be told now, ordered; what does not fit comes with the next
+// Statuses returns what is to be told now, ordered; what does not fit comes with the next
 // call. Each is given once, unless it changes or Again is called.
 func (r *Runner) Statuses() []api.CacheJobStatus {
 	r.mu.Lock()
@@ -286,10 +286,10 @@ func (r *Runner) Answered(sent []api.CacheJobStatus) {
 	}
 }
 
-// over says whether nothing more is done for an errand.
+// over reports whether nothing more is done for a cache job.
 func (e *job) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
 
-// end makes an errand be over, however it was.
+// end makes a cache job be over, however it was.
 func (r *Runner) end(e *job, edit func(*job)) {
 	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
 	r.mu.Lock()
@@ -303,7 +303,7 @@ func (r *Runner) end(e *job, edit func(*job)) {
 	r.tell(e.order.ID)
 }
 
-// fail ends an errand that cannot be carried out.
+// fail ends a cache job that cannot be carried out.
 func (r *Runner) fail(e *job, cause error) {
 	r.o.Logger.Warn("distribution failed", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
 	r.end(e, func(e *job) { e.stage, e.message = api.ErrandFailed, cause.Error() })

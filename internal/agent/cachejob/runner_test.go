@@ -27,7 +27,7 @@ type shelf struct {
 	here   map[string]cache.Ref
 	held   map[string][]string // content id -> holders
 	fail   error
-	under  map[string]string // content id -> one that lies on it
+	under  map[string]string // content id -> one that is on it
 	pulls  int               // that go on
 	most   int               // at the same time
 	begun  []string
@@ -180,7 +180,7 @@ func (n *node) after(d time.Duration) {
 	n.listen()
 }
 
-// order hands over errands.
+// order hands over cache jobs.
 func (n *node) order(orders ...api.CacheJob) {
 	n.Take(n.ctx, orders)
 	n.listen()
@@ -257,7 +257,7 @@ func TestFewPullsAtATime(t *testing.T) {
 	})
 }
 
-// TestStartsComeFirst: while an instance pulls nothing is pulled for an errand, however
+// TestStartsComeFirst: while an instance pulls nothing is pulled for a cache job, however
 // long that takes, and that is no failure.
 func TestStartsComeFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
@@ -302,7 +302,7 @@ func TestFailures(t *testing.T) {
 		if n.shelf.failed < 5 || n.shelf.failed > 15 {
 			t.Errorf("it was tried %d times", n.shelf.failed)
 		}
-		// and goes on when the cause is gone.
+		// and continues when the cause is gone.
 		n.order(pull("back"))
 		n.after(2 * time.Minute)
 		n.shelf.set(func() { n.shelf.fail = nil })

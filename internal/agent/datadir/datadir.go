@@ -23,7 +23,7 @@ import (
 // Dir is a data directory. The zero value is unusable; see At.
 type Dir struct{ dir string }
 
-// At gives the home below dir, made absolute. Nothing is created.
+// At returns the home below dir, made absolute. Nothing is created.
 func At(dir string) (Dir, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -32,7 +32,7 @@ func At(dir string) (Dir, error) {
 	return Dir{dir}, nil
 }
 
-// Default is the data directory when none is named: below the user's data folder
+// Default is the data directory when none is named: below the user's data directory
 // ($XDG_DATA_HOME), which for root is /var/lib unless it is set.
 func Default() string {
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
@@ -133,7 +133,7 @@ type TLS struct {
 	CA       string `json:"ca,omitempty"`
 }
 
-// Absolute gives the same files by names that are good in other directories too.
+// Absolute returns the same files by names that are good in other directories too.
 func (t TLS) Absolute() (TLS, error) {
 	for _, name := range []*string{&t.Cert, &t.Key, &t.CA} {
 		if *name == "" {

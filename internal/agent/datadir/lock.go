@@ -51,7 +51,7 @@ func lockOnce(name string, busy error) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// named says whether others who lock the same name meet this lock.
+// named reports whether others who lock the same name meet this lock.
 func (l *Lock) named() bool {
 	mine, err := l.file.Stat()
 	if err != nil {
@@ -61,10 +61,10 @@ func (l *Lock) named() bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// Release gives the lock back.
+// Release returns the lock back.
 func (l *Lock) Release() { _ = l.file.Close() } // there is nothing to write, so nothing to fail
 
-// Discard gives the lock back and removes its file.
+// Discard returns the lock back and removes its file.
 func (l *Lock) Discard() {
 	if l.named() {
 		_ = os.Remove(l.file.Name()) // one that stays only lies about

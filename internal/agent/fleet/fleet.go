@@ -221,7 +221,7 @@ type devices []api.USBDevice
 
 var _ agent.Devices = devices(nil)
 
-// Available gives all of them.
+// Available returns all of them.
 func (d devices) Available() []api.USBDevice { return d }
 
 // reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
@@ -258,7 +258,7 @@ type machine struct{}
 
 var _ agent.Machine = machine{}
 
-// Facts gives the same for every node.
+// Facts returns the same for every node.
 func (machine) Facts() host.Facts { return facts }
 
 // FreeMemoryMB is half of the memory.

@@ -76,7 +76,7 @@ func (o *Options) patiently(ctx context.Context, join func() error) error {
 	}
 }
 
-// join gives the identity of a node, the one it had when it keeps files.
+// join returns the identity of a node, the one it had when it keeps files.
 func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transport http.RoundTripper) (datadir.Identity, error) {
 	id := datadir.Identity{}
 	if o.DataDir != "" {

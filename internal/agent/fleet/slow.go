@@ -25,7 +25,7 @@ func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer,
 	return l.Link.Report(ctx, in)
 }
 
-// between gives the duration at a place, 0 to 1, of a range.
+// between returns the duration at a place, 0 to 1, of a range.
 func between(r sim.Range, at float64) time.Duration {
 	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
 }
@@ -48,7 +48,7 @@ type seededRand struct {
 	seed  uint64
 }
 
-// draw gives the place of a name in its range, and whether it fails.
+// draw returns the place of a name in its range, and whether it fails.
 func (l seededRand) draw(name string) (at float64, fails bool) {
 	f := fnv.New64a()
 	_, _ = f.Write([]byte(name))

@@ -32,7 +32,7 @@ func newTemplates(takes sim.Range, luck seededRand) *templates {
 	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, held: map[string]map[string]struct{}{}}
 }
 
-// Has says whether a version was "pulled".
+// Has reports whether a version was "pulled".
 func (t *templates) Has(contentID string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *templates) AddLocal(_ context.Context, a cache.LocalVersion) error {
 // FreeSpace has nothing to do: a simulated disk is never full.
 func (t *templates) FreeSpace(context.Context, int64) error { return nil }
 
-// List gives the names.
+// List returns the names.
 func (t *templates) List() []api.NodeTemplate {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -95,7 +95,7 @@ func (u *updater) say(stage api.UpdateStage, message string) {
 	}
 }
 
-// swap gives the version that the node becomes, and begins anew.
+// swap returns the version that the node becomes, and begins again.
 func (u *updater) swap() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

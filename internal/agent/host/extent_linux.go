@@ -32,7 +32,7 @@ type fiemapExtent struct {
 	_                         [3]uint32
 }
 
-// extents gives the number of bytes that a file has alone, and the ranges of the disk
+// extents returns the number of bytes that a file has alone, and the ranges of the disk
 // that it has in common with others; false when that cannot be found out.
 func extents(path string) (own int64, shared []extent, ok bool) {
 	f, err := os.Open(path)

@@ -23,7 +23,7 @@ type Facts struct {
 	MemoryMB int
 }
 
-// Read gives the facts of this machine.
+// Read returns the facts of this machine.
 func Read() Facts {
 	return Facts{Arch: runtime.GOARCH, OS: runtime.GOOS, CPUs: runtime.NumCPU(), MemoryMB: memoryMB()}
 }
@@ -31,7 +31,7 @@ func Read() Facts {
 // FreeMemoryMB is the memory that new processes could take.
 func FreeMemoryMB() int { return freeMemoryMB() }
 
-// Disk gives the bytes that an ordinary user may still write, and all bytes, of the
+// Disk returns the bytes that an ordinary user may still write, and all bytes, of the
 // file system that holds path.
 func Disk(path string) (free, total int64, err error) {
 	var st syscall.Statfs_t
@@ -42,7 +42,7 @@ func Disk(path string) (free, total int64, err error) {
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
 }
 
-// AddressTowards gives the address of this machine from which it would reach the
+// AddressTowards returns the address of this machine from which it would reach the
 // host of a URL, or "" when there is no route. Nothing is sent.
 func AddressTowards(address string) string {
 	u, err := url.Parse(address)

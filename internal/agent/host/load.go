@@ -9,7 +9,7 @@ type Load struct {
 	at   time.Time
 }
 
-// Measure gives the share of all processors (since the last call) and of the memory
+// Measure returns the share of all processors (since the last call) and of the memory
 // that the processes take, both 0..1. The first call gives no processor share.
 func (l *Load) Measure(now time.Time, pids []int) (cpu, ram float64) {
 	facts := Read()

@@ -14,7 +14,7 @@ type Inode struct{ dev, ino uint64 }
 // extent is a range of a disk, in bytes.
 type extent struct{ from, to uint64 }
 
-// Allocated gives the bytes that the files below dir take on disk: holes count
+// Allocated returns the bytes that the files below dir take on disk: holes count
 // nothing, a file with two names counts once. Files that go away meanwhile are left
 // out.
 func Allocated(dir string) int64 {
@@ -25,14 +25,14 @@ func Allocated(dir string) int64 {
 	return sum
 }
 
-// Files gives what each file below dir takes on disk, as Allocated counts it.
+// Files returns what each file below dir takes on disk, as Allocated counts it.
 func Files(dir string) map[Inode]int64 {
 	files := map[Inode]int64{}
 	walk(dir, func(_ string, file Inode, bytes int64) { files[file] = bytes })
 	return files
 }
 
-// Own gives what each file below dir takes on disk and shares with no other file that
+// Own returns what each file below dir takes on disk and shares with no other file that
 // is a clone of it. Where the system does not tell, nothing is shared.
 func Own(dir string) map[Inode]int64 {
 	files := map[Inode]int64{}
@@ -40,7 +40,7 @@ func Own(dir string) map[Inode]int64 {
 	return files
 }
 
-// Taken gives the bytes that the files below folders of one file system take together:
+// Taken returns the bytes that the files below directories of one file system take together:
 // what clones of each other share counts once, as a file with two names does.
 func Taken(dirs ...string) int64 {
 	own, shared := map[Inode]int64{}, []extent{}
@@ -72,7 +72,7 @@ func split(path string, takes int64) (own int64, shared []extent) {
 	return min(own, takes), shared
 }
 
-// length is the number of bytes that lie in any of the extents, which it sorts.
+// length is the number of bytes that are in any of the extents, which it sorts.
 func length(list []extent) int64 {
 	slices.SortFunc(list, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	var sum, end uint64

@@ -85,7 +85,7 @@ func Open(dir string, o Options) (*Dir, error) {
 // Close releases the directory.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Load gives every entry, ordered by instance id. What an interrupted Accept or
+// Load returns every entry, ordered by instance id. What an interrupted Accept or
 // Remove left behind is cleared away; an entry that cannot be read is set aside
 // under the name .damaged-<id> and logged, never dropped.
 func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
@@ -291,7 +291,7 @@ func (d *Dir) syncParent(dir string) error {
 	return errors.Join(d.sync(f), f.Close())
 }
 
-// Reader gives one look at the journal below dir; a missing directory is an empty one.
+// Reader returns one look at the journal below dir; a missing directory is an empty one.
 func Reader(dir string) ([]Entry, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

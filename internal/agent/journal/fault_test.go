@@ -225,7 +225,7 @@ func TestReserveIsGivenUpOnce(t *testing.T) {
 	}
 }
 
-// TestReserveIsMadeWhole: one that is there is left alone, one of another size is written anew.
+// TestReserveIsMadeWhole: one that is there is left alone, one of another size is written again.
 func TestReserveIsMadeWhole(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".reserve")

@@ -1,5 +1,5 @@
 // Package journal keeps what a node has promised: one entry for every instance
-// order that it accepted, and how far it is with it, so that a killed agent goes on
+// order that it accepted, and how far it is with it, so that a killed agent continues
 // where it was.
 //
 // It is not the state machine (package agent has the table) and holds no image and
@@ -60,7 +60,7 @@ type State struct {
 const numbers = 1 << 16
 
 // idForm is what an instance id may look like: it becomes a directory name. Ids are
-// UUIDs, but a VM that nobody owns is ordered away by whatever id it has.
+// UUIDs, but an orphaned VM is ordered away by whatever id it has.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID refuses an instance id that cannot be a directory name.
@@ -71,7 +71,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Reserved says whether no is still below the numbers that the last Save, of a state
+// Reserved reports whether no is still below the numbers that the last Save, of a state
 // with number saved, has set aside. Beyond it the state has to be saved again.
 func Reserved(no, saved int64) bool { return no < saved+numbers }
 
@@ -82,7 +82,7 @@ type Memory struct {
 	entries map[string]Entry // instance id -> entry
 }
 
-// Load gives every entry, ordered by instance id.
+// Load returns every entry, ordered by instance id.
 func (m *Memory) Load() ([]Entry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -179,7 +179,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// afterCrash gives the entries that a journal finds after a crash now. None of them is damaged.
+// afterCrash returns the entries that a journal finds after a crash now. None of them is damaged.
 func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]journal.Entry {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "crashed")
@@ -197,7 +197,7 @@ func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]
 	return entries
 }
 
-// isEntry says whether the entry of an instance is whole and has a state; nil: whether there is none.
+// isEntry reports whether the entry of an instance is whole and has a state; nil: whether there is none.
 func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool {
 	e, found := got[id]
 	if want == nil || !found {

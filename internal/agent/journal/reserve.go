@@ -45,14 +45,14 @@ func (r *reserve) fill() error {
 	return fmt.Errorf("journal reserve: %w", err)
 }
 
-// give gives the room back; it says whether there was any.
+// give returns the room back; it says whether there was any.
 func (r *reserve) give() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.root.Remove(reserveFile) == nil
 }
 
-// full says whether an error means that the disk has no room.
+// full reports whether an error means that the disk has no room.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -38,7 +38,7 @@ type TaskFailure struct {
 	Code    int    `json:"code,omitempty"` // exit code of the script that failed it
 }
 
-// Over says whether nothing is to be done for the task any more. Nobody's task is over.
+// Over reports whether nothing is to be done for the task any more. Nobody's task is over.
 func (t *Task) Over() bool {
 	return t == nil || t.Stage == api.TaskDone || t.Stage == api.TaskFailed
 }

@@ -49,7 +49,7 @@ func (l *lib) tryPull(ctx context.Context, tag string) error {
 	return err
 }
 
-// holding gives the directory of the version whose disk is that.
+// holding returns the directory of the version whose disk is that.
 func (l *lib) holding(disk []byte) (dir string) {
 	l.t.Helper()
 	for _, name := range versions(l.t, l.dir, l.id) {
@@ -130,7 +130,7 @@ func TestPullLooksAgain(t *testing.T) {
 	there.mustHold(append([]byte("own"), disks[0][3:]...))
 }
 
-// twin gives a template that has the disk, and that is here; the library goes on with the other one.
+// twin returns a template that has the disk, and that is here; the library continues with the other one.
 func (l *lib) twin(disk []byte) (dir string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "disk.img")
@@ -212,7 +212,7 @@ func cut(t *testing.T, reg *counting, id string, onto bool) *lib {
 	return there
 }
 
-// left gives the path of something in the directory of an interrupted pull.
+// left returns the path of something in the directory of an interrupted pull.
 func (l *lib) left(path ...string) string {
 	l.t.Helper()
 	found, err := filepath.Glob(filepath.Join(l.dir, ".pull-*"))
@@ -251,7 +251,7 @@ func TestPullAfterAKill(t *testing.T) {
 	}
 }
 
-// TestOldPulls: what nobody goes on with is removed with its lock, and what is worked on is not.
+// TestOldPulls: what nobody continues with is removed with its lock, and what is worked on is not.
 func TestOldPulls(t *testing.T) {
 	_, dir := open(t)
 	old := time.Now().Add(-8 * 24 * time.Hour)

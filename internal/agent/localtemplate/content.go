@@ -12,7 +12,7 @@ import (
 )
 
 // sumsPrefix begins the name of the file that remembers a disk; the name of the content
-// follows. It lies beside the disk.
+// follows. It is next to the disk.
 const sumsPrefix = ".sums-"
 
 // partSuffix ends the name of a file that is not whole yet.
@@ -46,7 +46,7 @@ func contentOf(path, format, tip string) content {
 	return k
 }
 
-// held says whether a file still has the content.
+// held reports whether a file still has the content.
 func (k content) held(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && k.Tip != "" && info.Size() == k.Size && info.ModTime().UnixNano() == k.Time
@@ -90,7 +90,7 @@ func (k knownDisk) clone(to string) error {
 	return os.Rename(temp, to)
 }
 
-// have gives every content that is here, by its name.
+// have returns every content that is here, by its name.
 func (l *Store) have() map[string]knownDisk {
 	all := map[string]knownDisk{}
 	list, err := os.ReadDir(l.dir)

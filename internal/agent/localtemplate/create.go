@@ -31,7 +31,7 @@ const (
 // Progress is told how many bytes are done of how many; it may be nil.
 type Progress func(done, total int64)
 
-// Format gives the image format of a file: the one named, else by the file's ending.
+// Format returns the image format of a file: the one named, else by the file's ending.
 // It never looks inside, since a guest can write any header into its disk.
 func Format(path, named string) (string, error) {
 	switch {

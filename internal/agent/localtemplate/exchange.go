@@ -84,7 +84,7 @@ type ExportOptions struct {
 }
 
 // Export pulls a version and leaves one of its disks as an image of its own. What was
-// pulled lies beside it until then, so that an export that was cut goes on.
+// pulled is next to it until then, so that an export that was cut continues.
 func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
@@ -120,7 +120,7 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	return bare(os.RemoveAll(dir))
 }
 
-// chosen gives the disk of a version that has that name, or the first one.
+// chosen returns the disk of a version that has that name, or the first one.
 func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(m.Config, &c); err != nil {

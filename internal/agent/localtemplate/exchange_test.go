@@ -40,7 +40,7 @@ func (r *cutRegistry) Pull(ctx context.Context, o transfer.PullOptions) (transfe
 }
 
 // TestPublishAgain: an import that is given again must be the same request, or it would
-// begin anew instead of going on.
+// begin again instead of going on.
 func TestPublishAgain(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
 	reg := &cutRegistry{}

@@ -29,7 +29,7 @@ const (
 	localDir   = "local"  // version that never came from a registry
 	newPrefix  = ".new-"  // being made
 	gonePrefix = ".gone-" // being removed
-	pullPrefix = ".pull-" // a pull that goes on or was interrupted
+	pullPrefix = ".pull-" // a pull that continues or was interrupted
 	lockSuffix = ".lock"  // of the lock of such a pull
 	pullKept   = 7 * 24 * time.Hour
 )
@@ -86,7 +86,7 @@ type record struct {
 
 // version is one directory below the template's.
 type version struct {
-	Dir    string `json:"dir"` // names nothing: the content changes in place, so that no content id fits for good
+	Dir    string `json:"dir"` // names nothing: the content changes in place, so that no content id fits permanently
 	Tag    string `json:"tag,omitempty"`
 	Number int    `json:"number"`
 	// ContentID is "" when it is not as any registry has it. Its disks may have been changed
@@ -96,7 +96,7 @@ type version struct {
 	Files map[string]content `json:"files,omitempty"`
 }
 
-// changed says whether a disk was written to since it was pushed or pulled.
+// changed reports whether a disk was written to since it was pushed or pulled.
 func (v version) changed(dir string) bool {
 	for name, k := range v.Files {
 		path := filepath.Join(dir, filepath.Base(name))
@@ -107,7 +107,7 @@ func (v version) changed(dir string) bool {
 	return false
 }
 
-// whole says whether every disk is there as it was pushed or pulled.
+// whole reports whether every disk is there as it was pushed or pulled.
 func (v version) whole(dir string) bool {
 	for name, k := range v.Files {
 		if k.Tip != "" && !k.held(filepath.Join(dir, filepath.Base(name))) {
@@ -175,7 +175,7 @@ func Open(dir string, images Images) (*Store, error) {
 	return l, nil
 }
 
-// leftover says whether something may be what a killed command left. Interrupted
+// leftover reports whether something may be what a killed command left. Interrupted
 // pulls are gone on with, and only given up when nobody does for long.
 func leftover(item fs.DirEntry) bool {
 	name := item.Name()
@@ -187,7 +187,7 @@ func leftover(item fs.DirEntry) bool {
 }
 
 // lockOf names the file by whose lock the command is known that works on a leftover.
-// That of a pull lies beside the directory, which may be removed while the lock is held.
+// That of a pull is next to the directory, which may be removed while the lock is held.
 func lockOf(name string) string {
 	switch {
 	case !strings.HasPrefix(name, pullPrefix):
@@ -216,7 +216,7 @@ func (l *Store) clear(name string) error {
 	return os.RemoveAll(filepath.Join(l.dir, name))
 }
 
-// List gives every template, ordered by name. One that cannot be read is left out;
+// List returns every template, ordered by name. One that cannot be read is left out;
 // the error names it beside the list of the others.
 func (l *Store) List() ([]Template, error) {
 	list, err := os.ReadDir(l.dir)
@@ -240,7 +240,7 @@ func (l *Store) List() ([]Template, error) {
 	return vms, errors.Join(bad...)
 }
 
-// Find gives the template of that id or, when only one has it, of that name.
+// Find returns the template of that id or, when only one has it, of that name.
 func (l *Store) Find(name string) (Template, error) {
 	if id := strings.ToLower(name); uuidForm.MatchString(id) {
 		if _, err := os.Stat(filepath.Join(l.dir, id, recordFile)); err == nil {

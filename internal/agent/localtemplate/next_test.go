@@ -118,7 +118,7 @@ func (l *lib) push(tag string) {
 	}
 }
 
-// here gives the directory of the only version.
+// here returns the directory of the only version.
 func (l *lib) here() string {
 	l.t.Helper()
 	list := versions(l.t, l.dir, l.id)

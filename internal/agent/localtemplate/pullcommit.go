@@ -16,7 +16,7 @@ import (
 
 // A pull has two steps, so that a disk costs only what differs from one that is here,
 // and is yet a file of its own, which its owner changes: the registry's part arrives in
-// partsDir, and wholeDir is made of that and of what it lies on. builtFile says that the
+// partsDir, and wholeDir is made of that and of what it is on. builtFile says that the
 // first step is done.
 const (
 	partsDir  = "parts"
@@ -69,7 +69,7 @@ func remove(path string) error {
 	return err
 }
 
-// usable says whether everything is still here that files lie on.
+// usable reports whether everything is still here that files are on.
 func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	for _, f := range built {
 		if below, lies := lower(f); lies && have[below].path == "" {
@@ -79,7 +79,7 @@ func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	return true
 }
 
-// lower names the content that a file lies on, or is.
+// lower names the content that a file is on, or is.
 func lower(f transfer.BuiltFile) (tip string, lies bool) {
 	switch f.Form {
 	case transfer.FormOverlay:

@@ -125,7 +125,7 @@ func standing(push *transfer.PushOptions, before []content) {
 	push.Abandon = func(err error) bool { return errors.Is(err, changed) }
 }
 
-// named gives what was noted of the disks of a push their names.
+// named returns what was noted of the disks of a push their names.
 func named(push transfer.PushOptions, before []content) map[string]content {
 	files := map[string]content{}
 	for i, f := range push.Files {
@@ -144,7 +144,7 @@ type diskOrigin struct {
 	dir string // where its file of sums is
 }
 
-// known says what is known of drive i of a template: of its file, or else of the same
+// known returns what is known of drive i of a template: of its file, or else of the same
 // drive of the template that is to get the version, when that is here too.
 func (l *Store) known(r record, existing string, i int, file string) diskOrigin {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
@@ -154,7 +154,7 @@ func (l *Store) known(r record, existing string, i int, file string) diskOrigin 
 	return l.remembered(existing, i)
 }
 
-// remembered says what is known of drive i of the template of that id; nothing, when it is
+// remembered returns what is known of drive i of the template of that id; nothing, when it is
 // not here.
 func (l *Store) remembered(id string, i int) diskOrigin {
 	if !uuidForm.MatchString(id) {
@@ -167,7 +167,7 @@ func (l *Store) remembered(id string, i int) diskOrigin {
 	return diskOrigin{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
 }
 
-// same says whether two notes are of one file that was not written to between them.
+// same reports whether two notes are of one file that was not written to between them.
 func (k content) same(other content) bool { return k.Size == other.Size && k.Time == other.Time }
 
 // rest has a disk pushed as what it is, or as what differs from what it was made from.
@@ -183,7 +183,7 @@ func rest(f *transfer.PushFile, p diskOrigin, now content) {
 	}
 }
 
-// published says how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
+// published returns how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
 // raw disk of what its guest sees, so that a next tag costs what the guest changed. An image that cannot be read
 // so is pushed byte for byte.
 func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {

@@ -98,7 +98,7 @@ func (p *templatePull) bring(ctx context.Context) error {
 	return bare(err)
 }
 
-// move gives what was made its place. Without its record first, since that speaks of
+// move returns what was made its place. Without its record first, since that speaks of
 // files which are then elsewhere.
 func (p *templatePull) move(to string) error {
 	dir := filepath.Join(p.l.dir, p.temp)

@@ -82,7 +82,7 @@ func Transport(config *tls.Config, agents int) *http.Transport {
 	}
 }
 
-// As gives a client that calls as somebody else than the node: authorize puts their
+// As returns a client that calls as somebody else than the node: authorize puts their
 // credentials on a request.
 func (c *Client) As(authorize func(*http.Request) error) *Client {
 	other := *c

@@ -64,7 +64,7 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Run serves the socket until the context ends. What goes on then is cut: whoever asked goes on
+// Run serves the socket until the context ends. What continues then is cut: whoever asked continues
 // with it by the same command.
 func (p *Proxy) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.server.Close() })
@@ -121,7 +121,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// own says whether a header is about who asks, which the node says.
+// own reports whether a header is about who asks, which the node says.
 func own(header string) bool {
 	switch header {
 	case "Authorization", "Cookie":
@@ -130,7 +130,7 @@ func own(header string) bool {
 	return strings.HasPrefix(header, "X-Buildyard-") || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// registry gives the address that requests go to.
+// registry returns the address that requests go to.
 func (p *Proxy) registry() (*url.URL, error) {
 	u, err := url.Parse(p.o.Registry())
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {

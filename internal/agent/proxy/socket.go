@@ -24,7 +24,7 @@ type socketPath struct {
 	dir  *os.File // nil: the name is short enough by itself
 }
 
-// placeIn gives the place of the socket in a directory that exists.
+// placeIn returns the place of the socket in a directory that exists.
 func placeIn(dir string) (socketPath, error) {
 	path := filepath.Join(dir, name)
 	switch {
@@ -46,7 +46,7 @@ func (p socketPath) close() {
 	}
 }
 
-// listen makes the socket anew. The caller holds the lock of the node.
+// listen makes the socket again. The caller holds the lock of the node.
 func listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -5,7 +5,7 @@
 // It knows neither what is in a token nor how a user key is used.
 //
 // Invariant: a registry that needs nothing never waits for a controller that is away longer than
-// for one question, and what goes on there goes on.
+// for one question, and what continues there continues.
 package registrytoken
 
 import (
@@ -23,10 +23,10 @@ import (
 
 const (
 	askTimeout = 5 * time.Second
-	// askAgain is the least time between two questions, whatever becomes of the answers; after
+	// askAgain is the minimum time between two questions, whatever becomes of the answers; after
 	// an answer that a registry refuses at once there is one more.
 	askAgain = 5 * time.Second
-	// noneLife is how long is believed that the controller has no passes to give.
+	// noneLife is how long is trusted that the controller has no passes to give.
 	noneLife = time.Minute
 	// ownLife is how long a registry that refused a new pass is shown the node's own key.
 	ownLife = 10 * time.Minute
@@ -125,7 +125,7 @@ func (h *Source) Authorize(r *http.Request, address string) error {
 	return nil
 }
 
-// current gives the token to use now, or "" for none. It is an error only when a registry has
+// current returns the token to use now, or "" for none. It is an error only when a registry has
 // refused what there was, or the controller refuses one.
 func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
 	if text, known, err := h.have(purpose, time.Now()); known {
@@ -160,14 +160,14 @@ func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 		})
 	}
 	if len(h.tokens) >= maxTokens {
-		clear(h.tokens) // they are asked for anew
+		clear(h.tokens) // they are asked for again
 	}
 	t = &token{}
 	h.tokens[purpose] = t
 	return t
 }
 
-// have gives what is known without asking; known is false when it is time to ask.
+// have returns what is known without asking; known is false when it is time to ask.
 func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, known bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +187,7 @@ func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, kno
 	return "", recent, nil
 }
 
-// within says whether something that happened is no longer ago than a time.
+// within reports whether something that happened is no longer ago than a time.
 func within(at time.Time, d time.Duration, now time.Time) bool {
 	return !at.IsZero() && now.Sub(at) < d
 }
@@ -280,7 +280,7 @@ func (h *Source) refuse(address string, now time.Time) {
 	h.refused[address] = now
 }
 
-// prefersOwn says whether a registry is shown the node's own key.
+// prefersOwn reports whether a registry is shown the node's own key.
 func (h *Source) prefersOwn(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

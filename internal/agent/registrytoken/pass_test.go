@@ -135,7 +135,7 @@ func TestAControllerThatIsAway(t *testing.T) {
 	})
 }
 
-// TestNothingIsNeeded: a cloud without authentication goes on, with its controller or without,
+// TestNothingIsNeeded: a cloud without authentication continues, with its controller or without,
 // and whatever that knows of passes.
 func TestNothingIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{

@@ -125,7 +125,7 @@ func (l *List) Remove(name string) error {
 	return l.save()
 }
 
-// Resolve gives the registry of a name or, when it has a scheme, an address; "" is
+// Resolve returns the registry of a name or, when it has a scheme, an address; "" is
 // the current one.
 func (l *List) Resolve(name string) (Registry, error) {
 	if strings.Contains(name, "://") {

@@ -13,12 +13,12 @@ import (
 // programName is the file of the program in a package and in the directory of a version.
 const programName = "buildnode"
 
-// programAt gives the program of a version.
+// programAt returns the program of a version.
 func programAt(at datadir.Dir, version string) string {
 	return filepath.Join(at.Versions(), version, programName)
 }
 
-// installed says whether a program is one of those that updates have brought.
+// installed reports whether a program is one of those that updates have brought.
 func installed(at datadir.Dir, file string) bool {
 	dir, err := filepath.EvalSymlinks(at.Versions())
 	if err != nil {

@@ -72,7 +72,7 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 	return s.check(p, f, file)
 }
 
-// check removes a file that is not what was signed, so that the next try begins anew.
+// check removes a file that is not what was signed, so that the next try begins again.
 func (s source) check(p api.AgentPackage, f *os.File, file string) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err

@@ -89,7 +89,7 @@ func (s state) failed(message string) state {
 }
 
 // load reads the state; a zero one when there is none. One that cannot be read is none as
-// well: the base then runs, and begins anew.
+// well: the base then runs, and begins again.
 func load(at datadir.Dir) (state, error) {
 	var s state
 	raw, err := os.ReadFile(at.Update())

@@ -87,12 +87,12 @@ func (u *Updater) Close() error {
 	return nil
 }
 
-// onTrialLocked says whether this program has to prove itself.
+// onTrialLocked reports whether this program has to prove itself.
 func (u *Updater) onTrialLocked() bool {
 	return u.state.Trial != nil && u.state.Trial.Version == u.o.Version && installed(u.o.Home, u.o.Path)
 }
 
-// OnTrial says whether this program has to prove itself and has not yet.
+// OnTrial reports whether this program has to prove itself and has not yet.
 func (u *Updater) OnTrial() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,7 +109,7 @@ func (u *Updater) Status() *api.UpdateStatus {
 	return u.status
 }
 
-// say replaces the status of the update that goes on.
+// say replaces the status of the update that continues.
 func (u *Updater) say(id string, stage api.UpdateStage, progress float64, message string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,7 +118,7 @@ func (u *Updater) say(id string, stage api.UpdateStage, progress float64, messag
 	}
 }
 
-// Waits says which work has to end before this process may become another version.
+// Waits returns which work has to end before this process may become another version.
 func (u *Updater) Waits(work string) {
 	if s := u.Status(); s != nil {
 		u.say(s.ID, api.UpdateWaiting, 1, work)
@@ -314,7 +314,7 @@ func (u *Updater) known() state {
 	return u.state
 }
 
-// believe gives what a trusted key says of the package, when this node may take it.
+// believe returns what a trusted key says of the package, when this node may take it.
 func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error) {
 	raw, err := os.ReadFile(u.o.Keys)
 	if err != nil {
@@ -376,7 +376,7 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 }
 
 // Swap makes this process the version that is ready. It returns only when that cannot be
-// done; then this program goes on, and the controller hears why.
+// done; then this program continues, and the controller hears why.
 func (u *Updater) Swap() error {
 	u.mu.Lock()
 	version, status := u.next, u.status

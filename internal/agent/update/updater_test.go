@@ -339,7 +339,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 
 func (n *node) basePath() string { return filepath.Join(n.home.Dir(), "base") }
 
-// moveBase gives the base program a file of its own.
+// moveBase returns the base program a file of its own.
 func (n *node) moveBase() {
 	n.t.Helper()
 	if err := os.WriteFile(n.basePath(), []byte("program "+oldVersion), 0o755); err != nil {
@@ -474,7 +474,7 @@ func TestUpdateThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestProgramThatCannotBegin: the old one goes on, and says why.
+// TestProgramThatCannotBegin: the old one continues, and says why.
 func TestProgramThatCannotBegin(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()

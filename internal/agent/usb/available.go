@@ -41,7 +41,7 @@ func NewOffer(claims Claims, tree string, log *slog.Logger) *AvailableDevices {
 	return &AvailableDevices{claims: claims, tree: tree, log: log}
 }
 
-// Available gives the devices, in the order of their locations. Which of them instances
+// Available returns the devices, in the order of their locations. Which of them instances
 // have the controller knows.
 func (o *AvailableDevices) Available() []api.USBDevice {
 	o.mu.Lock()
@@ -82,7 +82,7 @@ func (s stamp) same(info fs.FileInfo) bool {
 	return s.id != nil && s.at.Equal(info.ModTime()) && s.size == info.Size() && os.SameFile(s.id, info)
 }
 
-// devices gives what is plugged in. A host that shows nothing still has what the
+// devices returns what is plugged in. A host that shows nothing still has what the
 // hypervisor makes.
 func (o *AvailableDevices) devices() []Device {
 	list, err := Read(o.tree)
@@ -92,7 +92,7 @@ func (o *AvailableDevices) devices() []Device {
 	return list
 }
 
-// offered gives the devices that are claimed: by its location before by its kind.
+// offered returns the devices that are claimed: by its location before by its kind.
 func offered(claims []Claim, devices []Device) []api.USBDevice {
 	var out []api.USBDevice
 	for _, c := range claims {
@@ -109,7 +109,7 @@ func offered(claims []Claim, devices []Device) []api.USBDevice {
 	return out
 }
 
-// ClaimOf gives the claim of a device; nil when nobody has claimed it.
+// ClaimOf returns the claim of a device; nil when nobody has claimed it.
 func ClaimOf(claims []Claim, d Device) *Claim {
 	if c, ok := claimOf(claims, d); ok {
 		return &c
@@ -117,7 +117,7 @@ func ClaimOf(claims []Claim, d Device) *Claim {
 	return nil
 }
 
-// claimOf gives the claim of a device: the one of its location, else that of its kind.
+// claimOf returns the claim of a device: the one of its location, else that of its kind.
 func claimOf(claims []Claim, d Device) (claim Claim, ok bool) {
 	for _, c := range claims {
 		if c.covers(d) && (!ok || c.Device == d.Location) {

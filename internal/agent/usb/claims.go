@@ -47,7 +47,7 @@ type Claim struct {
 	Name string `json:"name,omitempty"`
 }
 
-// check gives the claim in its one form.
+// check returns the claim in its one form.
 func (c Claim) check() (Claim, error) {
 	c.Device = strings.ToLower(strings.TrimSpace(c.Device))
 	switch {
@@ -59,16 +59,16 @@ func (c Claim) check() (Claim, error) {
 	return c, nil
 }
 
-// covers says whether a device is claimed by this.
+// covers reports whether a device is claimed by this.
 func (c Claim) covers(d Device) bool { return c.Device == d.Location || c.Device == d.ID }
 
 // Claims is the file of claims. The zero value is unusable; see At.
 type Claims struct{ file string }
 
-// At gives the claims that are kept in a file, which need not exist.
+// At returns the claims that are kept in a file, which need not exist.
 func At(file string) Claims { return Claims{file} }
 
-// List gives the claims in the order of their devices.
+// List returns the claims in the order of their devices.
 func (c Claims) List() ([]Claim, error) {
 	f, err := os.Open(c.file)
 	if errors.Is(err, fs.ErrNotExist) {

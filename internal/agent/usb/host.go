@@ -34,7 +34,7 @@ const (
 // classHub is the device class of hubs, as the kernel writes it.
 const classHub = "09"
 
-// Read gives the devices of the host in the order of their locations. A host that does
+// Read returns the devices of the host in the order of their locations. A host that does
 // not show its devices so, which only Linux does, refuses.
 func Read(tree string) ([]Device, error) {
 	entries, err := os.ReadDir(tree)

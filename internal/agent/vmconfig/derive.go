@@ -55,7 +55,7 @@ type Changes struct {
 	Video    string // "" as before
 }
 
-// Derive gives the configuration of the version that a save makes. Fields that
+// Derive returns the configuration of the version that a save makes. Fields that
 // nobody here knows are kept.
 func Derive(base []byte, c Changes) ([]byte, error) {
 	config, err := decode(base)
@@ -128,7 +128,7 @@ func (o jsonObject) edit(name string, change func(jsonObject)) error {
 	return nil
 }
 
-// list gives a list of objects within the object.
+// list returns a list of objects within the object.
 func (o jsonObject) list(name string) ([]jsonObject, error) {
 	var list []jsonObject
 	if raw := o[name]; raw != nil {
@@ -192,7 +192,7 @@ func (o jsonObject) card(c Changes, suspended bool) error {
 	return nil
 }
 
-// Named gives a configuration as a registry keeps it: with the template's id and name.
+// Named returns a configuration as a registry keeps it: with the template's id and name.
 func Named(config []byte, id, name string) ([]byte, error) {
 	o, err := decode(config)
 	if err != nil {

@@ -27,15 +27,15 @@ const (
 	forceOn = "forceOn" // value of Machine.NetworkLocal
 )
 
-// Files say how the files of a version lie on a node.
+// Files say how the files of a version are on a node.
 type Files struct {
 	Dir string // absolute; a file lies there under its name
 	// Disks are those of which more is known than that: where and in which format their
-	// lowest file is, and what lies on it. Format "" is that of the configuration.
+	// lowest file is, and what is on it. Format "" is that of the configuration.
 	Disks map[string]hv.Disk
 }
 
-// Spec says what VM a version makes whose files lie so, with what the order changes of
+// Spec returns what VM a version makes whose files lie so, with what the order changes of
 // it. Identity, labels and time-outs are the caller's.
 func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, error) {
 	var m api.Machine
@@ -82,7 +82,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// Disks gives what the disks of a version consist of that lies so.
+// Disks returns what the disks of a version consist of that lies so.
 func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 	list := make([]hv.Disk, len(drives))
 	for i, d := range drives {
@@ -113,7 +113,7 @@ func formatOf(d api.ConfigDrive) string {
 	}
 }
 
-// state gives the suspended guest of a version, nil when there is none.
+// state returns the suspended guest of a version, nil when there is none.
 func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 	if config.StateFile == "" {
 		return nil, nil
@@ -127,7 +127,7 @@ func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
 }
 
-// screen gives the video controller and how the screen is reached.
+// screen returns the video controller and how the screen is reached.
 func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC) {
 	video, password := m.Video, m.VNCPassword
 	if display != nil {
@@ -142,7 +142,7 @@ func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC
 	return video, vnc
 }
 
-// network gives the mode, the address of the card and the port rules: the template's,
+// network returns the mode, the address of the card and the port rules: the template's,
 // unless the order brings others. A suspended guest has the address of its state. A
 // mode without port rules leaves out those that the template has for others.
 func network(config api.TemplateConfig, o *api.StartOrder, m api.Machine) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {

@@ -40,7 +40,7 @@ func (f *Dir) save(name string, data []byte) error {
 	return f.replace(name, append(raw, '\n'))
 }
 
-// load gives what a document holds; nil when there is none. Its errors say nothing of what
+// load returns what a document holds; nil when there is none. Its errors say nothing of what
 // the document holds.
 func (f *Dir) load(name string) ([]byte, error) {
 	raw, err := f.read(name, maxDocument)

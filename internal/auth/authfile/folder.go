@@ -74,7 +74,7 @@ func (f *Dir) sync() error {
 	return nil
 }
 
-// read gives a file of at most limit bytes; nil when there is none.
+// read returns a file of at most limit bytes; nil when there is none.
 func (f *Dir) read(name string, limit int64) ([]byte, error) {
 	file, err := f.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -29,7 +29,7 @@ const (
 // castagnoli has an instruction in most processors.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Nonces remember used secrets in a Folder. All calls that come while the disk is written
+// Nonces remember used secrets in a Directory. All calls that come while the disk is written
 // share the next write.
 type Nonces struct {
 	folder *Dir
@@ -193,7 +193,7 @@ func (m *Nonces) commit(b *batch) error {
 	return nil
 }
 
-// open gives the log to write to.
+// open returns the log to write to.
 func (m *Nonces) open(now time.Time) (*nonceLog, error) {
 	if n := len(m.logs); n > 0 && m.logs[n-1].file != nil {
 		last := m.logs[n-1]

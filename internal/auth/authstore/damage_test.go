@@ -23,7 +23,7 @@ const (
 	refuse    = storetest.Refuse
 )
 
-// faulty gives a cluster whose backend can be disturbed.
+// faulty returns a cluster whose backend can be disturbed.
 func faulty() (*cluster, *storetest.Faults) {
 	faults := storetest.NewFaults(mem.New())
 	return newCluster(faults), faults
@@ -135,7 +135,7 @@ func TestDamageOpensNothing(t *testing.T) {
 		if err := r.Rotate(ctx); err == nil || c.records(t)["z/ring"] != bad {
 			t.Errorf("%q: the ring is written over: %v", bad, err)
 		}
-		_ = r.session(t, "other") // what was signed with goes on to sign
+		_ = r.session(t, "other") // what was signed with continues to sign
 		c.write(t, "z/ring", good["z/ring"])
 		c.write(t, "y/ci", good["y/ci"])
 		must(t, r.caughtUp(t).verify(t, session))

@@ -70,7 +70,7 @@ func (g *Grants) renew() []func() {
 	return g.watchers // it only ever grows
 }
 
-// check says why what is stored cannot be used.
+// check returns why what is stored cannot be used.
 func (g *Grants) check() error {
 	h := assemble(g.table.Snapshot(), g.service)
 	if h.damage != nil {
@@ -147,7 +147,7 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	return told(ctx, g.st)
 }
 
-// replace gives the changes that put a group's record in the place of what is held of it; nil
+// replace returns the changes that put a group's record in the place of what is held of it; nil
 // removes it. The parts that it names must still be there.
 func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []store.Change {
 	id := string(g.service) + groupDir + name
@@ -167,7 +167,7 @@ func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []st
 	return changes
 }
 
-// group gives the record of a group, nil when it has nothing, and the parts that were stored
+// group returns the record of a group, nil when it has nothing, and the parts that were stored
 // for it. Nobody reads them before a record names them.
 func (g *Grants) group(ctx context.Context, next auth.Grants, name string) (record *groupRecord, parts []string, err error) {
 	permissions, granted := next.Groups[name]
@@ -257,7 +257,7 @@ func sameResource(a, b farm.ResourcePermission) bool {
 	return a.ID == b.ID && a.IDType == b.IDType && a.Type == b.Type && slices.Equal(a.Permissions, b.Permissions)
 }
 
-// only gives what some groups are granted.
+// only returns what some groups are granted.
 func only(g auth.Grants, names []string) auth.Grants {
 	out := auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}}
 	for _, name := range names {

@@ -19,12 +19,12 @@ import (
 
 const registry = farm.ServiceRegistry
 
-// setGroup gives a group permissions.
+// setGroup returns a group permissions.
 func setGroup(name string, list ...farm.Permission) func(auth.Grants) (auth.Grants, error) {
 	return func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(registry, name, list) }
 }
 
-// setResources gives a group rights on n templates.
+// setResources returns a group rights on n templates.
 func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
 	return func(g auth.Grants) (auth.Grants, error) {
 		return g.SetResources(registry, name, authtest.Resources(n))
@@ -219,7 +219,7 @@ func TestUnknownOutcomeKeepsParts(t *testing.T) {
 	}
 }
 
-// TestChangeWaitsItsTurn, but not for ever.
+// TestChangeWaitsItsTurn, but not indefinitely.
 func TestChangeWaitsItsTurn(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	g := r.Grants(registry)

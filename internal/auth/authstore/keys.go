@@ -35,7 +35,7 @@ func decodeKey(raw []byte) (farm.APIKey, error) {
 	return k, nil
 }
 
-// keyDamage says why the record of an id is no key; nil when it is one.
+// keyDamage returns why the record of an id is no key; nil when it is one.
 func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	switch {
 	case r.Damage != nil:

@@ -88,7 +88,7 @@ func (r *keyRing) open(ctx context.Context) error {
 
 var errNoRing = unreadable(kindRing, ringID, errors.New("it was removed"))
 
-// current gives the keys that count and the revision of their record.
+// current returns the keys that count and the revision of their record.
 func (r *keyRing) current() (signing, int64, error) {
 	got, rev, ok := r.table.Get(ringID)
 	switch {

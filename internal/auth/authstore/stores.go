@@ -27,7 +27,7 @@ func NewTables() *Tables {
 	return &Tables{newKeyTable(), newMarkTable(), newGrantTable(), newRingTable()}
 }
 
-// All gives every table, for opening the store.
+// All returns every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
 	return []store.AnyTable{t.keys, t.marks, t.grants, t.ring}
 }
@@ -81,7 +81,7 @@ func (s *Stores) begin(ctx context.Context) error {
 // mostNamed bounds how many records that cannot be read are named.
 const mostNamed = 5
 
-// check says which records cannot be read.
+// check returns which records cannot be read.
 func (s *Stores) check() error {
 	var bad []error
 	for id, r := range s.keys.table.All() {
@@ -108,16 +108,16 @@ func (s *Stores) check() error {
 	return errors.Join(bad...)
 }
 
-// Keys gives the user keys.
+// Keys returns the user keys.
 func (s *Stores) Keys() *Keys { return s.keys }
 
-// Marks gives the marks of used secrets.
+// Marks returns the marks of used secrets.
 func (s *Stores) Marks() *Nonces { return s.marks }
 
-// Grants gives the grants of a service.
+// Grants returns the grants of a service.
 func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service] }
 
-// Signer gives the signer of all sessions. It follows the signing keys that all replicas
+// Signer returns the signer of all sessions. It follows the signing keys that all replicas
 // share.
 func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 
@@ -126,7 +126,7 @@ func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 func (s *Stores) Rotate(ctx context.Context) error { return s.ring.rotate(ctx) }
 
 // Sweep removes what is over, a bounded number of records a call, and says how many. It
-// belongs into the housekeeping of whoever holds the lease, every few seconds; if several
+// belongs into the reconciling of whoever holds the lease, every few seconds; if several
 // call it nothing goes wrong.
 func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	if err := s.ring.ensure(ctx); err != nil {
@@ -148,7 +148,7 @@ func (s *Stores) Fresh(ctx context.Context) error {
 	return s.ring.st.WaitDelivered(ctx)
 }
 
-// Of the chores: what is over goes soon, since it fills memory; keys that have expired are kept
+// Of the background jobs: what is over goes soon, since it fills memory; keys that have expired are kept
 // for a month, and signing keys serve as long.
 const (
 	sweepEvery = 5 * time.Second

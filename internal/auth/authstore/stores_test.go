@@ -162,7 +162,7 @@ func TestOneRing(t *testing.T) {
 	})
 }
 
-// ringOf gives how many signing keys a record has.
+// ringOf returns how many signing keys a record has.
 func ringOf(t *testing.T, c *cluster) (keys int) {
 	t.Helper()
 	var in struct {
@@ -361,7 +361,7 @@ func TestRestore(t *testing.T) {
 	session := r.session(t, "ci")
 	stop()
 	r, stop = start()
-	must(t, r.verify(t, session)) // it was made anew once
+	must(t, r.verify(t, session)) // it was made again once
 	stop()
 }
 

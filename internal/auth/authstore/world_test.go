@@ -121,7 +121,7 @@ func (r *replica) add(t testing.TB, id string, groups ...string) {
 	must(t, err)
 }
 
-// hand gives a secret as the client has decrypted it.
+// hand returns a secret as the client has decrypted it.
 func (r *replica) hand(t testing.TB, id string) string {
 	t.Helper()
 	text, err := r.tap.Hand(id)
@@ -155,7 +155,7 @@ func (r *replica) verify(t testing.TB, s api.Session) error {
 	return err
 }
 
-// records gives what the backend holds of a cluster.
+// records returns what the backend holds of a cluster.
 func (c *cluster) records(t testing.TB) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -31,7 +31,7 @@ type Proxy int
 // The choices.
 const (
 	Direct      Proxy = iota // headers are ignored
-	BehindProxy              // a reverse proxy is believed; nothing else must reach the port
+	BehindProxy              // a reverse proxy is trusted; nothing else must reach the port
 )
 
 // certSubject is whom a certificate was given to.
@@ -64,10 +64,10 @@ func OpenClients(o ClientOptions) (*Clients, error) {
 // Run follows the files until ctx ends. It is not called for a nil one.
 func (c *Clients) Run(ctx context.Context) { c.files.run(ctx) }
 
-// Alarm says what an operator has to look at; "" for nothing.
+// Alarm returns what an operator has to look at; "" for nothing.
 func (c *Clients) Alarm() string { return c.files.alarm() }
 
-// Identity says who a request comes from, as auth.Authenticator asks: the groups are not to be
+// Identity returns who a request comes from, as auth.Authenticator asks: the groups are not to be
 // changed, and ok is false when the request shows no certificate. The error is
 // farm.CodeUnauthenticated, for one that is shown and does not count; its cause is for the
 // log. What is shown is judged by the files of now, on connections that are open for long too.

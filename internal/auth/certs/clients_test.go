@@ -73,7 +73,7 @@ func (s *service) who(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// as gives a client with a certificate, shown whatever the server asks for.
+// as returns a client with a certificate, shown whatever the server asks for.
 func (s *service) as(t *testing.T, pairs ...tls.Certificate) *http.Client {
 	config := &tls.Config{RootCAs: certstest.Pool(s.ca)}
 	if len(pairs) > 0 {

@@ -6,6 +6,6 @@
 // follows the files that it was given, so that certificates, authorities and revocation lists
 // change without a restart.
 //
-// Invariant: what is in force was whole and valid when it was taken up. A file that breaks
+// Invariant: what is active was whole and valid when it was taken up. A file that breaks
 // later changes nothing but the alarm, and neither opens nor closes anything.
 package certs

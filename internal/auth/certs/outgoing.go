@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ClientTrust says whom a service believes that it calls. The zero value trusts the authorities
+// ClientTrust says whom a service trusts that it calls. The zero value trusts the authorities
 // of the system.
 type ClientTrust struct {
 	CA   string // PEM file: trusted instead of the system's authorities

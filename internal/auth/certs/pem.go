@@ -20,7 +20,7 @@ const (
 // maxBlocks is how many certificates or lists a file may have.
 const maxBlocks = 1000
 
-// blocks gives the contents of a PEM file's blocks of one type. What else is in the file is
+// blocks returns the contents of a PEM file's blocks of one type. What else is in the file is
 // for others.
 func blocks(text []byte, kind string) (out [][]byte, err error) {
 	for {
@@ -74,7 +74,7 @@ func insteadOf(text []byte) string {
 	return ""
 }
 
-// keyIn gives the one private key of a PEM file.
+// keyIn returns the one private key of a PEM file.
 func keyIn(path string, text []byte) (*pem.Block, error) {
 	var found *pem.Block
 	for {
@@ -98,7 +98,7 @@ func keyIn(path string, text []byte) (*pem.Block, error) {
 	return found, nil
 }
 
-// publicOf gives the public half of a private key; nil when the key's form is not known.
+// publicOf returns the public half of a private key; nil when the key's form is not known.
 func publicOf(key *pem.Block) crypto.PublicKey {
 	if key, err := x509.ParsePKCS8PrivateKey(key.Bytes); err == nil {
 		if signer, ok := key.(crypto.Signer); ok {
@@ -114,7 +114,7 @@ func publicOf(key *pem.Block) crypto.PublicKey {
 	return nil
 }
 
-// name says which certificate is meant, in sentences.
+// name returns which certificate is meant, in sentences.
 func name(c *x509.Certificate) string {
 	if s := c.Subject.String(); s != "" {
 		return fmt.Sprintf("%.200q", s)

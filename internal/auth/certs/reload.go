@@ -31,7 +31,7 @@ const (
 type reloadedFiles struct {
 	what  string // they are, in the log
 	paths []string
-	take  func(texts [][]byte) error // puts the contents in force, or says why not and changes nothing
+	take  func(texts [][]byte) error // puts the contents active, or says why not and changes nothing
 	warn  func(now time.Time) []string
 	log   *slog.Logger
 	now   func() time.Time
@@ -131,7 +131,7 @@ func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 	}
 }
 
-// unchanged says whether the files look as they did when they were read; f.mu is held.
+// unchanged reports whether the files look as they did when they were read; f.mu is held.
 func (f *reloadedFiles) unchanged() bool {
 	for i, path := range f.paths {
 		st, err := os.Stat(path)
@@ -142,7 +142,7 @@ func (f *reloadedFiles) unchanged() bool {
 	return true
 }
 
-// alarm says what an operator has to look at; "" for nothing.
+// alarm returns what an operator has to look at; "" for nothing.
 func (f *reloadedFiles) alarm() string {
 	parts := f.warn(f.now())
 	f.mu.Lock()

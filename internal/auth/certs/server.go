@@ -99,7 +99,7 @@ func (s *Server) now() *tls.Config {
 // Run follows the files until ctx ends.
 func (s *Server) Run(ctx context.Context) { s.files.run(ctx) }
 
-// Alarm says what an operator has to look at; "" for nothing.
+// Alarm returns what an operator has to look at; "" for nothing.
 func (s *Server) Alarm() string { return s.files.alarm() }
 
 func (s *Server) take(texts [][]byte) error {
@@ -155,7 +155,7 @@ func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 	return nil, fmt.Errorf("the pair in %s and %s cannot be used: %w", o.Cert, o.Key, err)
 }
 
-// ParseVersion reads the least version of TLS that a service accepts: 1.2 or 1.3, with or
+// ParseVersion reads the minimum version of TLS that a service accepts: 1.2 or 1.3, with or
 // without "TLS" before it; "" is 1.2.
 func ParseVersion(text string) (uint16, error) {
 	switch strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "tls"), "v") {

@@ -58,7 +58,7 @@ func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 	return t
 }
 
-// remembered gives the verdict on what was shown before, if it still counts.
+// remembered returns the verdict on what was shown before, if it still counts.
 func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
 	t.mu.RLock()
 	v, ok := t.known[digest]
@@ -137,7 +137,7 @@ func ownerOf(c *x509.Certificate) (certSubject, error) {
 	return certSubject{name: c.Subject.CommonName, groups: slices.Clip(groups)}, nil
 }
 
-// plain says whether a text can be a name: not empty, not long, and nothing in it that a
+// plain reports whether a text can be a name: not empty, not long, and nothing in it that a
 // reader of logs does not see.
 func plain(s string) bool {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {

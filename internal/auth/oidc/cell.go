@@ -24,7 +24,7 @@ const away = "The identity provider cannot be reached; try again later"
 
 // cachedFetch holds something that is fetched from the provider: when it is asked for first, again
 // when it is old or when it lacks what is asked for, never twice at a time nor too often. While
-// the provider is away, what is held goes on to count for a day.
+// the provider is away, what is held continues to count for a day.
 type cachedFetch[T any] struct {
 	what  string
 	fetch func(context.Context) (T, error)
@@ -44,7 +44,7 @@ func newCell[T any](what string, fetch func(context.Context) (T, error), o Optio
 	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
 }
 
-// get gives the value, a newer one when the held one is not good and may be fetched now. What
+// get returns the value, a newer one when the held one is not good and may be fetched now. What
 // it gives is not good when the provider has nothing better.
 func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) {
 	c.mu.Lock()
@@ -79,7 +79,7 @@ func whatever[T any](T) bool { return true }
 
 func (c *cachedFetch[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
 
-// due says whether the provider may be asked again; c.mu is held.
+// due reports whether the provider may be asked again; c.mu is held.
 func (c *cachedFetch[T]) due(now time.Time) bool {
 	gap := pause
 	if c.failed > 0 {
@@ -88,7 +88,7 @@ func (c *cachedFetch[T]) due(now time.Time) bool {
 	return c.tried.IsZero() || now.Sub(c.tried) >= gap || now.Before(c.tried) // the clock was set back
 }
 
-// held gives the value while it counts, else why there is none; c.mu is held.
+// held returns the value while it counts, else why there is none; c.mu is held.
 func (c *cachedFetch[T]) held() (T, error) {
 	if c.counts(c.now()) {
 		return c.value, nil
@@ -135,7 +135,7 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	c.value, c.at, c.failed = value, c.now(), 0
 }
 
-// alarm says what an operator has to look at; "" for nothing.
+// alarm returns what an operator has to look at; "" for nothing.
 func (c *cachedFetch[T]) alarm() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -110,7 +110,7 @@ func TestCellBacksOff(t *testing.T) {
 	})
 }
 
-// TestCellRefreshes: what is old is fetched anew while it still serves.
+// TestCellRefreshes: what is old is fetched again while it still serves.
 func TestCellRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newTestCell()

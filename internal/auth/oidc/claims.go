@@ -37,7 +37,7 @@ func claimsOf(t *oidc.IDToken) (claims, error) {
 	return c, nil
 }
 
-// text gives a claim that is a text.
+// text returns a claim that is a text.
 func (c claims) text(name string) (s string, ok bool) {
 	return s, json.Unmarshal(c[name], &s) == nil && s != ""
 }
@@ -83,7 +83,7 @@ func (c claims) groups(name string) ([]string, error) {
 	return slices.Compact(groups), nil
 }
 
-// plain says whether a text can be a name: not empty, not long, and nothing in it that a
+// plain reports whether a text can be a name: not empty, not long, and nothing in it that a
 // reader of logs does not see.
 func plain(s string) bool {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {

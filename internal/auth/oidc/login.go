@@ -110,7 +110,7 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 	return Login{Name: who.name, Groups: who.groups, Return: f.Return}, err
 }
 
-// again is for a log-in that may work when it is begun anew.
+// again is for a log-in that may work when it is begun again.
 func again(cause error) error {
 	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() + "); begin it again", Err: cause}
 }

@@ -18,7 +18,7 @@ import (
 // CallbackPath is where the provider sends browsers back to.
 const CallbackPath = "/oidc/v1/callback"
 
-// Options say which provider is believed, and what of it.
+// Options say which provider is trusted, and what of it.
 type Options struct {
 	ClientID      string
 	ClientSecret  auth.Secret // zero: a public client
@@ -29,7 +29,7 @@ type Options struct {
 	Scopes        []string    // nil: openid, profile and email; openid is always asked for
 
 	PublicURL string       // address under which browsers reach this service; "": as they ask
-	Proxied   bool         // a reverse proxy is in front, and its X-Forwarded-Proto is believed
+	Proxied   bool         // a reverse proxy is in front, and its X-Forwarded-Proto is trusted
 	Signer    *auth.Signer // shared by all replicas; signs log-ins that have been begun
 
 	// Fail shows a log-in that failed, as one sentence; nil: as plain text.
@@ -124,7 +124,7 @@ func scopes(given []string) []string {
 	return out
 }
 
-// Public says what clients may know.
+// Public returns what clients may know.
 func (p *Provider) Public() Public {
 	return Public{UserNameField: p.o.UsernameClaim, GroupsField: p.o.GroupsClaim, ProviderURL: p.o.ProviderURL}
 }

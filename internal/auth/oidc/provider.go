@@ -171,5 +171,5 @@ func (p *Provider) Warm(ctx context.Context) error {
 	return err
 }
 
-// Alarm says what an operator has to look at; "" for nothing.
+// Alarm returns what an operator has to look at; "" for nothing.
 func (p *Provider) Alarm() string { return cmp.Or(p.metadata.alarm(), p.keys.alarm()) }

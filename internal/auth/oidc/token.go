@@ -44,7 +44,7 @@ type header struct {
 
 var errForm = errors.New("the token has not the form of a JWT")
 
-// inspect reads the header of a token. It believes nothing of it: it refuses what would not
+// inspect reads the header of a token. It trusts nothing of it: it refuses what would not
 // count in any case, before it costs more.
 func inspect(token string) (h header, err error) {
 	if len(token) > maxToken {
@@ -140,7 +140,7 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	return t, nil
 }
 
-// Verify says who a Bearer value comes from that is a JWT of the provider, as
+// Verify returns who a Bearer value comes from that is a JWT of the provider, as
 // auth.Authenticator asks. The error is
 // farm.CodeUnavailable while the provider cannot be asked, else farm.CodeUnauthenticated, with
 // a cause for the log that holds nothing of the token but its claims' names.

@@ -251,7 +251,7 @@ func TestRotation(t *testing.T) {
 	if n := s.idp.Asked("/keys") - before; n != 1 {
 		t.Errorf("asked %d times for keys", n)
 	}
-	// The provider takes a key back: it counts until the keys are fetched anew by themselves.
+	// The provider takes a key back: it counts until the keys are fetched again by themselves.
 	s.idp.Rotate(t)
 	if err := verify(fresh); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestProviderAway(t *testing.T) {
 	if l := s.log.String(); !strings.Contains(l, "identity provider is reached") || s.Alarm() != "" {
 		t.Errorf("alarm %q, log: %s", s.Alarm(), l)
 	}
-	s.idp.Away(true) // what is known goes on to count, for a day
+	s.idp.Away(true) // what is known continues to count, for a day
 	s.ahead.Add(int64(time.Hour / 2))
 	if _, _, err := s.Verify(t.Context(), token); err != nil {
 		t.Error(err)

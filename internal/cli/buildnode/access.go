@@ -63,14 +63,14 @@ func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
 	return proxy.Ask(ctx, at.Sockets())
 }
 
-// proxied says whether the agent of a home takes requests for the registry at an address, with
+// proxied reports whether the agent of a home takes requests for the registry at an address, with
 // the user key that the node has joined with.
 func proxied(ctx context.Context, at datadir.Dir, address string) bool {
 	about, err := askProxy(ctx, at)
 	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)
 }
 
-// sameAddress says whether two addresses of registries are one.
+// sameAddress reports whether two addresses of registries are one.
 func sameAddress(a, b string) bool {
 	return strings.TrimRight(a, "/") == strings.TrimRight(strings.TrimSpace(b), "/")
 }

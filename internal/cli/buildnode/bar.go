@@ -46,7 +46,7 @@ func newBar(w io.Writer, label string) *progressBar {
 	return b
 }
 
-// update says how many bytes are done of how many.
+// update returns how many bytes are done of how many.
 func (b *progressBar) update(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,7 +24,7 @@ func (f *imageFlags) add(cmd *cobra.Command) {
 	formatFlag(cmd, &f.format)
 }
 
-// read gives the image of that path and the settings.
+// read returns the image of that path and the settings.
 func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, localtemplate.Settings, error) {
 	s, err := f.settings.settings(cmd.Flags())
 	if err != nil {

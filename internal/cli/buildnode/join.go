@@ -150,7 +150,7 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	return id, o.vlans.apply(&id)
 }
 
-// kept names what a node that has joined before is not given anew.
+// kept names what a node that has joined before is not given again.
 func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	if identity.NodeID == "" {
 		return nil
@@ -167,8 +167,8 @@ func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	return fields
 }
 
-// hostOf gives the address under which the node's VMs are reached. One that was not
-// chosen is looked up anew each time, since a machine's address changes.
+// hostOf returns the address under which the node's VMs are reached. One that was not
+// chosen is looked up again each time, since a machine's address changes.
 func hostOf(identity datadir.Identity) string {
 	if identity.Host != "" {
 		return identity.Host

@@ -39,7 +39,7 @@ type userKey struct {
 	text  string
 }
 
-// read gives the key that the options name; nil when they name none.
+// read returns the key that the options name; nil when they name none.
 func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	switch {
 	case !k.given():
@@ -139,7 +139,7 @@ type nodeKey struct {
 
 var _ registrytoken.Credentials = (*nodeKey)(nil)
 
-// ownKeyOf gives the key that a node has joined with; nil for none.
+// ownKeyOf returns the key that a node has joined with; nil for none.
 func ownKeyOf(id datadir.Identity) registrytoken.Credentials {
 	if id.Key == nil {
 		return nil

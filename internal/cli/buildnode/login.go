@@ -75,13 +75,13 @@ func absolute(file string) (string, error) {
 // keptKey says that a private key is named by its file.
 type keptKey bool
 
-// isFile says whether there is a file of that name: a key is longer than any.
+// isFile reports whether there is a file of that name: a key is longer than any.
 func isFile(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && !info.IsDir()
 }
 
-// credentials gives what a command shows to a registry, and as whom that is: what was given
+// credentials returns what a command shows to a registry, and as whom that is: what was given
 // with it, or else what the registry was added with; nil for nothing.
 func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
 	if o.Login == (loginOptions{}) {
@@ -91,7 +91,7 @@ func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentia
 	return o.Login.credentials(o.In, false)
 }
 
-// credentials gives what the options name; nil for nothing. With kept the key is in a file,
+// credentials returns what the options name; nil for nothing. With kept the key is in a file,
 // whether that is there or not.
 func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Credentials, as string, err error) {
 	if err := l.check(); err != nil {

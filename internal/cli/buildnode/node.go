@@ -74,7 +74,7 @@ type NodeOptions struct {
 	Shipper *logs.Shipper // sends the log when the controller says so; nil: nothing does
 }
 
-// LicenseOptions say which licence a node has.
+// LicenseOptions say which license a node has.
 type LicenseOptions struct {
 	File      string // "": none but its hypervisor's
 	Authority string // file of the authority; "": those of the machine and of the user
@@ -126,7 +126,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	return n, n.openMetrics(ctx, o)
 }
 
-// openLicence reads the licence of the node where it has one.
+// openLicence reads the license of the node where it has one.
 func (n *Node) openLicence(o NodeOptions) (err error) {
 	if o.Licence.File == "" {
 		return nil
@@ -239,7 +239,7 @@ func (n *Node) keep(v any) {
 }
 
 // Run serves the controller until the context ends or the agent cannot go on. Nothing that it
-// began goes on then.
+// began continues then.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -257,7 +257,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.agent.Run(ctx)
 }
 
-// serveMetrics serves the metrics. The agent goes on where they end: VMs are worth more.
+// serveMetrics serves the metrics. The agent continues where they end: VMs are worth more.
 func (n *Node) serveMetrics(ctx context.Context) {
 	if err := n.metrics.Run(ctx); err != nil {
 		n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
@@ -282,7 +282,7 @@ func (n *Node) sweep(ctx context.Context) {
 	}
 }
 
-// Close gives back what OpenNode took, in reverse order.
+// Close returns back what OpenNode took, in reverse order.
 func (n *Node) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(n.closers) {

@@ -72,7 +72,7 @@ const (
 	tryTransfer = 8
 )
 
-// client gives a client of the registry that is meant. Options of the command beat
+// client returns a client of the registry that is meant. Options of the command beat
 // those that the registry was added with. Where nothing says who asks, and the registry is
 // that of this node's cloud, the agent asks with the user key that the node has joined with.
 func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {

@@ -69,7 +69,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 	return o.pushed(result)
 }
 
-// pushed says what a push has made.
+// pushed returns what a push has made.
 func (o *registryOptions) pushed(r api.PushResult) error {
 	_, err := fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(r.Name), cli.Plain(r.Tag), r.Number, r.ID)
 	return err
@@ -132,7 +132,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	return err
 }
 
-// resumable says how to go on after an interruption.
+// resumable returns how to go on after an interruption.
 func resumable(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
 // script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN, and those called auth-* a
 // cloud that knows its callers, with the root token in $ROOT and in the file root.token. In those
-// called tls-* it speaks https, with the certificates of the folder $CERTS.
+// called tls-* it speaks https, with the certificates of the directory $CERTS.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)

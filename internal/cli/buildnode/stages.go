@@ -16,7 +16,7 @@ type stageBars struct {
 	bar *progressBar // nil before the first step
 }
 
-// stage gives what shows how far a step is.
+// stage returns what shows how far a step is.
 func (s *stageBars) stage(label string) func(done, total int64) {
 	var own *progressBar
 	return func(done, total int64) {

@@ -112,7 +112,7 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	return s, err
 }
 
-// agentRuns says whether somebody holds the node's lock.
+// agentRuns reports whether somebody holds the node's lock.
 func agentRuns(at datadir.Dir) bool {
 	lock, err := at.Lock()
 	if err != nil {

@@ -31,7 +31,7 @@ func (t *tokenOptions) add(cmd *cobra.Command) {
 
 func (t *tokenOptions) given() bool { return *t != tokenOptions{} }
 
-// read gives the token itself or what is in the file, and an error when that is nothing.
+// read returns the token itself or what is in the file, and an error when that is nothing.
 func (t *tokenOptions) read(in io.Reader) (string, error) {
 	token := t.text
 	if t.file != "" {

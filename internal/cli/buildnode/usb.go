@@ -35,7 +35,7 @@ type USBOptions struct {
 
 func newUSBOptions(g *globals) *USBOptions { return &USBOptions{globals: g, Tree: usb.Tree} }
 
-// claims gives the claims of the node, whose data directory is made.
+// claims returns the claims of the node, whose data directory is made.
 func (o *USBOptions) claims() (usb.Claims, error) {
 	at, err := o.home()
 	if err != nil {

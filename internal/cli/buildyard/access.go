@@ -48,7 +48,7 @@ type accessOptions struct {
 	Logger        *slog.Logger
 }
 
-// accessStores keep what authentication needs for good.
+// accessStores keep what authentication needs permanently.
 type accessStores struct {
 	Keys   auth.KeyStore
 	Marks  auth.NonceStore
@@ -199,7 +199,7 @@ func (a *access) run(ctx context.Context) {
 	work.Wait()
 }
 
-// Guard gives the guard; nil without authentication.
+// Guard returns the guard; nil without authentication.
 func (a *access) Guard() *rest.Guard {
 	if a == nil {
 		return nil
@@ -207,7 +207,7 @@ func (a *access) Guard() *rest.Guard {
 	return a.guard
 }
 
-// Routes gives the routes of authentication.
+// Routes returns the routes of authentication.
 func (a *access) Routes() []rest.Route {
 	if a == nil {
 		return nil
@@ -215,7 +215,7 @@ func (a *access) Routes() []rest.Route {
 	return a.routes
 }
 
-// Rules gives the rules of this moment; nil without authentication.
+// Rules returns the rules of this moment; nil without authentication.
 func (a *access) Rules() *auth.Rules {
 	if a == nil {
 		return nil

@@ -115,7 +115,7 @@ func (a asks) body(method, url string, header ...string) (int, string) {
 	return resp.StatusCode, string(raw)
 }
 
-// bearing gives the header of a session of a key that is made for it.
+// bearing returns the header of a session of a key that is made for it.
 func bearing(t *testing.T, c *client.Controller, id string, groups ...string) string {
 	t.Helper()
 	private, err := c.CreateKey(t.Context(), api.NewKey{ID: id, TTL: 3600, Groups: groups})

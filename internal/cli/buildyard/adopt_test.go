@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// lostCloud is a controller with simulated nodes whose journals and VMs lie on disk.
+// lostCloud is a controller with simulated nodes whose journals and VMs are on disk.
 type lostCloud struct {
 	t         *testing.T
 	dir       string
@@ -82,7 +82,7 @@ func (l *lostCloud) push() string {
 	return id
 }
 
-// list gives the instances in a state; "" for all.
+// list returns the instances in a state; "" for all.
 func (l *lostCloud) list(state string) (list []api.InstanceItem) {
 	l.t.Helper()
 	var all []api.InstanceItem
@@ -97,7 +97,7 @@ func (l *lostCloud) list(state string) (list []api.InstanceItem) {
 	return list
 }
 
-// unknown gives the VMs that nobody owns and of which the nodes have said what they are.
+// unknown returns the orphaned VMs and of which the nodes have said what they are.
 func (l *lostCloud) unknown() (list []api.OrphanedVM) {
 	l.t.Helper()
 	var all []api.OrphanedVM

@@ -123,7 +123,7 @@ func TestLastRights(t *testing.T) {
 	})
 }
 
-// TestCachedVersionStartsWhileTheRegistryIsAway stops the registry's process part for good: a version that
+// TestCachedVersionStartsWhileTheRegistryIsAway stops the registry's process part permanently: a version that
 // is in a node's cache starts there, also after a restart of the controller.
 func TestCachedVersionStartsWhileTheRegistryIsAway(t *testing.T) {
 	y := newYard(t)

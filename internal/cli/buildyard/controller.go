@@ -52,7 +52,7 @@ type ControllerService struct {
 	upstream *upstream
 	access   *access
 	trail    *rest.AuditTrail // nil: there is no authentication, or no log of events
-	chores   []periodic.Job   // of whichever replica keeps house
+	chores   []periodic.Job   // of whichever replica reconciles
 	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store
@@ -249,7 +249,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tab
 	return writeToken(s.settings.String(config.DataDir), s.core.JoinToken())
 }
 
-// macRange gives the range of managed MAC addresses, whose form was checked.
+// macRange returns the range of managed MAC addresses, whose form was checked.
 func (s *ControllerService) macRange() (farm.MACRange, error) {
 	text := s.settings.String(config.MACRange)
 	if text == "" {
@@ -274,7 +274,7 @@ func (s *ControllerService) hasOwnRegistry() bool {
 	return s.registry != nil && s.settings.String(config.LocalRegistry) == ""
 }
 
-// shelf gives the registry that the controller asks: the one in this process, unless
+// shelf returns the registry that the controller asks: the one in this process, unless
 // another address is set for it.
 func (s *ControllerService) shelf() (pausable, error) {
 	if s.hasOwnRegistry() {
@@ -287,7 +287,7 @@ func (s *ControllerService) shelf() (pausable, error) {
 	return &registryCalls{client: client, address: s.upstream.address}, nil
 }
 
-// registryAddresses gives the registry's address for nodes and clients, and the
+// registryAddresses returns the registry's address for nodes and clients, and the
 // one that the controller itself uses.
 func (s *ControllerService) registryAddresses() (public, local string) {
 	public, local = s.settings.String(config.Registry), s.settings.String(config.LocalRegistry)
@@ -305,10 +305,10 @@ func (s *ControllerService) registryAddresses() (public, local string) {
 	return strings.TrimSuffix(public, "/"), strings.TrimSuffix(local, "/")
 }
 
-// URL gives the controller's address for clients on this machine, after Open.
+// URL returns the controller's address for clients on this machine, after Open.
 func (s *ControllerService) URL() string { return s.listener.url() }
 
-// RegistryURL gives the address of the registry for clients on this machine.
+// RegistryURL returns the address of the registry for clients on this machine.
 func (s *ControllerService) RegistryURL() string {
 	if s.hasOwnRegistry() {
 		return s.registry.URL()
@@ -316,7 +316,7 @@ func (s *ControllerService) RegistryURL() string {
 	return s.upstream.address
 }
 
-// JoinToken gives the secret that nodes join with, after Open.
+// JoinToken returns the secret that nodes join with, after Open.
 func (s *ControllerService) JoinToken() string { return s.core.JoinToken() }
 
 // Run serves until the context ends.
@@ -435,7 +435,7 @@ func (s *ControllerService) backups(dir string) backup.Periodic {
 	}
 }
 
-// Close gives back everything that Open took.
+// Close returns back everything that Open took.
 func (s *ControllerService) Close() error {
 	var errs []error
 	if s.store != nil {
@@ -471,7 +471,7 @@ func writeToken(dir, token string) error {
 	return nil
 }
 
-// keepTerminated gives the option of a setting: there 0 means that nothing is kept.
+// keepTerminated returns the option of a setting: there 0 means that nothing is kept.
 func keepTerminated(setting time.Duration) time.Duration {
 	if setting == 0 {
 		return -1

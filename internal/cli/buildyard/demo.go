@@ -128,7 +128,7 @@ func (d *demo) openServices(ctx context.Context) error {
 	return nil
 }
 
-// freeAddr gives the wanted address, or one with a free port when it is taken.
+// freeAddr returns the wanted address, or one with a free port when it is taken.
 func freeAddr(ctx context.Context, want string) string {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", want)
@@ -182,7 +182,7 @@ func (d *demo) push(ctx context.Context) error {
 
 const demoDisk = "disk.img"
 
-// disk gives the guest's disk; for the simulated node any file will do.
+// disk returns the guest's disk; for the simulated node any file will do.
 func (d *demo) disk() (transfer.Disk, error) {
 	if d.Driver != "sim" {
 		return transfer.Disk{Path: d.Guest, Format: "qcow2"}, nil
@@ -279,7 +279,7 @@ func (d *demo) awaitEmpty(ctx context.Context) error {
 	})
 }
 
-// alive says whether a process of that id exists.
+// alive reports whether a process of that id exists.
 func alive(pid int) bool {
 	if pid == 0 {
 		return false

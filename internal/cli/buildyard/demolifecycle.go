@@ -103,7 +103,7 @@ func (d *demo) endInstances(ctx context.Context) error {
 	})
 }
 
-// living gives the ids of the instances that have not ended.
+// living returns the ids of the instances that have not ended.
 func (d *demo) living(ctx context.Context) (ids []string, err error) {
 	list, err := d.api.Instances(ctx, client.ListOptions{})
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *demo) removeVMs(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// invite says what to try next.
+// invite returns what to try next.
 func (d *demo) invite() {
 	_, _ = fmt.Fprintf(d.Out, `
 The cloud stays up: controller %[1]s, registry %[2]s. Try:

@@ -72,7 +72,7 @@ func (l *nodeLog) standstill() string {
 	return fmt.Sprintf(", the guest stood still for %s", l.pause.Round(100*time.Microsecond))
 }
 
-// pidOf gives the hypervisor process of the one VM that runs.
+// pidOf returns the hypervisor process of the one VM that runs.
 func (d *demo) pidOf(ctx context.Context) (int, error) {
 	vms, err := d.node.Driver.List(ctx)
 	if err != nil || len(vms) == 0 {

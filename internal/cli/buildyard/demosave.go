@@ -50,7 +50,7 @@ func (d *demo) saved(ctx context.Context, request string) error {
 	return err
 }
 
-// increment gives the bytes that a node with v1 needs for v2.
+// increment returns the bytes that a node with v1 needs for v2.
 func (d *demo) increment(ctx context.Context) (int64, error) {
 	detail, err := d.api.Template(ctx, d.template)
 	if err != nil {

@@ -59,7 +59,7 @@ func (d *demo) scan(ctx context.Context) error {
 	return d.tellScan(out)
 }
 
-// demoLicence makes an authority and signs a licence with it. The folder of the database's
+// demoLicence makes an authority and signs a license with it. The directory of the database's
 // feed comes with it.
 func demoLicence(dir, public string) (key string, err error) {
 	feed := filepath.Join(dir, "feed")
@@ -80,7 +80,7 @@ func demoLicence(dir, public string) (key string, err error) {
 	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
-// tellScan says what a report of the scanner has.
+// tellScan returns what a report of the scanner has.
 func (d *demo) tellScan(out string) error {
 	var report api.ScanReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// template gives what the controller says of a template, in the list and of itself.
+// template returns what the controller says of a template, in the list and of itself.
 func (y *yard) template(id string) api.TemplateDetail {
 	y.t.Helper()
 	var list []api.Template

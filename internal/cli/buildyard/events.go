@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// events says where the controller's events go: to the log of the registry, and to an endpoint. Nowhere unless the settings say so.
+// events returns where the controller's events go: to the log of the registry, and to an endpoint. Nowhere unless the settings say so.
 func (s *ControllerService) events() (o controller.EventOptions, err error) {
 	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {
@@ -32,7 +32,7 @@ func (s *ControllerService) events() (o controller.EventOptions, err error) {
 	return o, nil
 }
 
-// eventFile gives the registry's log of events.
+// eventFile returns the registry's log of events.
 func (s *ControllerService) eventFile() (controller.EventTarget, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		logs := s.registry.core.Logs()

@@ -35,7 +35,7 @@ const (
 	often        = 10 // refusals within stormOver
 )
 
-// growth gives the per cent for a heap and stacks of so many bytes.
+// growth returns the per cent for a heap and stacks of so many bytes.
 func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
@@ -49,7 +49,7 @@ func stormGrowth(live, room uint64) int {
 	return max(least, int(100*room/max(live, 1<<20)))
 }
 
-// nextGrowth gives the per cent after a collection, which comes so long after the one before. What was set when little
+// nextGrowth returns the per cent after a collection, which comes so long after the one before. What was set when little
 // lived would be gigabytes of garbage when more does: the room is never more than that of a storm.
 func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {

@@ -14,10 +14,10 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// licenceEvery is how often it is looked which tier the licence opens.
+// licenceEvery is how often it is looked which tier the license opens.
 const licenceEvery = 2 * time.Second
 
-// heed has the permissions count as the licence says now, and makes that durable once: what
+// heed has the permissions count as the license says now, and makes that durable once: what
 // permissions deny stays denied after a restart.
 func (a *access) heed(ctx context.Context) error {
 	if tier := a.o.Tier(); tier != a.tier {
@@ -61,7 +61,7 @@ func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	}
 }
 
-// auditor gives the auditor of a service; nil when nobody but its log gets what is audited.
+// auditor returns the auditor of a service; nil when nobody but its log gets what is audited.
 func auditor(t *rest.AuditTrail, s farm.Service) rest.Auditor {
 	if t == nil {
 		return nil
@@ -92,7 +92,7 @@ func (s *RegistryService) openTrail() error {
 	return nil
 }
 
-// run looks after what a registry that runs alone keeps, until ctx ends.
+// run manages what a registry that runs alone keeps, until ctx ends.
 func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
 	if k == nil {
 		return

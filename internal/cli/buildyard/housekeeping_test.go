@@ -242,7 +242,7 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 }
 
 // TestPermissionsFollowTheLicence: a better one counts as soon as it is seen, and what it has
-// denied stays denied under a lesser one, for good once the store could be told.
+// denied stays denied under a lesser one, permanently once the store could be told.
 func TestPermissionsFollowTheLicence(t *testing.T) {
 	failing := errors.New("the disk is full")
 	var stored []auth.Grants
@@ -304,7 +304,7 @@ func awaitGone(t *testing.T, keys auth.KeyStore) {
 	}
 }
 
-// TestKeysAreLookedAfter: by the replica that keeps house, and what the licence says of
+// TestKeysAreLookedAfter: by the replica that reconciles, and what the license says of
 // permissions is stored.
 func TestKeysAreLookedAfter(t *testing.T) {
 	dir, settings := t.TempDir(), guarded()
@@ -342,7 +342,7 @@ func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
 	awaitGone(t, s.access.o.Stores.Keys)
 }
 
-// TestUpkeepFindsTheLocalPort: whoever looks after a storage on its machine needs no credentials.
+// TestUpkeepFindsTheLocalPort: whoever manages a storage on its machine needs no credentials.
 func TestUpkeepFindsTheLocalPort(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startOwnRegistry(t, dir, guarded())

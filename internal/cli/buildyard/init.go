@@ -150,7 +150,7 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 	return values, replaceFile(path, []byte(text))
 }
 
-// explain says what there is now, and what comes next.
+// explain returns what there is now, and what comes next.
 func (o *initOptions) explain(values map[string]string) error {
 	port, up := "8090", "buildyard up"
 	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Less: values}); err == nil {

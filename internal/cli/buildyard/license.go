@@ -78,7 +78,7 @@ and replaces no file.`,
 	return cmd
 }
 
-// believed says what to do with a public key.
+// believed returns what to do with a public key.
 func believed(public string) string {
 	system := filepath.Join(license.SystemDir, license.AuthorityFile)
 	if at, err := filepath.Abs(public); err == nil && at == system {
@@ -141,10 +141,10 @@ func choices[T ~string](cmd *cobra.Command, flag string, values []T) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// maxDays bounds a time in days: a hundred years are for ever.
+// maxDays bounds a time in days: a hundred years are indefinitely.
 const maxDays = 36525
 
-// expiry reads the end of a licence; zero is never.
+// expiry reads the end of a license; zero is never.
 func expiry(text string, now time.Time) (time.Time, error) {
 	if text == "never" {
 		return time.Time{}, nil
@@ -210,7 +210,7 @@ what it opens, for whom and until when, or why it is not valid. It asks no servi
 	return cmd
 }
 
-// keyOf gives the key that an argument means.
+// keyOf returns the key that an argument means.
 func keyOf(in io.Reader, arg string) (string, error) {
 	if strings.HasPrefix(arg, "BY1.") {
 		return arg, nil

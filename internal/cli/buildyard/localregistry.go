@@ -25,7 +25,7 @@ type localRegistry struct {
 
 var _ pausable = localRegistry{}
 
-// Rights says what the caller of a request to the controller may do at the registry; nil is
+// Rights returns what the caller of a request to the controller may do at the registry; nil is
 // everything.
 func (l localRegistry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
@@ -35,15 +35,15 @@ func (l localRegistry) Rights(ctx context.Context, template string) (*api.Caller
 	return registryrest.Rights(caller.Under(l.rules()), l.reg, template), nil
 }
 
-// List gives all templates.
+// List returns all templates.
 func (l localRegistry) List(context.Context) ([]api.Template, error) { return l.reg.List(), nil }
 
-// Detail gives one template with its versions.
+// Detail returns one template with its versions.
 func (l localRegistry) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
 	return l.reg.Detail(id)
 }
 
-// Info gives the configuration of a version.
+// Info returns the configuration of a version.
 func (l localRegistry) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
 	raw, err := l.reg.Info(versionRef(ref))
 	if err != nil {
@@ -64,10 +64,10 @@ func versionRef(ref transfer.Ref) registry.Ref {
 	return registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID}
 }
 
-// Disk gives the room of the registry's disk.
+// Disk returns the room of the registry's disk.
 func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
 
-// Status says how the registry is.
+// Status returns how the registry is.
 func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
 	return l.reg.Status(), nil
 }
@@ -83,7 +83,7 @@ func (l localRegistry) Upload(_ context.Context, name string, content []byte) er
 	return err
 }
 
-// Download gives a file of the registry's file server.
+// Download returns a file of the registry's file server.
 func (l localRegistry) Download(_ context.Context, name string, most int64) ([]byte, error) {
 	f, err := l.reg.Files().File(name)
 	if err != nil {

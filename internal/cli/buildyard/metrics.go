@@ -19,7 +19,7 @@ type metricsPort struct {
 	server *obs.MetricsServer // nil: they are not asked for
 }
 
-// wantsMetrics says whether metrics are to be served.
+// wantsMetrics reports whether metrics are to be served.
 func wantsMetrics(settings *config.Values) bool { return settings.Bool(config.EnableMetrics) }
 
 // open binds the port of the metrics, on the host on which the service has its API: what

@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// licensed makes a licence and the settings of a controller that runs under it.
+// licensed makes a license and the settings of a controller that runs under it.
 func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func (m *mover) publish(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// tags gives a tag of a template that at least so many are older than; "-" when there is
+// tags returns a tag of a template that at least so many are older than; "-" when there is
 // none.
 func (m *mover) tags(ctx context.Context, id string, older int) string {
 	body, _ := m.ask(ctx, "GET", "/api/v1/registry/vm?id="+id, nil)

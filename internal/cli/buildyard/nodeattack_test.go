@@ -130,7 +130,7 @@ func newAttacked(t *testing.T, more map[string]string) *attacked {
 	return c
 }
 
-// tags gives the tags of a template.
+// tags returns the tags of a template.
 func (c *attacked) tags(id string) (tags []string) {
 	c.t.Helper()
 	detail, err := c.store.Detail(c.t.Context(), id)
@@ -143,7 +143,7 @@ func (c *attacked) tags(id string) (tags []string) {
 	return tags
 }
 
-// logOf gives what the central log of a service has.
+// logOf returns what the central log of a service has.
 func (c *attacked) logOf(service string) string {
 	c.t.Helper()
 	files := []struct{ Name string }{}

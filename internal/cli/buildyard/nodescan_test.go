@@ -9,7 +9,7 @@ import (
 )
 
 // TestScansOfNodesOutliveTheProcess: findings are there again, whole, when controller and registry
-// were started anew.
+// were started again.
 func TestScansOfNodesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startUp(t, dir)

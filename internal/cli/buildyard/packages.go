@@ -144,7 +144,7 @@ signed. The keys are those of --public, else those in the directory. It asks no 
 	return cmd
 }
 
-// verified gives the packages of a directory when all of them are as they were signed.
+// verified returns the packages of a directory when all of them are as they were signed.
 func verified(dir, public string) ([]api.AgentPackage, error) {
 	if public == "" {
 		public = filepath.Join(dir, release.KeysFile)

@@ -11,7 +11,7 @@ type placementPolicy struct{ judge *auth.Authorizer }
 
 var _ controller.PlacementPolicy = placementPolicy{}
 
-// permitsOf gives the permits that the callers of a service have; nil without authentication.
+// permitsOf returns the permits that the callers of a service have; nil without authentication.
 func permitsOf(a *access) controller.PlacementPolicy {
 	if a == nil {
 		return nil

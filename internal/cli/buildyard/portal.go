@@ -87,7 +87,7 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 
-// topicOf says what a change of a record is about.
+// topicOf returns what a change of a record is about.
 func topicOf(e *store.Event) portal.Topics {
 	record := e.New
 	if record == nil {

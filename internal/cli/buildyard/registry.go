@@ -137,10 +137,10 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, logs.Families(s.output.shippers), rest.Families(s.meter))
 }
 
-// URL gives the registry's address for clients on this machine, after Open.
+// URL returns the registry's address for clients on this machine, after Open.
 func (s *RegistryService) URL() string { return s.listener.url() }
 
-// publicURL gives an address that other machines may reach: that of the first
+// publicURL returns an address that other machines may reach: that of the first
 // network interface when the registry listens on all of them.
 func (s *RegistryService) publicURL() string {
 	addr, _ := s.listener.socket.Addr().(*net.TCPAddr)
@@ -153,7 +153,7 @@ func (s *RegistryService) publicURL() string {
 	return s.URL()
 }
 
-// outwardIP gives the first address of this machine that others may reach.
+// outwardIP returns the first address of this machine that others may reach.
 func outwardIP() string {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	return err
 }
 
-// Close gives back everything that Open took.
+// Close returns back everything that Open took.
 func (s *RegistryService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it

@@ -124,7 +124,7 @@ func (s *RegistryService) localURL() string {
 	return s.local.url()
 }
 
-// keeperURL returns where commands on this machine that look after the storage ask the registry.
+// keeperURL returns where commands on this machine that manage the storage ask the registry.
 func (s *RegistryService) keeperURL() string {
 	if s.local != nil {
 		return s.local.url()

@@ -33,7 +33,7 @@ type registryCalls struct {
 
 var _ pausable = (*registryCalls)(nil)
 
-// Rights says what the caller of a request to the controller may do at the registry; nil is
+// Rights returns what the caller of a request to the controller may do at the registry; nil is
 // everything.
 func (r *registryCalls) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
@@ -66,12 +66,12 @@ func (r *registryCalls) away() error {
 	return farm.Unavailable(errNotAsked, "The registry at %s cannot be reached; try again", r.address)
 }
 
-// List gives all templates.
+// List returns all templates.
 func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
 }
 
-// Detail gives one template with its versions, as they are when it is asked or later:
+// Detail returns one template with its versions, as they are when it is asked or later:
 // what was pushed is seen by the next start.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	if !r.looks.allows(time.Now()) {
@@ -86,19 +86,19 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 	return detail, err
 }
 
-// Info gives the configuration of a version.
+// Info returns the configuration of a version.
 func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
 		return r.client.Info(ctx, ref)
 	})
 }
 
-// Disk gives the room of the registry's disk.
+// Disk returns the room of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
 
-// Status says how the registry is.
+// Status returns how the registry is.
 func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
@@ -135,7 +135,7 @@ func (r *registryCalls) Upload(ctx context.Context, name string, content []byte)
 	return err
 }
 
-// Download gives a file of the registry's file server.
+// Download returns a file of the registry's file server.
 func (r *registryCalls) Download(ctx context.Context, name string, most int64) ([]byte, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, func(ctx context.Context) ([]byte, error) {
 		return r.client.Download(ctx, name, most)

@@ -114,7 +114,7 @@ func documented(t *testing.T, role string) (controller, registry []string) {
 	return controller, registry
 }
 
-// as gives the header of a key that has what the documents give a role.
+// as returns the header of a key that has what the documents give a role.
 func (c *judged) as(t *testing.T, role string) string {
 	t.Helper()
 	here, there := documented(t, role)

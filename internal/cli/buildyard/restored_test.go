@@ -120,7 +120,7 @@ func (p *program) call(method, path string, in, out any) error {
 	return json.Unmarshal(envelope.Body, out)
 }
 
-// states gives the instances of the list; nil when there is no answer.
+// states returns the instances of the list; nil when there is no answer.
 func (p *program) states() map[string]string {
 	var list []api.InstanceItem
 	if err := p.call(http.MethodGet, "/api/v1/vm", nil, &list); err != nil {
@@ -190,7 +190,7 @@ func (p *program) template() string {
 }
 
 // TestRestoreOfARunningCloud: instances run, a backup is taken, more are started and some terminated, the controller
-// is killed and the backup restored. What the backup knows and still runs goes on, what has ended since ends, and what
+// is killed and the backup restored. What the backup knows and still runs continues, what has ended since ends, and what
 // was started since is not removed in one sweep.
 func TestRestoreOfARunningCloud(t *testing.T) {
 	p := &program{t: t, dir: t.TempDir(), url: "http://" + freePort(t), reg: "http://" + freePort(t)}
@@ -227,7 +227,7 @@ func TestRestoreOfARunningCloud(t *testing.T) {
 			t.Errorf("an instance of after the backup is %q", state)
 		}
 	}
-	// The nodes kept the VMs that nobody owns: 20 slots less those and what runs are left.
+	// The nodes kept the orphaned VMs: 20 slots less those and what runs are left.
 	p.launch(template, 20-len(unknown)-len(known[2:]))
 	p.terminate(known[2:])
 	p.await("the terminations", func() bool {

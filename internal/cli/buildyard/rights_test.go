@@ -90,7 +90,7 @@ func (g *granted) onNode(id, rights string) {
 	g.ok(g.root.SetResources(g.t.Context(), "ci", []api.Resource{{ID: id, Type: string(farm.ResourceNode), Permissions: strings.Fields(rights)}}))
 }
 
-// said gives the message of a failure.
+// said returns the message of a failure.
 func said(err error) string {
 	if err == nil {
 		return ""

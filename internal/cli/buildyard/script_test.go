@@ -100,7 +100,7 @@ type serviceKey struct{}
 // v1 and v2.
 const template = "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22"
 
-// nodes gives a script simulated nodes mac-0, mac-1 ... and a template: nodes COUNT [FLAG...].
+// nodes returns a script simulated nodes mac-0, mac-1 ... and a template: nodes COUNT [FLAG...].
 func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	count, err := strconv.Atoi(args[0])
 	if neg || err != nil {

@@ -40,7 +40,7 @@ type certificatePair struct {
 }
 
 // makeCertificates makes an authority and a server certificate for this machine and further
-// names in a folder. What is there stays.
+// names in a directory. What is there stays.
 func makeCertificates(dir string, names []string) (certificatePair, error) {
 	pair := certificatePair{cert: filepath.Join(dir, serverCertFile), key: filepath.Join(dir, serverKeyFile)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -86,7 +86,7 @@ func bothThere(cert, key string) (bool, error) {
 	return false, errors.Join(certErr, keyErr)
 }
 
-// openAuthority reads the authority of the folder, or makes one.
+// openAuthority reads the authority of the directory, or makes one.
 func openAuthority(dir string) (*x509.Certificate, crypto.Signer, error) {
 	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKeyFile)
 	there, err := bothThere(certPath, keyPath)

@@ -76,7 +76,7 @@ func (l *listener) scheme() string {
 	return "http://"
 }
 
-// url gives the address for clients on this machine.
+// url returns the address for clients on this machine.
 func (l *listener) url() string {
 	addr, _ := l.socket.Addr().(*net.TCPAddr)
 	host := addr.IP.String()

@@ -20,7 +20,7 @@ var nullable = map[string]bool{
 // open are maps whose keys are ids or a user's own.
 var open = map[string]bool{"distribute_status": true, "remove_status": true, "metadata": true}
 
-// differs says which field has another type than before.
+// differs returns which field has another type than before.
 func (s *shapes) differs(path string, value any) string {
 	switch v := value.(type) {
 	case map[string]any:
@@ -88,7 +88,7 @@ func kindOf(v any) string {
 
 func anyElement(map[string]any) string { return "" }
 
-// counts says which of some fields is no whole number from 0 on.
+// counts returns which of some fields is no whole number from 0 on.
 func counts(of map[string]any, fields ...string) string {
 	for _, f := range fields {
 		if n, ok := of[f].(float64); !ok || n < 0 || n != float64(int64(n)) {
@@ -98,7 +98,7 @@ func counts(of map[string]any, fields ...string) string {
 	return ""
 }
 
-// texts says which of some fields is no string.
+// texts returns which of some fields is no string.
 func texts(of map[string]any, fields ...string) string {
 	for _, f := range fields {
 		if _, ok := of[f].(string); !ok {

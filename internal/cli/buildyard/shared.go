@@ -49,7 +49,7 @@ func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Durat
 	}
 }
 
-// join gives the round to wait for; nil when the caller is to call by itself.
+// join returns the round to wait for; nil when the caller is to call by itself.
 func (s *callGroup[T]) join(question string, call func(context.Context) (T, error)) *sharedCall[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

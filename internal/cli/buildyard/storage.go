@@ -27,7 +27,7 @@ out until it ends. When a registry has it open, that one does the work beside it
 pulls and the command shows how it goes; with --registry it is asked straight away. A registry
 without authentication takes such calls from its own machine only.`
 
-// storageCommand is what every command has that looks after a registry's storage.
+// storageCommand is what every command has that manages a registry's storage.
 type storageCommand struct {
 	Streams
 	Output cli.Format
@@ -37,7 +37,7 @@ type storageCommand struct {
 	api  *client.Registry // nil: the storage itself is to be looked at first
 }
 
-// add makes cmd one that looks after a storage.
+// add makes cmd one that manages a storage.
 func (k *storageCommand) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), config.StorageTable)
 	k.Output.Add(cmd)
@@ -137,7 +137,7 @@ func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) 
 	return u, nil
 }
 
-// progress says how far a deep check is.
+// progress returns how far a deep check is.
 func (k *storageCommand) progress(p api.StorageJobProgress) {
 	if p.Total == 0 {
 		return

@@ -94,7 +94,7 @@ func (s *screen) read(from *os.File) {
 	}
 }
 
-// text gives what was shown, with ends of lines as files have them.
+// text returns what was shown, with ends of lines as files have them.
 func (s *screen) text() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

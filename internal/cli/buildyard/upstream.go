@@ -31,7 +31,7 @@ func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 	return &upstream{address: pipeURL, inner: to, log: log}
 }
 
-// openUpstream gives the way to the registry at an address. local says that it is the port for
+// openUpstream returns the way to the registry at an address. local says that it is the port for
 // programs of this machine of the registry in this process, which asks for no credentials.
 func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
 	u := &upstream{address: address, log: log, tls: certs.ClientTrust{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
@@ -84,7 +84,7 @@ func (u *upstream) authorize(r *http.Request) error {
 	return err
 }
 
-// notTaken says what an operator has to do when a registry does not take the controller.
+// notTaken returns what an operator has to do when a registry does not take the controller.
 func notTaken(address string, err error) error {
 	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }

@@ -55,7 +55,7 @@ func newYard(t testing.TB) *yard {
 	return y
 }
 
-// freeAddress gives an address of this machine that nobody has now, so that what is
+// freeAddress returns an address of this machine that nobody has now, so that what is
 // started again is found where it was.
 func freeAddress(t testing.TB) string {
 	t.Helper()
@@ -68,7 +68,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// up starts the service; after an end it goes on with what it had.
+// up starts the service; after an end it continues with what it had.
 func (y *yard) up() {
 	y.t.Helper()
 	y.service, y.stop = startController(y.t, y.dir, true, maps.Clone(y.settings))

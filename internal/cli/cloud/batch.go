@@ -77,7 +77,7 @@ func (a *Command) outcome(results []result) error {
 	return err
 }
 
-// verdict gives the error of a command that did the same to several things.
+// verdict returns the error of a command that did the same to several things.
 func verdict(results []result) error {
 	var failed []error
 	for _, r := range results {
@@ -96,7 +96,7 @@ func verdict(results []result) error {
 	return cli.Exit(cli.ExitPartly, fmt.Errorf("%d of %d failed; the first: %w", len(failed), len(results), failed[0]))
 }
 
-// unfinished gives the error of waits that were ended, with what kept the first of them.
+// unfinished returns the error of waits that were ended, with what kept the first of them.
 func unfinished(ctx context.Context, results []result) error {
 	for _, r := range results {
 		if r.err != nil && errors.Is(r.err, context.Cause(ctx)) {

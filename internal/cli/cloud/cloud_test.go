@@ -151,7 +151,7 @@ func TestAWatchedListOutlivesItsController(t *testing.T) {
 
 type group = api.Group
 
-// answering gives a client whose calls are answered without a network.
+// answering returns a client whose calls are answered without a network.
 func answering(t *testing.T, answer func(http.ResponseWriter)) *client.Controller {
 	t.Helper()
 	var mu sync.Mutex

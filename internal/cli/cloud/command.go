@@ -63,7 +63,7 @@ func (a *Command) add(cmd *cobra.Command, do run) *cobra.Command {
 	return cmd
 }
 
-// sources gives where the settings of a command that asks come from.
+// sources returns where the settings of a command that asks come from.
 func sources(cmd *cobra.Command) (config.Sources, error) {
 	return chooseContext(cli.Sources(cmd.Flags()))
 }
@@ -89,7 +89,7 @@ func (a *Command) open(src config.Sources, retries int) error {
 	return err
 }
 
-// Options gives how settings want a service to be asked, and as whom that is.
+// Options returns how settings want a service to be asked, and as whom that is.
 func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	o = client.Options{UserAgent: "buildyard", TLS: client.TLS{
 		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
@@ -167,7 +167,7 @@ func Explained(ctx context.Context, err error, asked Target) error {
 	return cli.Exit(code, err)
 }
 
-// advice says what to look at when a service cannot be reached.
+// advice returns what to look at when a service cannot be reached.
 func advice(cause error, where string) string {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](cause)
 	_, plain := errors.AsType[tls.RecordHeaderError](cause)

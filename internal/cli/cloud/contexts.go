@@ -84,7 +84,7 @@ func readContexts() (c contexts, err error) {
 	return c, nil
 }
 
-// pick gives a context by its name.
+// pick returns a context by its name.
 func (c contexts) pick(name string) (endpoint, error) {
 	e, ok := c.Contexts[name]
 	if ok {
@@ -97,7 +97,7 @@ func (c contexts) pick(name string) (endpoint, error) {
 	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
 }
 
-// chooseContext puts the settings of the context in force to the sources. The address and
+// chooseContext puts the settings of the context active to the sources. The address and
 // the credentials always come from one place: a context that is named on the command
 // line takes the place of the environment, and an address given by hand or in a file
 // leaves the contexts out.
@@ -292,7 +292,7 @@ func setCurrent(name string) error {
 	return replace(path, out.Bytes())
 }
 
-// replace writes a file anew: what is there stays until the new one is whole.
+// replace writes a file again: what is there stays until the new one is whole.
 func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".client-*")
 	if err != nil {

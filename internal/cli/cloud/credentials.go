@@ -34,7 +34,7 @@ var ways = []struct {
 // rank orders origins: what is nearer to the user counts.
 var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
-// credentials gives what a command shows to a service besides a certificate, and as whom
+// credentials returns what a command shows to a service besides a certificate, and as whom
 // that is. Of several the one counts that was given nearest to the user.
 func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
 	best, chosen := 0, []int(nil)
@@ -89,8 +89,8 @@ func userKey(v *config.Values) (client.Credentials, Caller, error) {
 	return key, Caller{name: key.String(), wrong: "was it deleted meanwhile, and do all replicas share their keys?"}, nil
 }
 
-// expiry gives when a token (JWT) expires; the zero time when it does not say so. Nothing of
-// it is believed: it only helps to say what is wrong.
+// expiry returns when a token (JWT) expires; the zero time when it does not say so. Nothing of
+// it is trusted: it only helps to say what is wrong.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -122,7 +122,7 @@ func privateKey(file string) error {
 	return nil
 }
 
-// unauthenticated says what to do about a service that does not know who asks.
+// unauthenticated returns what to do about a service that does not know who asks.
 func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
@@ -135,7 +135,7 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 	return fmt.Errorf("%w: %s is not known there; %s", err, c.name, c.wrong)
 }
 
-// forbidden says who lacks the permission that the service names.
+// forbidden returns who lacks the permission that the service names.
 func (c Caller) forbidden(err error) error {
 	if c.name == "" {
 		return err

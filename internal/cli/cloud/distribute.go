@@ -30,7 +30,7 @@ func (v *version) add(cmd *cobra.Command) {
 	v.numbered = func() bool { return cmd.Flags().Changed("version") }
 }
 
-// chosen gives the version that is meant; tag is one that came with the template, or "".
+// chosen returns the version that is meant; tag is one that came with the template, or "".
 func (v *version) chosen(tag string) (client.Version, error) {
 	if tag != "" && v.tag != "" && tag != v.tag {
 		return client.Version{}, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, v.tag))
@@ -43,7 +43,7 @@ func (v *version) chosen(tag string) (client.Version, error) {
 	return out, nil
 }
 
-// text says which version is meant.
+// text returns which version is meant.
 func (v *version) text() string {
 	switch {
 	case v.numbered():
@@ -258,7 +258,7 @@ func (a *Command) distributed(ctx context.Context, request string) error {
 	return err
 }
 
-// nodeText says how far a node is with a distribution.
+// nodeText returns how far a node is with a distribution.
 func nodeText(s api.DistributeStatus) string {
 	switch {
 	case s.Status:
@@ -393,7 +393,7 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// removalText says how far a node is with a removal.
+// removalText returns how far a node is with a removal.
 func removalText(s api.RemoveStatus) string {
 	if !s.Status && s.Error == "" {
 		return "waiting"

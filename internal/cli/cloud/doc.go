@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// Commands gives the commands that are about a thing of their own.
+// Commands returns the commands that are about a thing of their own.
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
 		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), keyCommand(s), permissionCommand(s),

@@ -86,7 +86,7 @@ func (a *Command) gone(ctx context.Context, all []result) error {
 	return nil
 }
 
-// chosen gives the ids of those that are to end.
+// chosen returns the ids of those that are to end.
 func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
 	terms := strings.TrimSpace(o.filter) // one without terms fits everything
 	if (terms == "") == (len(args) == 0) {
@@ -198,7 +198,7 @@ func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(
 	return a.done(id, done)
 }
 
-// done says what was done to one thing.
+// done returns what was done to one thing.
 func (a *Command) done(id, what string) error {
 	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
 }

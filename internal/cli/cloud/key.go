@@ -52,7 +52,7 @@ func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// without404 says what it means that a service does not know a route.
+// without404 returns what it means that a service does not know a route.
 func (a *Command) without404(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err

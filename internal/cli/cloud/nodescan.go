@@ -104,7 +104,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
 }
 
-// sayScan says what the list that follows is, and what it does not have.
+// sayScan returns what the list that follows is, and what it does not have.
 func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
 	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"), cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))

@@ -64,7 +64,7 @@ var resourceView = view[api.Resource]{
 	},
 }
 
-// permissionError says what a failure means when it is about permission groups, or about the
+// permissionError returns what a failure means when it is about permission groups, or about the
 // rights of one on resources.
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {

@@ -35,7 +35,7 @@ func newMeter(w io.Writer) *progressMeter {
 	return &progressMeter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
 }
 
-// expect says which things there will be.
+// expect returns which things there will be.
 func (m *progressMeter) expect(ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *progressMeter) expect(ids ...string) {
 	}
 }
 
-// update says how far one thing is.
+// update returns how far one thing is.
 func (m *progressMeter) update(id, state string, share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,7 @@ type kind struct {
 	name  string
 	shown string // by this command
 	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
-	// narrow gives the parts of a long list that have whatever goes by a text; nil: the
+	// narrow returns the parts of a long list that have whatever goes by a text; nil: the
 	// list is short.
 	narrow func(text string) []client.ListOptions
 }
@@ -140,7 +140,7 @@ func (k kind) complete(n int) cobra.CompletionFunc {
 	}
 }
 
-// offers gives the ids and names that begin with a text, from the API.
+// offers returns the ids and names that begin with a text, from the API.
 func (k kind) offers(cmd *cobra.Command, text string) (out []string) {
 	o := client.ListOptions{Limit: completions}
 	if text != "" {

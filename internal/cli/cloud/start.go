@@ -258,7 +258,7 @@ func (a *Command) started(ctx context.Context, ids []string) error {
 	return verdict(results)
 }
 
-// startShare says how far a start is. A pull is the long part of it.
+// startShare returns how far a start is. A pull is the long part of it.
 func startShare(i api.Instance) float64 {
 	switch i.InstanceState {
 	case "Started":

@@ -28,7 +28,7 @@ type view[T any] struct {
 	columns []column[T]
 }
 
-// chosen gives the columns of a format.
+// chosen returns the columns of a format.
 func (v view[T]) chosen(f cli.Format) []column[T] {
 	if f == cli.Wide {
 		return v.columns
@@ -93,7 +93,7 @@ func details[T any](g *cli.Grid, v view[T], item T) {
 	}
 }
 
-// widths gives the width of every column, at least those of before.
+// widths returns the width of every column, at least those of before.
 func widths(before []int, rows [][]string) []int {
 	out := slices.Clone(before)
 	for _, row := range rows {
@@ -121,7 +121,7 @@ func (a *Command) rows(rows [][]string, width []int) error {
 	return err
 }
 
-// watchEvery is how often a list is asked for anew that is watched. A long list is asked
+// watchEvery is how often a list is asked for again that is watched. A long list is asked
 // for less often: it takes no more than a part of the time.
 const (
 	watchEvery = 2 * time.Second

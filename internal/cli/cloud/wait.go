@@ -65,7 +65,7 @@ func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(conte
 	return err
 }
 
-// within gives a context that ends after a limit that the user chose; 0 is none.
+// within returns a context that ends after a limit that the user chose; 0 is none.
 func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		return context.WithCancel(ctx)
@@ -80,7 +80,7 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("it took longer than %s (--timeout)", e.limit)
 }
 
-// cutShort gives the error of something that --timeout or the user has ended, with what
+// cutShort returns the error of something that --timeout or the user has ended, with what
 // goes on without it.
 func cutShort(ctx context.Context, err error, goesOn string) error {
 	cause := context.Cause(ctx)

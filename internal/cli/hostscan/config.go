@@ -45,7 +45,7 @@ type settings struct {
 	MinScore          float64  `yaml:"min-score" live:"yes"`
 	MinSeverity       string   `yaml:"min-severity" live:"yes"`
 	ListenAddr        string   `yaml:"listen-addr"`
-	DBBackendPath     string   `yaml:"db-backend-path"` // of the catalogue
+	DBBackendPath     string   `yaml:"db-backend-path"` // of the catalog
 	DBUpdateInterval  string   `yaml:"db-update-interval"`
 
 	// What follows is ours.
@@ -149,7 +149,7 @@ func (s *settings) fill(u settings) {
 	}
 }
 
-// check says what is wrong with the settings.
+// check returns what is wrong with the settings.
 func (s settings) check() error {
 	if _, err := s.level(); err != nil {
 		return err

@@ -8,10 +8,10 @@ import (
 )
 
 // defaultPaths are where the service has its files when nothing is said. "" is nowhere: there is no
-// home folder.
+// home directory.
 type defaultPaths struct {
 	Config   string // file
-	State    string // folder of the catalogue and of the token
+	State    string // folder of the catalog and of the token
 	Log      string // file
 	Database string // file, which the image scanner shares
 }

@@ -29,7 +29,7 @@ const ofNode = "node"
 // leastPush is how often findings may be sent.
 const leastPush = 10 * time.Second
 
-// checkPush says what is wrong with where findings are sent.
+// checkPush returns what is wrong with where findings are sent.
 func (s settings) checkPush() error {
 	if s.PushURL == "" {
 		for _, f := range []struct{ name, value string }{
@@ -122,7 +122,7 @@ func readMember(path string) (m nodeIdentity, err error) {
 	return m, nil
 }
 
-// pushTo gives where findings go, as it is now.
+// pushTo returns where findings go, as it is now.
 func (s settings) pushTo() (push.Target, error) {
 	var m nodeIdentity
 	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {

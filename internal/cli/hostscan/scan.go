@@ -107,7 +107,7 @@ func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostS
 	}
 }
 
-// progress says how far a scan is.
+// progress returns how far a scan is.
 func progress(p api.HostScan) string {
 	switch {
 	case p.Phase == "judging":
@@ -118,7 +118,7 @@ func progress(p api.HostScan) string {
 	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Plural(p.Files, "file"), cli.Plural(p.Packages, "package"))
 }
 
-// tell says what a scan has found, and gives why it failed.
+// tell returns what a scan has found, and gives why it failed.
 func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	l := after.LastScan
 	if l == nil || before.LastScan != nil && l.Started.Equal(before.LastScan.Started) {

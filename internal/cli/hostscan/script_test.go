@@ -166,8 +166,8 @@ func says(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s never says %s but %s", args[0], args[1], ts.ReadFile(args[0]))
 }
 
-// signalled interrupts a full scan of a folder while it runs, and looks at its exit status and
-// at what it says: signalled FOLDER STATUS TEXT. The folder is made large.
+// signalled interrupts a full scan of a directory while it runs, and looks at its exit status and
+// at what it says: signalled FOLDER STATUS TEXT. The directory is made large.
 func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: signalled FOLDER STATUS TEXT")

@@ -209,7 +209,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// announce says where the service is.
+// announce returns where the service is.
 func (v *service) announce(ctx context.Context) {
 	at := v.socket.Addr().String()
 	v.log.InfoContext(ctx, "the service begins", "version", obs.FullVersion(), "address", at, "catalogue", v.s.DBBackendPath, "database", v.s.VulnDBPath)
@@ -224,7 +224,7 @@ func (v *service) announce(ctx context.Context) {
 
 // serve works until ctx ends or something fails.
 func (v *service) serve(ctx context.Context) error {
-	// The hook goes on for a moment when the scanner has ended, so that it tells of all.
+	// The hook continues for a moment when the scanner has ended, so that it tells of all.
 	hooked, unhook := context.WithCancel(context.WithoutCancel(ctx))
 	defer unhook()
 	var last errgroup.Group

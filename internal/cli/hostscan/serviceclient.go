@@ -33,7 +33,7 @@ type serviceClient struct {
 	client *http.Client
 }
 
-// asker gives what asks the service that the flags name.
+// asker returns what asks the service that the flags name.
 func (g *globals) asker() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
 		return nil, cli.Usage(fmt.Errorf("--port %d: must be from 1 to 65535", g.port))
@@ -93,7 +93,7 @@ func (a *serviceClient) ask(ctx context.Context, method, path string, q url.Valu
 	return a.read(ctx, resp, into)
 }
 
-// unreachable says what to do about a service that does not answer.
+// unreachable returns what to do about a service that does not answer.
 func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -164,7 +164,7 @@ func (g *globals) tellState(state string) error {
 	return err
 }
 
-// folder gives a path of a flag as the service wants it.
+// folder returns a path of a flag as the service wants it.
 func folder(path string) (url.Values, error) {
 	if path == "" {
 		return url.Values{}, nil

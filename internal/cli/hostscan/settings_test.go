@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// usualOf are places beneath a folder.
+// usualOf are places beneath a directory.
 func usualOf(t *testing.T) defaultPaths {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestUsualFile(t *testing.T) {
 	}
 }
 
-// TestNoHome: who has no home folder names the files.
+// TestNoHome: who has no home directory names the files.
 func TestNoHome(t *testing.T) {
 	if _, err := readSettings(t.Context(), "", defaultPaths{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
 		t.Errorf("error %v", err)

@@ -89,7 +89,7 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 	return failed
 }
 
-// pushed says how the sending of findings goes.
+// pushed returns how the sending of findings goes.
 func pushed(p api.HostPush) string {
 	text := "nothing was sent yet"
 	if p.Sent != nil {

@@ -22,10 +22,10 @@ const maxToken = 4 << 10
 // starting, stopping and resetting scans takes the token.
 const requireForChanges = "changes"
 
-// tokenName is the token's file in the folder of the state.
+// tokenName is the token's file in the directory of the state.
 const tokenName = "token"
 
-// access gives who may ask. Where others than this machine can reach the service, there is a
+// access returns who may ask. Where others than this machine can reach the service, there is a
 // token: one that is not there yet is made.
 func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	changes := s.RequireToken == requireForChanges
@@ -114,7 +114,7 @@ func makeToken(path string, shared bool) (string, error) {
 	return token, err
 }
 
-// openToGroup lets the group of a folder reach files in it that it may read.
+// openToGroup lets the group of a directory reach files in it that it may read.
 func openToGroup(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm()&0o010 != 0 {

@@ -67,7 +67,7 @@ func (o *reportOptions) writeTables(p plan, r api.HostReport) error {
 	return nil
 }
 
-// sorted gives the packages of a report in an order. The score of a package is that of its
+// sorted returns the packages of a report in an order. The score of a package is that of its
 // worst vulnerability.
 func sorted(r api.HostReport, by sortOrder) []api.ScanPackage {
 	type key struct{ kind, name, version string }

@@ -70,7 +70,7 @@ func (o *attachOptions) open(g *globals) error {
 	return nil
 }
 
-// explained says what may be done about a registry that does not take results.
+// explained returns what may be done about a registry that does not take results.
 func (o *attachOptions) explained(ctx context.Context, err error) error {
 	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
 		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
@@ -133,7 +133,7 @@ func attached(r result) (api.TemplateScan, error) {
 	return out, nil
 }
 
-// counts says how many findings there are of each severity.
+// counts returns how many findings there are of each severity.
 func counts(findings []match.Finding, packages int) api.ScanCounts {
 	by := map[string]int{}
 	for _, f := range findings {

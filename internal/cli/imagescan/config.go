@@ -64,7 +64,7 @@ func (s settings) updateWithin() (time.Duration, error) {
 	return d, nil
 }
 
-// first gives the first text that is not empty.
+// first returns the first text that is not empty.
 func first(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {

@@ -39,7 +39,7 @@ func (g *globals) database(s settings) (string, error) {
 	return filepath.Join(cache, "buildyard", "vuln.db"), nil
 }
 
-// target is the database as a place to write to: its folder is made.
+// target is the database as a place to write to: its directory is made.
 func (g *globals) target() (path string, s settings, err error) {
 	if s, err = g.settings(); err != nil {
 		return "", s, cli.Usage(err)

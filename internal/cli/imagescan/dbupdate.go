@@ -103,7 +103,7 @@ database, fetches it, verifies it and puts it in place. A failure leaves the old
 	}
 }
 
-// tellDatabase says which database is in place now.
+// tellDatabase returns which database is in place now.
 func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err
@@ -189,7 +189,7 @@ other machines names. With --key the listing is signed, for those that have the 
 	return cmd
 }
 
-// publish puts a database into a folder under a name of its own, and names it in a listing
+// publish puts a database into a directory under a name of its own, and names it in a listing
 // last, so that whoever updates meanwhile finds what the listing says.
 func (g *globals) publish(ctx context.Context, path, folder, secret string) error {
 	var key ed25519.PrivateKey

@@ -20,7 +20,7 @@ type destination struct {
 	path string
 }
 
-// openDestination gives the destination of --report-file.
+// openDestination returns the destination of --report-file.
 func openDestination(path string) (*destination, error) {
 	path = behind(path)
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {

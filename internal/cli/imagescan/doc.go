@@ -1,5 +1,5 @@
 // Package imagescan is the program imagescan: it parses flags and the configuration
-// file, checks the licence, and lets the packages below internal/scan do the work.
+// file, checks the license, and lets the packages below internal/scan do the work.
 //
 // It is not the scanner: it knows no file system, no advisory and no version.
 //

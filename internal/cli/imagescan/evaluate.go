@@ -144,7 +144,7 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 	return err
 }
 
-// advised says what to do about a database that is damaged.
+// advised returns what to do about a database that is damaged.
 func advised(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
 		err = fmt.Errorf("%w: remove it, and build, import or update it anew (imagescan db)", err)
@@ -178,7 +178,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	return r, nil
 }
 
-// hidden says why matches are not shown, and how many each time.
+// hidden returns why matches are not shown, and how many each time.
 func hidden(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{

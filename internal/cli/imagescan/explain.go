@@ -108,7 +108,7 @@ func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	return nil
 }
 
-// named says whether an advisory about any package has a name.
+// named reports whether an advisory about any package has a name.
 func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
 	for a, err := range db.AllAdvisories() {
 		if err == nil && ctx.Err() != nil {
@@ -205,7 +205,7 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	return catalog.Package{Kind: kind, Name: name, Version: version}, nil
 }
 
-// vulnerabilityID gives an id as it is written; CVE ids may be given in small letters.
+// vulnerabilityID returns an id as it is written; CVE ids may be given in small letters.
 func vulnerabilityID(text string) string {
 	if up := strings.ToUpper(text); strings.HasPrefix(up, "CVE-") {
 		return up

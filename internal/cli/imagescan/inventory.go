@@ -30,7 +30,7 @@ func (o *inventoryOptions) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("storage-dir")
 }
 
-// take takes stock of every source that is meant, and gives each to do.
+// take catalogs of every source that is meant, and gives each to do.
 func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
 	line := g.line()
 	defer line.Clear()
@@ -89,7 +89,7 @@ func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 	return t.Close()
 }
 
-// notStorage says plainly that a folder has not what storages have.
+// notStorage says plainly that a directory has not what storages have.
 func notStorage(err error, path string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
@@ -112,7 +112,7 @@ func without(err error, path string) error {
 	return errors.New(text)
 }
 
-// tellInventory prints the line about catalogued packages, and names what was not read.
+// tellInventory prints the line about catalogd packages, and names what was not read.
 func tellInventory(g *globals, inv *scan.Inventory) {
 	var parts []string
 	for _, v := range inv.Volumes {

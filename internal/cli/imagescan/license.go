@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// defaultLicense is the licence file in the current directory.
+// defaultLicense is the license file in the current directory.
 const defaultLicense = "scanner.lic"
 
 func licenseCommand(g *globals) *cobra.Command {
@@ -95,13 +95,13 @@ func expiration(l license.License) string {
 	return l.Expires.UTC().Format(time.RFC3339)
 }
 
-// licensePath is the licence file: of the flag, the configuration, or the current directory.
+// licensePath is the license file: of the flag, the configuration, or the current directory.
 func (g *globals) licensePath() (string, error) {
 	s, err := g.settings()
 	return first(g.licenseFile, s.LicenseFile, defaultLicense), err
 }
 
-// license reads and verifies the licence. Its error has the text that users of the
+// license reads and verifies the license. Its error has the text that users of the
 // scanner know.
 func (g *globals) license() (license.License, error) {
 	path, err := g.licensePath()

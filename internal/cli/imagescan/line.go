@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// line gives the line that says how far something is.
+// line returns the line that says how far something is.
 func (g *globals) line() *cli.ProgressLine {
 	if g.quiet {
 		return cli.NewLine(nil)

@@ -28,7 +28,7 @@ type globals struct {
 	read func() (settings, error) // once
 }
 
-// settings gives what the configuration file says.
+// settings returns what the configuration file says.
 func (g *globals) settings() (settings, error) { return g.read() }
 
 // say tells the user something that is no part of a report, in one line: a name with line ends

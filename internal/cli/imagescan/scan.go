@@ -106,7 +106,7 @@ func (o *scanOptions) plan(args []string) (p plan, err error) {
 	return p, errors.Join(o.together(p), o.attach.check(p.source, o.showPackages))
 }
 
-// together says which of what was asked for cannot be had together.
+// together returns which of what was asked for cannot be had together.
 func (o *scanOptions) together(p plan) error {
 	switch {
 	case o.showPackages && o.failOn != "":
@@ -185,7 +185,7 @@ type result struct {
 	findings  []match.Finding
 }
 
-// scan takes stock of the sources and judges it.
+// scan catalogs of the sources and judges it.
 func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, error) {
 	if err := o.check(p.source); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// licence makes an authority that the user believes, and a licence of it in the current
+// licence makes an authority that the user trusts, and a license of it in the current
 // directory.
 func licence(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
@@ -59,7 +59,7 @@ func locked(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = f.Close() })
 }
 
-// evil makes a folder evil, with a package whose name could steer a terminal, and one in a folder
+// evil makes a directory evil, with a package whose name could steer a terminal, and one in a directory
 // of two lines that is too large to be read.
 func evil(ts *testscript.TestScript, _ bool, _ []string) {
 	folder := ts.MkAbs("evil/node_modules/b")

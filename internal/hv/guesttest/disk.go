@@ -81,7 +81,7 @@ var disk = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// recipeDir finds the guest's recipe beside go.mod: tests run in their package's folder.
+// recipeDir finds the guest's recipe beside go.mod: tests run in their package's directory.
 func recipeDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -99,7 +99,7 @@ func recipeDir() (string, error) {
 	}
 }
 
-// versionOf hashes the files of a folder with their names.
+// versionOf hashes the files of a directory with their names.
 func versionOf(dir string) (string, error) {
 	sum, files := sha256.New(), os.DirFS(dir)
 	err := fs.WalkDir(files, ".", func(path string, e fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 // Turn waits until so many processors are free for the guests of a test, and keeps
 // them until the test ends. One is enough for a guest with one virtual CPU at work;
 // several guests of a test that do not work at once are one. A test whose parent
-// has its turn goes on at once, so a test takes what it needs with its first call.
+// has its turn continues at once, so a test takes what it needs with its first call.
 // What is measured or limited in time begins after it.
 func Turn(t testing.TB, processors int) {
 	t.Helper()

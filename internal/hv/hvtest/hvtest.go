@@ -20,7 +20,7 @@ type Subject struct {
 	Driver hv.Driver
 	// Spec makes a spec that starts; no two have the same ID or UUID.
 	Spec func() hv.Spec
-	// Warm makes a spec that goes on from a saved guest, with what Spec would give
+	// Warm makes a spec that resumes from a saved guest, with what Spec would give
 	// it: a start that takes no boot. nil where starts are cheap.
 	Warm func() hv.Spec
 	// NeverReady makes a spec whose guest never gets ready, with a boot

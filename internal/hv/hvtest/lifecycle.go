@@ -262,7 +262,7 @@ func (s *suite) cancelled(t *testing.T) {
 	}
 }
 
-// many starts several VMs at once, each in another network mode, and goes on with them.
+// many starts several VMs at once, each in another network mode, and continues with them.
 func (s *suite) many(t *testing.T) {
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.cancelled)

@@ -39,7 +39,7 @@ func (s *suite) machine() hv.Spec {
 	return spec
 }
 
-// machineOptions looks at a VM with every option, and goes on from a save of it.
+// machineOptions looks at a VM with every option, and resumes from a save of it.
 func (s *suite) machineOptions(t *testing.T, spec hv.Spec, vm hv.VM) {
 	s.check(t, "machine options", func(t *testing.T) { s.looks(t, s.Driver, vm) })
 	s.check(t, "disk size", func(t *testing.T) { s.grows(t, s.Driver, vm.ID, askedBytes) })
@@ -128,7 +128,7 @@ func (s *suite) screen(t *testing.T, vm hv.VM) {
 	s.watches(t, vm.VNCPort, "hunter2")
 }
 
-// console looks at a VM's screen through its driver, twice at a time, and goes on with it to
+// console looks at a VM's screen through its driver, twice at a time, and continues with it to
 // the end of the connection.
 func (s *suite) console(t *testing.T, id string, v *hv.VNC) {
 	s.need(t, hv.CanConsole)
@@ -231,7 +231,7 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 	})
 }
 
-// savedMachine goes on from a save: nothing of the machine can be changed then,
+// savedMachine resumes from a save: nothing of the machine can be changed then,
 // but its ports, its screen and the size of its disk.
 func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	s.need(t, hv.CanSave)
@@ -246,7 +246,7 @@ func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	if !errors.Is(err, errHook) {
 		t.Errorf("a save whose agent ended: %v", err)
 	}
-	s.run(t, s.Driver, from.ID, "true") // it goes on
+	s.run(t, s.Driver, from.ID, "true") // it continues
 	s.sticks(t, from.ID, "tablet storage")
 	saved := s.save(t, from, t.TempDir(), true)
 	s.sticks(t, from.ID, "tablet storage")

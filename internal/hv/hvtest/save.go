@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// saves takes one VM through failed, interrupted and good saves, and goes on
+// saves takes one VM through failed, interrupted and good saves, and continues
 // from them in another directory. Its commands are ones that a simulated guest
 // knows too: files below /dev/shm are memory, all others are disk.
 func (s *suite) saves(t *testing.T) {
@@ -54,7 +54,7 @@ func (s *suite) saves(t *testing.T) {
 	s.check(t, "save of a stopped VM", func(t *testing.T) { s.saveAgain(t, spec, saved) })
 }
 
-// clone is a spec that goes on from what was saved.
+// clone is a spec that resumes from what was saved.
 func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
 	c := s.Spec()
 	c.Ports = from.Ports
@@ -185,7 +185,7 @@ func (s *suite) clones(t *testing.T, d hv.Driver, saved hv.Saved, from hv.Spec) 
 	}
 }
 
-// secondSave saves a clone and goes on from that.
+// secondSave saves a clone and resumes from that.
 func (s *suite) secondSave(t *testing.T, d hv.Driver, clone hv.Spec, sum string) {
 	s.run(t, d, clone.ID, "echo more >/root/more")
 	saved, err := saver(d).Save(t.Context(), clone.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true})

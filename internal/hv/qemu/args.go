@@ -14,7 +14,7 @@ import (
 const rootPorts = 4
 
 // serialBytes is how much of the serial console is kept, in QEMU's memory: a
-// guest that writes there for ever fills no disk.
+// guest that writes there indefinitely fills no disk.
 const serialBytes = 64 << 10
 
 // launchSpec is everything a QEMU command line depends on. Numbers are those of
@@ -195,7 +195,7 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 
 func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }
 
-// overlayNode is the block node of an overlay, still without what lies beneath.
+// overlayNode is the block node of an overlay, still without what is below.
 // QEMU locks nothing: with locks, a frozen overlay could not be read by another
 // QEMU, and the source of a save not go on. The VM's lock file is the guard.
 func overlayNode(disk, generation int, file string, noFlush bool) map[string]any {

@@ -101,7 +101,7 @@ func bridged(t *testing.T, image string) {
 	resumeBridged(t, d, spec, saved)
 }
 
-// resumeBridged goes on from a save: not under another kind of network, but on
+// resumeBridged resumes from a save: not under another kind of network, but on
 // the bridge, where the guest still has its address.
 func resumeBridged(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	clone := newSpec(spec.Disks[0].Path, "qcow2")

@@ -83,7 +83,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	return g, g.sweep()
 }
 
-// enable gives the children of a group their controllers.
+// enable returns the children of a group their controllers.
 func (g *cgroups) enable(dir string) error {
 	for _, c := range controllers {
 		if err := setLimit(dir, "cgroup.subtree_control", "+"+c.name); err != nil && c.needed && !g.weak {
@@ -143,7 +143,7 @@ func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), e
 		return func() {}, nil
 	}
 	dir := g.of(s.ID)
-	_ = os.Remove(dir) // its counters begin anew
+	_ = os.Remove(dir) // its counters begin again
 	if err := makeGroup(dir); err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (g *cgroups) leave(id string) string {
 // of answers the directory of a VM's group. No file of a group begins with "vm-".
 func (g *cgroups) of(id string) string { return filepath.Join(g.dir, "vm-"+id) }
 
-// killed says whether memory.events counts a process that was killed.
+// killed reports whether memory.events counts a process that was killed.
 func killed(events []byte) bool {
 	for line := range strings.Lines(string(events)) {
 		if name, count, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" {

@@ -104,7 +104,7 @@ func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) 
 	return cmd, bufio.NewScanner(out)
 }
 
-// A killed agent: its VM goes on, and the next agent works with it.
+// A killed agent: its VM continues, and the next agent works with it.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)

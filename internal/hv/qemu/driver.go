@@ -234,7 +234,7 @@ func (d *Driver) machine(id string) (*machine, error) {
 	return m, nil
 }
 
-// runs says whether a VM of this ID runs.
+// runs reports whether a VM of this ID runs.
 func (d *Driver) runs(id string) bool {
 	m, err := d.machine(id)
 	return err == nil && m.current() != nil

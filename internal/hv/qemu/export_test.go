@@ -55,7 +55,7 @@ func (o *Options) WeakCgroups() { o.weakCgroups = true }
 // DirOf answers the directory of a VM.
 func DirOf(d *Driver, id string) string { return filepath.Join(d.opt.Dir, id) }
 
-// Answers says whether a VM's QEMU runs and has answered at its monitor: it has
+// Answers reports whether a VM's QEMU runs and has answered at its monitor: it has
 // what it was given then, its host ports too.
 func Answers(d *Driver, id string) bool {
 	_, r, err := d.running(id)

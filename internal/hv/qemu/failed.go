@@ -60,7 +60,7 @@ func (m *machine) keepFailed(reason error) (string, error) {
 	return path, prune(dir)
 }
 
-// failure says what is known of a VM that failed.
+// failure returns what is known of a VM that failed.
 func (m *machine) failure(reason string, at time.Time) string {
 	m.mu.Lock()
 	c := m.cfg
@@ -72,7 +72,7 @@ func (m *machine) failure(reason string, at time.Time) string {
 
 var _ hv.FailureLogger = (*Driver)(nil)
 
-// FailureLog gives what is known of a VM that has ended by a failure, or the newest log of a failed start.
+// FailureLog returns what is known of a VM that has ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {
 	if m, err := d.machine(id); err == nil {
 		if vm := m.view(); vm.Failure != "" {
@@ -150,7 +150,7 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), ""))
 }
 
-// steers says whether a character is none that can be seen.
+// steers reports whether a character is none that can be seen.
 func steers(c rune) bool {
 	return c < ' ' || c == '\uFFFD' || (c >= 0x7f && c < 0xa0)
 }

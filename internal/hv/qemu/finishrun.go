@@ -41,7 +41,7 @@ func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	return errors.Join(err, fmt.Errorf("the save could not be undone yet: %w", serr))
 }
 
-// settleSave ends whatever a save has begun: a transfer is cancelled, the guest
+// settleSave ends whatever a save has begun: a transfer is canceled, the guest
 // goes on, and the overlays that QEMU writes to are noted. It asks QEMU how far
 // the save came, so it serves a save that succeeded or failed, and one whose
 // agent was killed at any step. The caller holds m.saving.
@@ -79,7 +79,7 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 }
 
 // settleLeft settles the save of an agent that was killed, or one that could not
-// be settled at its end. It waits for one that goes on.
+// be settled at its end. It waits for one that continues.
 func (r *run) settleLeft(ctx context.Context) {
 	for said := false; ; said = true {
 		err := r.settleOnce(ctx)
@@ -105,7 +105,7 @@ func (r *run) settleOnce(ctx context.Context) error {
 	return r.m.settleSave(ctx, r)
 }
 
-// endMigration cancels a transfer that goes on and waits for its end: a guest
+// endMigration cancels a transfer that continues and waits for its end: a guest
 // that went on before it would spoil the memory in it.
 func endMigration(ctx context.Context, q *qmpConn) error {
 	for asked := false; ; {

@@ -22,7 +22,7 @@ import (
 )
 
 // fakeQEMU answers a monitor's commands with what is set for each, the last of
-// several for ever, and keeps what it was told to do.
+// several indefinitely, and keeps what it was told to do.
 type fakeQEMU struct {
 	answers map[string][]string // command -> values; "!" = refused
 

@@ -28,9 +28,9 @@ type machine struct {
 	id  string
 	dir string
 
-	saving cancelableLock // held while a save goes on or is settled, and while QEMU is started
+	saving cancelableLock // held while a save continues or is settled, and while QEMU is started
 
-	starting []hv.USBDevice // of a start that goes on; the driver's mu guards it
+	starting []hv.USBDevice // of a start that continues; the driver's mu guards it
 
 	doomed context.Context // ends with Delete, and with it a save
 	doom   context.CancelFunc
@@ -195,7 +195,7 @@ func (m *machine) noteIntent(e runEnd) error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// clearStopIntent takes the note back: the run goes on, unless it has just ended.
+// clearStopIntent takes the note back: the run continues, unless it has just ended.
 func (m *machine) clearStopIntent(r *run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

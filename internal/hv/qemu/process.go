@@ -124,7 +124,7 @@ func find(uuid string) (process, bool) {
 	return process{}, false
 }
 
-// alive says whether exactly this process still runs. It does not look at the
+// alive reports whether exactly this process still runs. It does not look at the
 // command line, which a process that is only just starting has not got yet.
 func (p process) alive() bool {
 	ticks, err := startTicks(p.PID)

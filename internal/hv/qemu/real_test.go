@@ -121,7 +121,7 @@ func TestImages(t *testing.T) {
 		}
 		remove(t, d, spec.ID)
 	}
-	// Read as raw, a qcow2 file is just bytes: nothing in it is believed.
+	// Read as raw, a qcow2 file is just bytes: nothing in it is trusted.
 	info, err = qemu.ImageInfo(t.Context(), overlay, "raw")
 	if err != nil || info.Format != "raw" {
 		t.Errorf("ImageInfo as raw: %+v, %v", info, err)

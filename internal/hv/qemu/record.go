@@ -51,7 +51,7 @@ type config struct {
 
 	// Refreshed says that the Spec's state is used up: its guest has run, with a
 	// time, random numbers and ports of its own. Until then nothing counts that
-	// the VM has written, and a start begins anew with the state.
+	// the VM has written, and a start begins again with the state.
 	Refreshed bool
 }
 

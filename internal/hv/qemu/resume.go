@@ -55,7 +55,7 @@ func (d *Driver) acceptState(s hv.Spec) error {
 	return nil
 }
 
-// resumes says whether a start of the VM would go on from its state.
+// resumes reports whether a start of the VM would resume from its state.
 func (m *machine) resumes(s hv.Spec) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,8 +182,8 @@ func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err e
 	return said, err
 }
 
-// reseed gives a Linux guest random numbers of its own. A guest in which the
-// program cannot run is let go on: its own kernel has to heed the generation id.
+// reseed returns a Linux guest random numbers of its own. A guest in which the
+// program cannot run is let go on: its own kernel has to respect the generation id.
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails

@@ -133,7 +133,7 @@ var fatal = map[string]string{
 // diskFull is said of a VM that QEMU stopped because the host had no room for a write.
 const diskFull = "The node's disk is full"
 
-// checkState ends a VM that has stopped for good.
+// checkState ends a VM that has stopped permanently.
 func (r *run) checkState(ctx context.Context, q *qmpConn) {
 	var state struct {
 		Status string `json:"status"`
@@ -247,7 +247,7 @@ func (r *run) ended(exited <-chan string) {
 	close(r.gone)
 }
 
-// isGone says whether the process has ended and that is noted.
+// isGone reports whether the process has ended and that is noted.
 func (r *run) isGone() bool {
 	select {
 	case <-r.gone:

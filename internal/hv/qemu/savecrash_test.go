@@ -148,7 +148,7 @@ func readFiles(t *testing.T, disk hv.Disk, paths ...string) string {
 	return text
 }
 
-// An agent killed at any step of a resume: the next start begins anew with the
+// An agent killed at any step of a resume: the next start begins again with the
 // state, and the guest never boots without its memory.
 func TestKilledInAResume(t *testing.T) {
 	t.Parallel()

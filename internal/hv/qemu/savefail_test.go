@@ -68,7 +68,7 @@ func at(step hv.SaveStep, do func() error) func(hv.SaveStep) error {
 
 var errStep = errors.New("this step is made to fail")
 
-// A save fails for want of room at each step: the guest goes on, nothing is left, and the
+// A save fails for want of room at each step: the guest continues, nothing is left, and the
 // next save is whole.
 func TestSaveWithoutRoom(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 			defer waitStopped(t, d, spec.ID)
 			return syscall.Kill(vm.PID, syscall.SIGKILL)
 		})})
-		// Once the guest goes on, its end does not touch the save any more.
+		// Once the guest continues, its end does not touch the save any more.
 		if whole := step == hv.SavedGuest || step == hv.SavedDisks; whole != (err == nil) {
 			t.Errorf("%s: %+v, %v", step, saved, err)
 		} else if !whole {
@@ -170,7 +170,7 @@ func TestEightFailedSaves(t *testing.T) {
 	frozen, before, each := 0, files(), 0
 	for i := range 8 {
 		step := steps[i%len(steps)]
-		// Some of it is on the disk when the save fails, so that it lies in the overlay of then.
+		// Some of it is on the disk when the save fails, so that it is in the overlay of then.
 		run(t, d, spec.ID, fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4, i))
 		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error { return errStep })})
 		if !errors.Is(err, errStep) {
@@ -198,7 +198,7 @@ func TestEightFailedSaves(t *testing.T) {
 }
 
 // A save is given up at each step, and at moments in between: it returns soon
-// with the context's error, and the guest goes on.
+// with the context's error, and the guest continues.
 func TestCancelledSaves(t *testing.T) {
 	fulltest.Only(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
 	t.Parallel()
@@ -242,7 +242,7 @@ func TestCancelledSaves(t *testing.T) {
 	saveAndCheck(t, d, spec, "/root/random | sha256sum")
 }
 
-// The connection to QEMU ends at each step: the guest goes on all the same, and
+// The connection to QEMU ends at each step: the guest continues all the same, and
 // can be saved.
 func TestMonitorLostInASave(t *testing.T) {
 	fulltest.Only(t) // TestQEMUKilledInASave loses the monitor with QEMU

@@ -59,8 +59,8 @@ for s in s*; do [ "$(cat $s)" = "$(sha256sum <f${s#s})" ] || echo "$s differs"; 
 dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 
 // Six saves of a guest with two disks under load, some after one
-// that failed: each goes on in a new VM on another node with the same files, synced
-// or not, and the source goes on each time. Its first disk lies above a raw file,
+// that failed: each continues in a new VM on another node with the same files, synced
+// or not, and the source continues each time. Its first disk lies above a raw file,
 // which stays as it is, and its directory is too long for a socket's address.
 func TestSavesUnderLoad(t *testing.T) {
 	fulltest.Only(t) // TestConformance saves and resumes a guest

@@ -139,7 +139,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	}
 	d.generation = generations[last]
 	path := m.overlay(i, d.generation)
-	if i == 0 && !l.incoming { // a guest that goes on is told by growDisk
+	if i == 0 && !l.incoming { // a guest that continues is told by growDisk
 		size = max(size, diskBytes(l.spec))
 	}
 	_, missing := os.Stat(path)

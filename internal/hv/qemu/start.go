@@ -80,7 +80,7 @@ func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 	return s, errors.Join(acceptSize(s), d.acceptNetwork(s), d.acceptUSB(s))
 }
 
-// configureGuest gives a guest that is ready what cannot be there before: the room that
+// configureGuest returns a guest that is ready what cannot be there before: the room that
 // its disk has grown by since its state was saved, and its USB devices. Done
 // twice it changes nothing.
 func (m *machine) configureGuest(ctx context.Context, r *run) error {
@@ -245,7 +245,7 @@ func (r *run) askAddress(ctx context.Context) error {
 	return errNoAddress
 }
 
-// cutOff says whether a connection to QEMU ended, which is the first sign of its end.
+// cutOff reports whether a connection to QEMU ended, which is the first sign of its end.
 func cutOff(err error) bool {
 	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED}, func(sign error) bool {
 		return errors.Is(err, sign)

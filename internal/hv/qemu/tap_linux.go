@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isBridge says whether the host has a bridge of that name, in the network
+// isBridge reports whether the host has a bridge of that name, in the network
 // namespace of this process; /sys may show another.
 func isBridge(name string) bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

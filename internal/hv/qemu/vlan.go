@@ -36,7 +36,7 @@ type linkAttribute struct {
 	value []byte
 }
 
-// findVLANs gives the VLANs that this host has, rising, and says which it lacks of those
+// findVLANs returns the VLANs that this host has, rising, and says which it lacks of those
 // that were asked for. What an earlier agent made and nobody uses goes.
 func (d *Driver) findVLANs(ctx context.Context) []int {
 	d.tidyVLANs()

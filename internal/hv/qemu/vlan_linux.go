@@ -32,7 +32,7 @@ type link struct {
 	kind                  string
 }
 
-// links gives the network devices of this process's network namespace, by name.
+// links returns the network devices of this process's network namespace, by name.
 func links() (map[string]link, error) {
 	raw, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
 	if err != nil {
@@ -99,7 +99,7 @@ func kindOf(b []byte) string {
 	return ""
 }
 
-// canTag says why VLANs cannot be made over an uplink; nil when they can. A device of the
+// canTag returns why VLANs cannot be made over an uplink; nil when they can. A device of the
 // kind without an uplink is asked for: a kernel that knows the kind misses that, another
 // one the kind.
 func canTag(uplink string, tag vlanTagger) error {
@@ -181,7 +181,7 @@ func newLink(name string, kind linkKind, parent int) error {
 	return askLink(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, kind, parent))
 }
 
-// describe gives the attributes of a network device that is to be made.
+// describe returns the attributes of a network device that is to be made.
 func describe(name string, kind linkKind, parent int) (attributes []linkAttribute) {
 	info := attribute(infoKind, []byte(kind.name))
 	if len(kind.data) > 0 {
@@ -225,7 +225,7 @@ func dropVLANs() error {
 	return errors.Join(failed...)
 }
 
-// madeFor gives the VLAN that a network device was made for.
+// madeFor returns the VLAN that a network device was made for.
 func madeFor(name string) (id int, made bool) {
 	text, bridge := strings.CutPrefix(name, vlanBridgePrefix)
 	if !bridge {

@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// A guest in a VLAN over an uplink is a machine of what lies behind that. Its bridge is
+// A guest in a VLAN over an uplink is a machine of what is behind that. Its bridge is
 // made for it, and goes with the last guest. A kernel without 802.1Q passes untagged
 // frames instead, by which all but the tag is seen.
 func TestVLAN(t *testing.T) {
@@ -56,7 +56,7 @@ func TestVLAN(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// uplink makes an uplink and what lies behind it, where the address is 10.77.0.1.
+// uplink makes an uplink and what is behind it, where the address is 10.77.0.1.
 func uplink(t *testing.T) (tagged bool) {
 	t.Helper()
 	command(t, "ip", "link", "set", "lo", "up")
@@ -159,7 +159,7 @@ func wantNoVLAN(t *testing.T) {
 	t.Errorf("left: %v", names)
 }
 
-// resumeInVLAN goes on from a save: in no other VLAN, but in its own, without being told.
+// resumeInVLAN resumes from a save: in no other VLAN, but in its own, without being told.
 func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	t.Helper()
 	clone := newSpec(spec.Disks[0].Path, "qcow2")

@@ -17,7 +17,7 @@ func (o *Options) Untagged() {
 	}
 }
 
-// CanTag says why this kernel makes no tagged devices of an uplink.
+// CanTag returns why this kernel makes no tagged devices of an uplink.
 func CanTag(uplink string) error { return canTag(uplink, tagged) }
 
 // TaggedMessage is what the kernel is asked for a tagged device with.
@@ -25,7 +25,7 @@ func TaggedMessage(name string, id, parent int) []byte {
 	return linkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, tagged(id), parent))
 }
 
-// Links gives the names of the host's network devices.
+// Links returns the names of the host's network devices.
 func Links() (map[string]bool, error) {
 	list, err := links()
 	names := map[string]bool{}

@@ -119,7 +119,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	}
 }
 
-// closeScreen gives the port of the screen back.
+// closeScreen returns the port of the screen back.
 func (r *run) closeScreen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *run) closeScreen() {
 	}
 }
 
-// handOver gives a connection to QEMU, which asks for the password.
+// handOver returns a connection to QEMU, which asks for the password.
 func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, screenTime)
@@ -170,7 +170,7 @@ func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error
 
 var _ hv.ConsoleDriver = (*Driver)(nil)
 
-// Screen gives a viewer's end of a pair of sockets, of which QEMU has the other one.
+// Screen returns a viewer's end of a pair of sockets, of which QEMU has the other one.
 func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {
 	m, r, err := d.running(id)
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) 
 	return ours, nil
 }
 
-// socketPair gives the ends of a connection, one of them to be given away.
+// socketPair returns the ends of a connection, one of them to be given away.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock() // nothing is started that would inherit them
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)

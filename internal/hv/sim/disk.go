@@ -105,10 +105,10 @@ type solid struct {
 	size int64
 }
 
-// NextData gives all that is left.
+// NextData returns all that is left.
 func (s solid) NextData(off int64) (start, end int64, err error) { return off, s.size, nil }
 
-// DiskFiles gives the files that a simulated guest has on a disk, by their paths.
+// DiskFiles returns the files that a simulated guest has on a disk, by their paths.
 func DiskFiles(disk io.ReaderAt) (map[string]string, error) {
 	head := make([]byte, diskHead)
 	if n, err := disk.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {

@@ -223,7 +223,7 @@ func readMessage(r io.Reader) (m message, err error) {
 	return m, err
 }
 
-// take heeds a message.
+// take respects a message.
 func (s *screen) take(m message) error {
 	switch m.kind {
 	case setFormat:
@@ -268,7 +268,7 @@ func (s *screen) key(symbol uint32, down bool) {
 	}
 }
 
-// changed gives the rows in which two pictures differ; without a first one all.
+// changed returns the rows in which two pictures differ; without a first one all.
 func changed(old, now []byte) (top, bottom int) {
 	if old == nil {
 		return 0, screenHeight
@@ -282,7 +282,7 @@ func changed(old, now []byte) (top, bottom int) {
 	return top, bottom
 }
 
-// palette are the colours of a picture.
+// palette are the colors of a picture.
 var palette = [][3]uint32{{24, 27, 33}, {236, 238, 242}, {120, 170, 255}, {150, 156, 168}}
 
 // update is the message that has some rows of a picture.
@@ -303,7 +303,7 @@ func (s *screen) update(picture []byte, top, bottom int) []byte {
 	return out
 }
 
-// draw makes the picture of now: a byte a pixel, which stands for a colour.
+// draw makes the picture of now: a byte a pixel, which stands for a color.
 func (s *screen) draw() []byte {
 	p := make([]byte, screenWidth*screenHeight)
 	y := write(p, 20, 2, 3, "simulated VM: no guest runs here")

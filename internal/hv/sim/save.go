@@ -94,7 +94,7 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 			d.Bytes += (int64(len(text)) + 4095) &^ 4095
 		}
 		s.Disks = append(s.Disks, d)
-		if i == 0 { // one text, so also what lies beneath
+		if i == 0 { // one text, so also what is below
 			changed = guestFiles{}
 			maps.Copy(changed, run.Base)
 			maps.Copy(changed, disk)

@@ -10,7 +10,7 @@ import (
 
 var _ hv.ConsoleDriver = (*Host)(nil)
 
-// Screen gives a viewer of a screen on which the name of the VM, the time and what is typed can
+// Screen returns a viewer of a screen on which the name of the VM, the time and what is typed can
 // be read. It asks for the password of Spec.VNC, as a real one does.
 func (h *Host) Screen(_ context.Context, id string) (net.Conn, error) {
 	h.mu.Lock()

@@ -116,7 +116,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		return hv.VM{}, err
 	}
 	if memory != nil && spec.State != nil {
-		plan.boot /= 10 // no guest boots: it goes on
+		plan.boot /= 10 // no guest boots: it continues
 	}
 	run, err := h.power(spec, plan, disk, memory)
 	if err != nil {
@@ -243,7 +243,7 @@ func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	return h.end(id, "")
 }
 
-// Delete removes a VM after the delete delay. It goes on running until then.
+// Delete removes a VM after the delete delay. It continues running until then.
 func (h *Host) Delete(ctx context.Context, id string) error {
 	if takes := h.opt.Delete; takes != (Range{}) && h.has(id) {
 		if err := h.clock.Sleep(ctx, h.draw(id, "delete").in(takes)); err != nil {
@@ -330,7 +330,7 @@ func (h *Host) ageLocked(r *simVM, now time.Time) {
 	}
 }
 
-// portsLocked gives each rule without a host port the next one that no
+// portsLocked returns each rule without a host port the next one that no
 // running VM of this host has. Nothing listens there.
 func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 	out := slices.Clone(spec.Ports)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// untar gives the files of an archive.
+// untar returns the files of an archive.
 func untar(t *testing.T, raw []byte) map[string]string {
 	t.Helper()
 	zip, err := gzip.NewReader(bytes.NewReader(raw))

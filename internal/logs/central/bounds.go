@@ -19,7 +19,7 @@ type diskSpace struct {
 	written int64     // since then
 }
 
-// roomy says whether the disk has room for rows: templates come first.
+// roomy reports whether the disk has room for rows: templates come first.
 func (l *Logs) roomy(now time.Time, add int) bool {
 	if l.o.Full != nil && l.o.Full() {
 		return false
@@ -81,7 +81,7 @@ func (l *Logs) bound(but *file) {
 	}
 }
 
-// crowding gives the oldest file of whoever holds most of what is short: of the service that does, and in it of the
+// crowding returns the oldest file of whoever holds most of what is short: of the service that does, and in it of the
 // machine. So a program that floods the logs loses its own rows and not those of others. weigh says what a file takes,
 // and whose it is within its service.
 func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string)) *file {

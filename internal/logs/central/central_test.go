@@ -404,7 +404,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%.20s: %v", bad, err)
 		}
 	}
-	// a restart goes on in the same file, the next day begins another
+	// a restart continues in the same file, the next day begins another
 	_ = l.Close()
 	l = open(t, dir, Options{Now: c.Now})
 	c.advance(time.Hour)

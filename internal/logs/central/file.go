@@ -51,7 +51,7 @@ func (l *Logs) load() error {
 	return nil
 }
 
-// ours says whether a file name may be one of a log.
+// ours reports whether a file name may be one of a log.
 func ours(name string) bool {
 	return strings.HasSuffix(name, ending) && name[0] != '.' && !strings.ContainsFunc(name, odd)
 }
@@ -80,7 +80,7 @@ func (l *Logs) resume(s *service) {
 	}
 }
 
-// enter gives a service, which is made when it is new. It is never nil.
+// enter returns a service, which is made when it is new. It is never nil.
 func (l *Logs) enter(name string) (*service, error) {
 	s := l.services[name]
 	if s == nil {
@@ -96,7 +96,7 @@ func (l *Logs) enter(name string) (*service, error) {
 	return s, nil
 }
 
-// current gives the file that rows of a machine go to: one a day, and another when it is full.
+// current returns the file that rows of a machine go to: one a day, and another when it is full.
 func (l *Logs) current(s *service, machine string, now time.Time, add int64) *file {
 	day := now.UTC().Format(dayForm)
 	f := s.current[machine]
@@ -119,10 +119,10 @@ func (l *Logs) current(s *service, machine string, now time.Time, add int64) *fi
 	}
 }
 
-// fits says whether a file takes more; an empty one takes anything.
+// fits reports whether a file takes more; an empty one takes anything.
 func (l *Logs) fits(f *file, add int64) bool { return f.size == 0 || f.size+add <= l.part }
 
-// currentEvents gives the file that events go to. It has always the same name: one of yesterday, and one that
+// currentEvents returns the file that events go to. It has always the same name: one of yesterday, and one that
 // is full, is renamed.
 func (l *Logs) currentEvents(s *service, now time.Time, add int64) *file {
 	f := s.current[""]
@@ -136,7 +136,7 @@ func (l *Logs) currentEvents(s *service, now time.Time, add int64) *file {
 	return f
 }
 
-// setAside gives the event log a name of the past; false when it cannot, and goes on as it is.
+// setAside returns the event log a name of the past; false when it cannot, and continues as it is.
 func (l *Logs) setAside(f *file, now time.Time) bool {
 	if f.size == 0 {
 		return false

@@ -128,7 +128,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 	}
 }
 
-// globbed gives the log files below a directory.
+// globbed returns the log files below a directory.
 func globbed(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	all, err := filepath.Glob(dir + "/*/*.log")

@@ -129,7 +129,7 @@ func (l *Logs) Close() error {
 	return l.o.Root.Close()
 }
 
-// Stats gives the counts.
+// Stats returns the counts.
 func (l *Logs) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +180,7 @@ func (l *Logs) enough(rows []api.LogRow) error {
 	return nil
 }
 
-// ofRow says which of several rows an error is about.
+// ofRow returns which of several rows an error is about.
 func ofRow(err error, i, of int) error {
 	if of == 1 {
 		return err

@@ -60,7 +60,7 @@ func (l *Logs) Files(name string) ([]api.LogFile, error) {
 	return list, nil
 }
 
-// sorted gives the files of a service in the order of their last rows.
+// sorted returns the files of a service in the order of their last rows.
 func (l *Logs) sorted(name string) []*file {
 	s := l.services[name]
 	if s == nil {
@@ -72,7 +72,7 @@ func (l *Logs) sorted(name string) []*file {
 // byAge orders files by their last rows.
 func byAge(a, b *file) int { return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name)) }
 
-// machineOf gives the part of the name of a service's file that is a machine.
+// machineOf returns the part of the name of a service's file that is a machine.
 func machineOf(service, name string) string {
 	if service == EventService {
 		return ""
@@ -136,10 +136,10 @@ func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // Close closes the file.
 func (v *View) Close() error { return v.in.Close() }
 
-// Content gives the whole view to be read.
+// Content returns the whole view to be read.
 func (v *View) Content() *io.SectionReader { return io.NewSectionReader(v.in, 0, v.Size) }
 
-// Tail gives the last lines of the view, as many as fit in a few megabytes.
+// Tail returns the last lines of the view, as many as fit in a few megabytes.
 func (v *View) Tail(lines int) ([]byte, error) { return v.tail(lines, maxTail) }
 
 func (v *View) tail(lines int, most int64) ([]byte, error) {
@@ -162,7 +162,7 @@ func (v *View) tail(lines int, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// ends gives the last rows of several files, in the order of their times.
+// ends returns the last rows of several files, in the order of their times.
 func ends(views []*View, lines int) ([]byte, error) {
 	var rows []string
 	for _, v := range views {

@@ -36,7 +36,7 @@ func CheckService(name string) error {
 	return nil
 }
 
-// odd says whether a character is none of those that names of files have here.
+// odd reports whether a character is none of those that names of files have here.
 func odd(c rune) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
@@ -46,7 +46,7 @@ func odd(c rune) bool {
 	}
 }
 
-// oddInService says whether a character is none of those that services have: there are some
+// oddInService reports whether a character is none of those that services have: there are some
 // of several words.
 func oddInService(c rune) bool { return c != ' ' && odd(c) }
 

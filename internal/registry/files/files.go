@@ -62,7 +62,7 @@ type Store struct {
 	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
-// areaUsage is what an area holds, uploads that go on with it.
+// areaUsage is what an area holds, uploads that continue with it.
 type areaUsage struct {
 	files int
 	bytes int64
@@ -108,10 +108,10 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the directory back.
+// Close returns the directory back.
 func (s *Store) Close() error { return s.o.Root.Close() }
 
-// areaOf gives the count that a name belongs to.
+// areaOf returns the count that a name belongs to.
 func (s *Store) areaOf(name string) *areaUsage {
 	if area(name) == Logs {
 		return &s.logs
@@ -148,7 +148,7 @@ func (s *Store) File(name string) (*File, error) {
 	return &File{File: f, Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// lost gives the failure of a lookup its exact text.
+// lost returns the failure of a lookup its exact text.
 func lost(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return farm.NotFound()

@@ -37,7 +37,7 @@ func Check(name string) error {
 
 func control(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\\' }
 
-// area gives the directory below the top that a name is in, or the name at the top.
+// area returns the directory below the top that a name is in, or the name at the top.
 func area(name string) string {
 	top, _, _ := strings.Cut(name, "/")
 	return top

@@ -80,7 +80,7 @@ func tooLarge(name string) error {
 	return farm.Errorf(farm.CodeTooLarge, "A file here must have at most %d bytes", most(name))
 }
 
-// full gives a failure for want of space its code.
+// full returns a failure for want of space its code.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return farm.Unavailable(err, "The registry's disk is full")
@@ -239,7 +239,7 @@ func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int
 	return size, errors.Join(err, f.Close())
 }
 
-// publish gives a written file its name.
+// publish returns a written file its name.
 func (s *Store) publish(c *reservation, temp string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -137,7 +137,7 @@ func answered(a field) answer {
 	return out
 }
 
-// bodyOf gives the schema of the body of an envelope, if it has one.
+// bodyOf returns the schema of the body of an envelope, if it has one.
 func bodyOf(s tree) tree {
 	for _, alternative := range s.at("oneOf").items() {
 		if body := alternative.at("properties", "body"); body.is() {

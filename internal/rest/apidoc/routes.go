@@ -23,7 +23,7 @@ type Service struct {
 	Tags       []string // of the operations on the page
 }
 
-// Routes gives the routes that serve the description.
+// Routes returns the routes that serve the description.
 func (s Service) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET " + s.File + ".yaml", Permission: s.Permission, Raw: serve("application/yaml", fileText)},

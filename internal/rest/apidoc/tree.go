@@ -25,7 +25,7 @@ func parse(text []byte) (tree, error) {
 	return tree{doc.Content[0], doc.Content[0]}, nil
 }
 
-// at gives a place by the names that lead to it; an empty one when there is none.
+// at returns a place by the names that lead to it; an empty one when there is none.
 func (t tree) at(names ...string) tree {
 	for _, name := range names {
 		next := tree{root: t.root}
@@ -71,7 +71,7 @@ func (t tree) items() []tree {
 	return list
 }
 
-// plain gives the node itself where an alias stands for it.
+// plain returns the node itself where an alias stands for it.
 func (t tree) plain() *yaml.Node {
 	if t.node != nil && t.node.Kind == yaml.AliasNode {
 		return t.node.Alias
@@ -79,10 +79,10 @@ func (t tree) plain() *yaml.Node {
 	return t.node
 }
 
-// is says whether there is anything at the place.
+// is reports whether there is anything at the place.
 func (t tree) is() bool { return t.node != nil }
 
-// text gives a scalar, or "".
+// text returns a scalar, or "".
 func (t tree) text() string {
 	if n := t.plain(); n != nil && n.Kind == yaml.ScalarNode {
 		return n.Value
@@ -90,7 +90,7 @@ func (t tree) text() string {
 	return ""
 }
 
-// ref gives what a reference names, and the name; the place itself when it is none.
+// ref returns what a reference names, and the name; the place itself when it is none.
 func (t tree) ref() (tree, string) {
 	path, ok := strings.CutPrefix(t.at("$ref").text(), "#/")
 	if !ok {

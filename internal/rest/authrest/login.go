@@ -53,7 +53,7 @@ func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	}
 }
 
-// config says what clients discover a log-in by: the envelope has it in its body, and beside it
+// config returns what clients discover a log-in by: the envelope has it in its body, and beside it
 // for those that take the whole answer for the configuration.
 func (s *server) config(*rest.Request) (any, error) {
 	var c api.AuthConfig
@@ -73,7 +73,7 @@ func (s *server) config(*rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: append(text, '\n')}, nil
 }
 
-// wantsPage says whether the answer is for somebody's eyes.
+// wantsPage reports whether the answer is for somebody's eyes.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {

@@ -31,7 +31,7 @@ func TestConfig(t *testing.T) {
 
 const page = "text/html,application/xhtml+xml"
 
-// cookieOf gives the log-in that an answer sets.
+// cookieOf returns the log-in that an answer sets.
 func cookieOf(t *testing.T, s *site, a answer) *http.Cookie {
 	t.Helper()
 	for _, line := range a.header.Values("Set-Cookie") {
@@ -123,7 +123,7 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// limited gives the answer to somebody whose address has failed too often. An attempt comes back
+// limited returns the answer to somebody whose address has failed too often. An attempt comes back
 // every two seconds; then it is tried again.
 func limited(s *site, t *testing.T, c *http.Client, ask func() answer) answer {
 	t.Helper()

@@ -26,7 +26,7 @@ type Page struct {
 	Sentence string // why it did not work
 	Token    bool   // the root token can be given
 	Provider string // name of the identity provider; "" for none
-	Done     bool   // the browser is logged in, and goes on to Return
+	Done     bool   // the browser is logged in, and continues to Return
 }
 
 // policy lets a browser use nothing but the page's own style and form.

@@ -36,7 +36,7 @@ type server struct {
 // mostLooks bounds them: anybody can name keys that are unknown.
 const mostLooks = 4
 
-// Routes gives the table of contents.
+// Routes returns the table of contents.
 func Routes(o Options) []rest.Route {
 	if o.Guesses == nil {
 		o.Guesses = &auth.GuessLimiter{}

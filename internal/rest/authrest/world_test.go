@@ -230,7 +230,7 @@ func (s *site) makeKey(t testing.TB, c *http.Client, id string, groups ...string
 	return key
 }
 
-// hand gives the secret of a handshake, decrypted as clients do.
+// hand returns the secret of a handshake, decrypted as clients do.
 func (s *site) hand(t testing.TB, c *http.Client, id string, key *rsa.PrivateKey) string {
 	t.Helper()
 	a := s.do(t, c, "POST /tap/v1/hand", `{"id":"`+id+`"}`)
@@ -263,7 +263,7 @@ func (s *site) bearer(t testing.TB, data []byte) string {
 	return "Bearer " + s.hush(base64.StdEncoding.EncodeToString(data))
 }
 
-// grant gives a permission group permissions.
+// grant returns a permission group permissions.
 func (s *site) grant(t testing.TB, group string, list ...farm.Permission) {
 	t.Helper()
 	must(t, s.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(s.options.Service, group, list) }))

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listUnknown answers the VMs that nobody owns, of one node or of all.
+// listUnknown answers the orphaned VMs, of one node or of all.
 func (s *server) listUnknown(r *rest.Request) (any, error) {
 	node := r.Params.String("node")
 	if err := r.Params.Err(); err != nil {

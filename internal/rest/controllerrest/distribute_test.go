@@ -26,7 +26,7 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 	return answer
 }
 
-// polled gives what a node is to do, when it hangs for that long.
+// polled returns what a node is to do, when it hangs for that long.
 func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.CacheJob {
 	c.t.Helper()
 	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
@@ -38,7 +38,7 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 	return answer.Errands
 }
 
-// reports tells of errands over the wire.
+// reports tells of cache jobs over the wire.
 func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
 	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, Errands: statuses})
@@ -58,7 +58,7 @@ func (c *cloud) distribute(path, body string, header ...string) string {
 	return made.RequestID
 }
 
-// object gives an answer as it is on the wire.
+// object returns an answer as it is on the wire.
 func (c *cloud) object(path string) map[string]any {
 	c.t.Helper()
 	var out map[string]any

@@ -29,7 +29,7 @@ func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	return func(v T) bool { return f.Match(v, now) }
 }
 
-// kept gives the elements of a list that fit; all of them without a filter.
+// kept returns the elements of a list that fit; all of them without a filter.
 func kept[T any](list []T, fits func(T) bool) []T {
 	if fits == nil {
 		return list

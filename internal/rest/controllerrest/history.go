@@ -41,7 +41,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	return list[0], nil
 }
 
-// pastInstance gives the shape of an instance that is gone, without the name of a node that the
+// pastInstance returns the shape of an instance that is gone, without the name of a node that the
 // caller does not see.
 func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{

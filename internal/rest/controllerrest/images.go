@@ -103,7 +103,7 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 // redacted stands for a script: scripts carry secrets.
 const redacted = "[redacted]"
 
-// image gives the shape of a save request that clients read.
+// image returns the shape of a save request that clients read.
 func image(s *farm.SaveRequest) api.SaveImage {
 	o := s.Request
 	out := api.SaveImage{

@@ -81,7 +81,7 @@ func (n *node) say(o api.Order, task *api.TaskStatus) {
 	}
 }
 
-// started gives an instance that runs on a node, with its start order.
+// started returns an instance that runs on a node, with its start order.
 func (n *node) started(fields string) api.Order {
 	n.c.t.Helper()
 	n.c.start(fields)
@@ -380,7 +380,7 @@ func TestSecretsStayInside(t *testing.T) {
 }
 
 // TestLargeOutput: the output of a guest has no bound in JSON that a report could fail
-// on for ever.
+// on indefinitely.
 func TestLargeOutput(t *testing.T) {
 	c := newCloud(t)
 	n := c.join()

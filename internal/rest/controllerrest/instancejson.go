@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Element gives the JSON text of an instance in the list of instances. The controller's
+// Element returns the JSON text of an instance in the list of instances. The controller's
 // tables keep it beside the record, so that a list is put together and not encoded.
 func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
 
@@ -121,7 +121,7 @@ func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) 
 	return append(to, text[:at], s.field, text[at:])
 }
 
-// vmOf gives what is said of an instance by itself: the vm of its element.
+// vmOf returns what is said of an instance by itself: the vm of its element.
 func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)

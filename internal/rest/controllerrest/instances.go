@@ -81,7 +81,7 @@ func (t *listTag) text() string {
 	return strconv.FormatUint(t.sum.Sum64(), 36)
 }
 
-// partial says whether a page is not the whole list.
+// partial reports whether a page is not the whole list.
 func partial(page controller.Page) bool {
 	return page.Match != nil || page.ExternalID != "" || page.After != "" || page.Limit != math.MaxInt
 }
@@ -116,7 +116,7 @@ func orNull(s string) *string {
 	return &s
 }
 
-// instance gives the shape of an instance that clients read.
+// instance returns the shape of an instance that clients read.
 func instance(i *farm.Instance) api.Instance {
 	out := api.Instance{
 		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,

@@ -97,7 +97,7 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 	return s.away(failed)
 }
 
-// ofCaller says whether a header is about who calls, which is between them and this service.
+// ofCaller reports whether a header is about who calls, which is between them and this service.
 func ofCaller(header string) bool {
 	return header == "Authorization" || header == "Cookie" || strings.HasPrefix(header, "Ssl-Client-")
 }
@@ -113,7 +113,7 @@ func distrust(h http.Header, from string) {
 	}
 }
 
-// escaped gives each part of a path the form that it has in a URL.
+// escaped returns each part of a path the form that it has in a URL.
 func escaped(to string) string {
 	parts := strings.Split(to, "/")
 	for i, p := range parts {

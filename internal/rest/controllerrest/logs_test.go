@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// withRegistry gives the address of a controller that passes logs and files on to a real registry, which notes
+// withRegistry returns the address of a controller that passes logs and files on to a real registry, which notes
 // what credentials reach it.
 func withRegistry(t *testing.T) (url string, reg *registry.Registry, c *cloud, secrets *[]string) {
 	t.Helper()

@@ -70,7 +70,7 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	return nil, s.c.DeleteNode(r.Context(), id)
 }
 
-// node gives the shape of a node that clients read, with those of its templates that the caller
+// node returns the shape of a node that clients read, with those of its templates that the caller
 // sees.
 func node(v controller.NodeView, seen visibility) api.Node {
 	n, info := v.Node, v.Info
@@ -112,7 +112,7 @@ func node(v controller.NodeView, seen visibility) api.Node {
 	return out
 }
 
-// nodeUpdate gives what is said of the update of a node's agent; nil when there is none.
+// nodeUpdate returns what is said of the update of a node's agent; nil when there is none.
 func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	if u == nil {
 		return nil
@@ -127,7 +127,7 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 // share keeps a share between 0 and 1, whatever a node says.
 func share(of float64) float64 { return min(max(of, 0), 1) }
 
-// drain gives what is said of the drain of a node; nil when it is not drained.
+// drain returns what is said of the drain of a node; nil when it is not drained.
 func drain(v controller.NodeView) *api.Drain {
 	if !v.Node.Drain {
 		return nil

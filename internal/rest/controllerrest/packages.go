@@ -14,7 +14,7 @@ import (
 
 // PackageFiles are the files of the agent packages.
 type PackageFiles interface {
-	// Open gives a file by the name that a client asks for, and its digest as far as that
+	// Open returns a file by the name that a client asks for, and its digest as far as that
 	// is known. farm.CodeNotFound says which file to put where.
 	Open(name string) (f *os.File, digest string, err error)
 }

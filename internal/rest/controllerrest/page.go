@@ -41,7 +41,7 @@ func sliceOf(p *rest.Params) slice {
 	return slice{after: p.Text("after", maxName), limit: p.Int("limit", 0, 1, maxPage)}
 }
 
-// cut gives the part of a list; id names its elements. Without a part the list stays as it is.
+// cut returns the part of a list; id names its elements. Without a part the list stays as it is.
 func cut[T any](list []T, part slice, id func(T) string) []T {
 	if part == (slice{}) {
 		return list

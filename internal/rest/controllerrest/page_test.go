@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// list gives the ids of a list of instances.
+// list returns the ids of a list of instances.
 func (c *cloud) list(query string) []string {
 	c.t.Helper()
 	var items []api.InstanceItem

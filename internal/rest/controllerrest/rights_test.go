@@ -81,7 +81,7 @@ func newManaged(t *testing.T) *managed {
 	return m
 }
 
-// grant gives a group every permission, what it needs to list nodes, and one more right on the
+// grant returns a group every permission, what it needs to list nodes, and one more right on the
 // open node; "" none but create_instance.
 func (m *managed) grant(group string, more farm.Permission) {
 	m.t.Helper()
@@ -306,7 +306,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "there is no node on which the permission group ci may start instances" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
-	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a licence opens nothing
+	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing
 		m.judge.SetTier(tier)
 		if inst, _ := m.Instance(t.Context(), waits); !inst.Waiting() {
 			t.Errorf("%s: placed on %s", tier, inst.NodeName)

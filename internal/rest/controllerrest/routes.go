@@ -49,7 +49,7 @@ type server struct {
 	// registry is the address that logs and files are asked of.
 	registry   string
 	toRegistry http.RoundTripper
-	era        string       // of this process: what is counted in it begins anew in the next
+	era        string       // of this process: what is counted in it begins again in the next
 	seed       maphash.Seed // of sums that count in this process alone
 
 	scans chan struct{} // has a value for each result of a scan that is taken or given now
@@ -106,7 +106,7 @@ func newServer(o Options) *server {
 	return s
 }
 
-// Routes gives the table of contents of the API, to be compared with its description. What
+// Routes returns the table of contents of the API, to be compared with its description. What
 // the routes do cannot be called.
 func Routes() []rest.Route { return new(server).all() }
 
@@ -196,7 +196,7 @@ func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out
 	}
 }
 
-// credential gives the node's secret.
+// credential returns the node's secret.
 func credential(r *http.Request) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return token
@@ -217,7 +217,7 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	return answer, err
 }
 
-// waitOf gives how long a poll may hang. Our agents ask for nothing else, in few
+// waitOf returns how long a poll may hang. Our agents ask for nothing else, in few
 // characters.
 func waitOf(u *url.URL) (time.Duration, error) {
 	text, ok := strings.CutPrefix(u.RawQuery, "wait=")

@@ -124,7 +124,7 @@ func (s *server) scanning() error {
 
 func (s *server) scanned() { <-s.scans }
 
-// unpack gives the text of a gzip file.
+// unpack returns the text of a gzip file.
 func unpack(packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

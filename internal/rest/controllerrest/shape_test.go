@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// keys gives the sorted keys of a JSON object.
+// keys returns the sorted keys of a JSON object.
 func keys(t *testing.T, raw json.RawMessage) []string {
 	t.Helper()
 	var object map[string]json.RawMessage

@@ -57,7 +57,7 @@ func (s *server) sightOf(r *rest.Request) visibility {
 	}
 }
 
-// named gives the names by which a node is found in a filter: its id alone where the caller does
+// named returns the names by which a node is found in a filter: its id alone where the caller does
 // not see it.
 func (v visibility) named(id, name string) []string {
 	if v.node(id) {
@@ -66,18 +66,18 @@ func (v visibility) named(id, name string) []string {
 	return []string{id}
 }
 
-// event says whether the caller may know of an event. Those of instances are theirs whom
+// event reports whether the caller may know of an event. Those of instances are theirs whom
 // instances are shown to, with where they run.
 func (v visibility) event(e controller.LoggedEvent) bool {
 	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
 }
 
-// both says whether the caller sees a node and a template, as far as they are given.
+// both reports whether the caller sees a node and a template, as far as they are given.
 func (v visibility) both(node, template string) bool {
 	return (node == "" || v.node(node)) && (template == "" || v.template(template))
 }
 
-// errand gives an errand without the nodes that the caller does not see.
+// errand returns a cache job without the nodes that the caller does not see.
 func (v visibility) errand(e controller.CacheJobView) controller.CacheJobView {
 	if !v.narrow {
 		return e
@@ -108,7 +108,7 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
 }
 
-// errandFields are the fields of errands for this caller.
+// errandFields are the fields of cache jobs for this caller.
 func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
 		return errandFields
@@ -123,7 +123,7 @@ func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 // nodeField is the name of the field that says on which nodes something is.
 const nodeField = "node"
 
-// with gives a table with another field in the place of that of the same name.
+// with returns a table with another field in the place of that of the same name.
 func with[T any](t filter.Table[T], f filter.Field[T]) filter.Table[T] {
 	t = slices.Clone(t)
 	i := slices.IndexFunc(t, func(other filter.Field[T]) bool { return other.Name == f.Name })

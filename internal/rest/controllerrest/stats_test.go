@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// fixed is a licence that stays.
+// fixed is a license that stays.
 type fixed farm.Tier
 
 var _ controller.License = fixed("")
@@ -38,7 +38,7 @@ func TestStatusSaysTheLicence(t *testing.T) {
 	}
 }
 
-// TestBasicRefusesByName: what a licence does not open is refused with status 200 and a
+// TestBasicRefusesByName: what a license does not open is refused with status 200 and a
 // sentence; what is not given, or is the default, is not asked for.
 func TestBasicRefusesByName(t *testing.T) {
 	start := func(more string) string { return `{"vmid":"` + templateID + `"` + more + `}` }
@@ -86,7 +86,7 @@ func TestBasicHasNoGroups(t *testing.T) {
 	}
 }
 
-// TestWrongInputIsCalledSoAtEveryTier: a value out of range is not a question of the licence.
+// TestWrongInputIsCalledSoAtEveryTier: a value out of range is not a question of the license.
 func TestWrongInputIsCalledSoAtEveryTier(t *testing.T) {
 	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
 	got := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","priority":20000}`)

@@ -31,7 +31,7 @@ func partOf[T any](p *rest.Params, fields filter.Table[T]) part[T] {
 	return part[T]{order: order, skip: p.Int("skip", 0, 0, math.MaxInt32), limit: p.Int("limit", usualRows, 1, maxPage)}
 }
 
-// rows gives the part of a list in its order.
+// rows returns the part of a list in its order.
 func (p part[T]) rows(list []T) []T {
 	first := p.order.First(list, p.skip+p.limit)
 	return first[min(p.skip, len(first)):]
@@ -75,7 +75,7 @@ type pageHeader struct {
 	Templates map[string]string `json:"templates"`
 }
 
-// partOfVMs gives a part of the instances, with how many of all that fit are in each state.
+// partOfVMs returns a part of the instances, with how many of all that fit are in each state.
 // What the portal shows first is found without a look at the others.
 func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[controller.InstanceView]) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
@@ -150,7 +150,7 @@ var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 	)
 }()
 
-// epoch gives a time of the registry; zero for never.
+// epoch returns a time of the registry; zero for never.
 func epoch(seconds int64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}

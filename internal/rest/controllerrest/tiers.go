@@ -21,7 +21,7 @@ type tierGate struct {
 // nodeGroups is the feature of the routes of groups.
 const nodeGroups = "Node groups"
 
-// gates is everything that not every licence opens. What is not in it is open to all.
+// gates is everything that not every license opens. What is not in it is open to all.
 var gates = []tierGate{
 	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
@@ -50,7 +50,7 @@ func joinsGroups(r *rest.Request) bool {
 	return json.Unmarshal(r.Params.Raw(), &in) == nil && len(in.Groups) > 0
 }
 
-// isGiven says whether a request asks for what is behind the gate.
+// isGiven reports whether a request asks for what is behind the gate.
 func (g tierGate) isGiven(r *rest.Request) bool {
 	switch {
 	case g.param == "":
@@ -62,7 +62,7 @@ func (g tierGate) isGiven(r *rest.Request) bool {
 	}
 }
 
-// refusal is the answer to a request that the licence in force does not cover.
+// refusal is the answer to a request that the license active does not cover.
 func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
 		return farm.Refused("%s need the tier %s, and this controller has %s: install a licence (SVC_LICENSE_FILE)", g.what, g.needs, have)
@@ -70,7 +70,7 @@ func (g tierGate) refusal(have farm.Tier) error {
 	return farm.Refused("%s needs the tier %s, and this controller has %s: leave it out, or install a licence (SVC_LICENSE_FILE)", g.param, g.needs, have)
 }
 
-// licensed gives the routes with their gates: this is the one place where tiers are asked.
+// licensed returns the routes with their gates: this is the one place where tiers are asked.
 func (s *server) licensed(routes []rest.Route) []rest.Route {
 	at := map[string][]tierGate{}
 	for _, g := range gates {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// theRoutes gives the table of routes without a controller behind it.
+// theRoutes returns the table of routes without a controller behind it.
 func theRoutes() []string {
 	var patterns []string
 	for _, route := range Routes() {
@@ -20,7 +20,7 @@ func theRoutes() []string {
 	return patterns
 }
 
-// gatedParams are the parameters that some licences do not open, wherever they occur.
+// gatedParams are the parameters that some licenses do not open, wherever they occur.
 var gatedParams = []string{"group_id", "priority", "usb_device"}
 
 // yamlNode is a part of openapi.yaml.
@@ -37,7 +37,7 @@ func follow(root, at yamlNode, path ...string) yamlNode {
 	return at
 }
 
-// described gives the parameters of every operation of openapi.yaml, wherever they are sent.
+// described returns the parameters of every operation of openapi.yaml, wherever they are sent.
 func described(t *testing.T) map[string][]string {
 	t.Helper()
 	raw, err := os.ReadFile("../../../api/openapi.yaml")
@@ -69,7 +69,7 @@ func described(t *testing.T) map[string][]string {
 }
 
 // TestEverythingGatedIsInTheTable: every route of groups and USB devices, and every
-// parameter that needs a licence, has its line.
+// parameter that needs a license, has its line.
 func TestEverythingGatedIsInTheTable(t *testing.T) {
 	has := func(pattern, param string) bool {
 		return slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == pattern && g.param == param })

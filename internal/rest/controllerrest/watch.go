@@ -180,5 +180,5 @@ func (l *streamWriter) flush() {
 	}
 }
 
-// end gives the connection back without a time limit.
+// end returns the connection back without a time limit.
 func (l *streamWriter) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }

@@ -29,7 +29,7 @@ type consoleConn struct {
 	InstanceID string            `json:"instance_id"`
 }
 
-// String says what a line tells in few words.
+// String returns what a line tells in few words.
 func (l consoleConn) String() string {
 	if l.Instance != nil {
 		return l.Type + " " + l.Instance.InstanceID + " " + l.Instance.VM.InstanceState + " " + l.Instance.VM.Name

@@ -55,7 +55,7 @@ func (s *Server) SetAccess(a Access) error {
 	return nil
 }
 
-// Loopback says whether a listen address can be reached from this machine alone.
+// Loopback reports whether a listen address can be reached from this machine alone.
 func Loopback(listen string) bool {
 	name, _, err := net.SplitHostPort(listen)
 	return err == nil && isLoopback(plainName(name))
@@ -66,7 +66,7 @@ func isLoopback(name string) bool {
 	return name == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// plainName gives a name of a host as names are compared.
+// plainName returns a name of a host as names are compared.
 func plainName(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
@@ -99,7 +99,7 @@ func (d *accessCheck) admit(r *http.Request, to route) error {
 	return failure{http.StatusUnauthorized, "The token is missing or wrong"}
 }
 
-// knows says whether a request names this host.
+// knows reports whether a request names this host.
 func (d *accessCheck) knows(r *http.Request) bool {
 	name := r.Host
 	if h, _, err := net.SplitHostPort(name); err == nil {
@@ -113,7 +113,7 @@ func (d *accessCheck) knows(r *http.Request) bool {
 	return ok && name == plainName(at.IP.String())
 }
 
-// fromPage says whether a browser makes a request for a page: those say where it is from. One
+// fromPage reports whether a browser makes a request for a page: those say where it is from. One
 // whose address somebody typed in is from none.
 func fromPage(r *http.Request) bool {
 	if len(r.Header["Origin"]) > 0 {
@@ -127,7 +127,7 @@ func fromPage(r *http.Request) bool {
 	return false
 }
 
-// shown says whether the token is shown, in a time that does not tell how much of it is right.
+// shown reports whether the token is shown, in a time that does not tell how much of it is right.
 func (d *accessCheck) shown(headers []string) bool {
 	if len(headers) != 1 {
 		return false

@@ -30,7 +30,7 @@ func take(places chan struct{}) bool {
 
 func leave(places chan struct{}) { <-places }
 
-// takeReport waits for a place among those who read the catalogue, for a while and behind a
+// takeReport waits for a place among those who read the catalog, for a while and behind a
 // few others: jobs that end together ask together.
 func (s *Server) takeReport(ctx context.Context) bool {
 	if take(s.reports) {

@@ -42,7 +42,7 @@ func (s *Server) routes() []route {
 	}
 }
 
-// find gives the route of a request.
+// find returns the route of a request.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) (route, error) {
 	methods := s.paths[strings.TrimSuffix(r.URL.Path, "/")]
 	if methods == nil {

@@ -20,7 +20,7 @@ import (
 const (
 	maxConnections = 128
 	maxRequests    = 64       // at a time
-	maxReports     = 4        // of them that read the catalogue
+	maxReports     = 4        // of them that read the catalog
 	maxQueue       = 32       // of them that wait until they may
 	maxHeader      = 16 << 10 // the query is part of it
 	maxBody        = 64 << 10

@@ -328,7 +328,7 @@ func TestFileServer(t *testing.T) {
 	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=1-2"); text != "ex" || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%q, %v", text, resp.Header)
 	}
-	// a download that broke off goes on where it was only when the file is still the same
+	// a download that broke off continues where it was only when the file is still the same
 	resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log")
 	tag := resp.Header.Get("ETag")
 	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range", tag); text != "xt" || resp.StatusCode != http.StatusPartialContent || tag == "" {

@@ -34,7 +34,7 @@ func (s service) listed(r *rest.Request) []api.Template {
 	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.Sees(farm.ResourceTemplate, t.ID) })
 }
 
-// detail gives one of them, with the names of its layer files to those who may pull it.
+// detail returns one of them, with the names of its layer files to those who may pull it.
 func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Sees(farm.ResourceTemplate, id) {
@@ -74,7 +74,7 @@ func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 		"push under another id", permDelete, t.Template)
 }
 
-// mayGoOn judges a push that goes on as it would be judged if it began now. That there is no such
+// mayGoOn judges a push that continues as it would be judged if it began now. That there is no such
 // push, what is asked of it says.
 func (s service) mayGoOn(r *http.Request) error {
 	caller := rest.CallerOf(r.Context())
@@ -119,7 +119,7 @@ func (s service) rights(r *rest.Request) (any, error) {
 	return Rights(rest.CallerOf(r.Context()), s.reg, id), nil
 }
 
-// Rights gives what a caller may do at a registry, with one template or, for "", with all.
+// Rights returns what a caller may do at a registry, with one template or, for "", with all.
 func Rights(caller rest.Caller, reg *registry.Registry, template string) *api.CallerRights {
 	ids := []string{strings.ToLower(template)}
 	if template == "" && caller.Managed() {

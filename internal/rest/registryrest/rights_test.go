@@ -105,7 +105,7 @@ func disk(t *testing.T, content string) (x *blob.Index, stored []byte, frames []
 	return x, stored, frames
 }
 
-// grant gives the group dev every permission of the registry but some, and rights on the first template.
+// grant returns the group dev every permission of the registry but some, and rights on the first template.
 func (v *vault) grant(without []farm.Permission, rights ...farm.Permission) {
 	v.t.Helper()
 	err := v.grants.Change(v.t.Context(), func(g auth.Grants) (auth.Grants, error) {
@@ -317,12 +317,12 @@ func TestLayersAreOfTheirTemplates(t *testing.T) {
 	if a := v.call("root", "DELETE /registry/revert?id="+first+"&tag=more", ""); a.Status != "OK" {
 		t.Fatal(a.raw)
 	}
-	if v.grant(nil); !layer("dev") { // a pull that has begun goes on
+	if v.grant(nil); !layer("dev") { // a pull that has begun continues
 		t.Errorf("of no template any more: %d", get("dev"))
 	}
 }
 
-// TestPushesAreJudged: a new template is open to who may push, and a push is judged as it goes on.
+// TestPushesAreJudged: a new template is open to who may push, and a push is judged as it continues.
 func TestPushesAreJudged(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil, "list")

@@ -45,7 +45,7 @@ var description = apidoc.Service{
 	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: permIndex, Tags: []string{"Registry", "Push and pull"},
 }
 
-// Routes gives the registry's table of contents.
+// Routes returns the registry's table of contents.
 func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limits{}) }
 
 // Limits bound what callers have open at a time. What is nil is not bounded.

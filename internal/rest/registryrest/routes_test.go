@@ -27,7 +27,7 @@ func serve(t testing.TB) *httptest.Server {
 	return s
 }
 
-// serveOf gives the registry that is served, too.
+// serveOf returns the registry that is served, too.
 func serveOf(t testing.TB) (*httptest.Server, *registry.Registry) {
 	t.Helper()
 	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "1.2.3"})

@@ -134,7 +134,7 @@ func (f *scanFields) fail(name, format string, args ...any) {
 	}
 }
 
-// raw gives a field; nil when it is absent, null or "".
+// raw returns a field; nil when it is absent, null or "".
 func (f *scanFields) raw(name string) json.RawMessage {
 	if v := f.fields[name]; string(v) != "null" && string(v) != `""` {
 		return v

@@ -219,7 +219,7 @@ func TestScanCaches(t *testing.T) {
 	}
 }
 
-// endless is a body that goes on.
+// endless is a body that continues.
 type endless struct{ head, more string }
 
 func (e *endless) Read(p []byte) (n int, _ error) {
@@ -233,7 +233,7 @@ func (e *endless) Read(p []byte) (n int, _ error) {
 	return n, nil
 }
 
-// TestScanBodyWithoutEnd: a body that is too long is refused when it is, however it goes on, and takes little memory.
+// TestScanBodyWithoutEnd: a body that is too long is refused when it is, however it continues, and takes little memory.
 func TestScanBodyWithoutEnd(t *testing.T) {
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")

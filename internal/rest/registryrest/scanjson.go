@@ -18,7 +18,7 @@ type jsonCopy struct {
 	at  int64 // bytes read
 }
 
-// maxDepth is how deep values may lie in each other.
+// maxDepth is how deep values may are in each other.
 const maxDepth = 100
 
 var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others", maxDepth)
@@ -50,7 +50,7 @@ func (c *jsonCopy) back() {
 	_ = c.in.UnreadByte() // of what was just read
 }
 
-// token gives the first byte behind white space.
+// token returns the first byte behind white space.
 func (c *jsonCopy) token() (byte, error) {
 	for {
 		b, err := c.next()

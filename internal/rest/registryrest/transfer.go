@@ -200,7 +200,7 @@ func (s *idleWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom gives the source on in stretches, each as a bounded file, which the system sends by itself.
+// ReadFrom returns the source on in stretches, each as a bounded file, which the system sends by itself.
 func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {

@@ -80,11 +80,11 @@ type File struct {
 // Size is how many bytes the file has.
 func (f *File) Size() int64 { return f.size }
 
-// Tree is what the file lies in, for extractors that look at what lies beside it. What it
+// Tree is what the file is in, for extractors that look at what is next to it. What it
 // opens are files of at most 64 MiB.
 func (f *File) Tree() fs.FS { return boundedTree{f.ctx, f.root} }
 
-// Stat says what another name of the tree is. What its file system cannot say is missed.
+// Stat returns what another name of the tree is. What its file system cannot say is missed.
 func (f *File) Stat(name string) (fs.FileInfo, error) {
 	info, err := fs.Stat(f.root, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func (f *File) Stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// Open gives the file's content from its beginning. There is one content per file: to
+// Open returns the file's content from its beginning. There is one content per file: to
 // open it again rewinds it.
 func (f *File) Open() (Content, error) {
 	if f.content != nil {
@@ -142,7 +142,7 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 	return data[:n], err
 }
 
-// close gives the file back and says how much of it was read.
+// close returns the file back and says how much of it was read.
 func (f *File) close() int64 {
 	if f.content == nil {
 		return 0
@@ -197,7 +197,7 @@ func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
 	return root.Open(path)
 }
 
-// boundedTree is a tree for looking at what lies beside a file: it gives regular files of a
+// boundedTree is a tree for looking at what is next to a file: it gives regular files of a
 // bounded size and nothing once the time is over.
 type boundedTree struct {
 	ctx  context.Context
@@ -224,7 +224,7 @@ func (g boundedTree) Open(name string) (fs.File, error) {
 	return g.root.Open(name)
 }
 
-// ReadDir lists a folder.
+// ReadDir lists a directory.
 func (g boundedTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if g.ctx.Err() != nil {
 		return nil, context.Cause(g.ctx)
@@ -232,5 +232,5 @@ func (g boundedTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(g.root, name)
 }
 
-// Stat says what a name is.
+// Stat returns what a name is.
 func (g boundedTree) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }

@@ -23,7 +23,7 @@ type Finder struct {
 }
 
 // NewFinder makes one for a tree that tells of entries without following them, as those
-// of Folder and Machine do.
+// of Directory and Machine do.
 func NewFinder(root fs.FS, o Options) *Finder {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -41,7 +41,7 @@ type Names struct{ claims *patternTable }
 // NewNames makes one.
 func NewNames(extractors []Extractor) *Names { return &Names{newClaims(extractors)} }
 
-// Want says whether a file of that name may matter. It is cheap, and says yes to what may
+// Want reports whether a file of that name may matter. It is cheap, and says yes to what may
 // be a program: only its permissions tell.
 func (n *Names) Want(base string) bool {
 	if _, ok := n.claims.byName[base]; ok {
@@ -70,14 +70,14 @@ type Listing struct {
 	Wanted   []Wanted // in the order of paths
 	Warnings []Warning
 	Skipped  []Warning
-	Files    int // entries that are no folders
+	Files    int // entries that are no directories
 	Folders  int
 	Unread   int // folders that could not be listed
 	Left     int // files that matter and are not listed, as there are too many
 }
 
-// Walk lists the files that matter beneath a folder of the tree; "." is its root. It fails
-// when that is no folder or ctx ends.
+// Walk lists the files that matter beneath a directory of the tree; "." is its root. It fails
+// when that is no directory or ctx ends.
 func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	info, err := lstat(f.root, from)
 	if err == nil && !info.IsDir() {
@@ -118,7 +118,7 @@ type named struct {
 
 func (n named) Name() string { return n.name }
 
-// At says whether a file matters as it is now. One that is not there does not, nor one
+// At reports whether a file matters as it is now. One that is not there does not, nor one
 // that is only reached by a link: a walk follows none.
 func (f *Finder) At(name string) (Wanted, bool) {
 	info, err := lstat(f.root, name)
@@ -161,7 +161,7 @@ type FileStamp struct {
 	Changed time.Time // when its content, name or permissions last did, as far as the system says
 }
 
-// Mark gives that of a path as it is now. It is an error when nothing is there.
+// Mark returns that of a path as it is now. It is an error when nothing is there.
 func (f *Finder) Mark(name string) (FileStamp, error) {
 	info, err := lstat(f.root, name)
 	if err != nil {
@@ -178,13 +178,13 @@ func (f *Finder) Mark(name string) (FileStamp, error) {
 	return FileStamp{Print: h, Changed: changed}, nil
 }
 
-// IsFolder says whether a path is a folder now, and neither a link nor behind one.
+// IsFolder reports whether a path is a directory now, and neither a link nor behind one.
 func (f *Finder) IsFolder(name string) bool {
 	info, err := lstat(f.root, name)
 	return err == nil && info.IsDir() && !f.behindLink(name)
 }
 
-// behindLink says whether a folder that a path leads through is a link.
+// behindLink reports whether a directory that a path leads through is a link.
 func (f *Finder) behindLink(name string) bool {
 	for i := range len(name) {
 		if name[i] != '/' {
@@ -204,10 +204,10 @@ func lstat(root fs.FS, name string) (fs.FileInfo, error) {
 	return fs.Stat(root, name)
 }
 
-// Denied says whether this program lacks the permission.
+// Denied reports whether this program lacks the permission.
 func (w Warning) Denied() bool { return w.because(syscall.EACCES, syscall.EPERM) }
 
-// Vanished says whether it was not there any more when it was read.
+// Vanished reports whether it was not there any more when it was read.
 func (w Warning) Vanished() bool { return w.because(syscall.ENOENT, syscall.ENOTDIR) }
 
 func (w Warning) because(reasons ...syscall.Errno) bool {

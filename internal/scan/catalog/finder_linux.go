@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Machine gives the whole of this machine as a tree, for looking beneath a folder: what
-// the kernel makes up and what lies on other machines is skipped, unless that folder
+// Machine returns the whole of this machine as a tree, for looking beneath a directory: what
+// the kernel makes up and what is on other machines is skipped, unless that directory
 // itself is of that kind.
 func Machine(from string) (fs.FS, io.Closer, error) {
 	tree, closer, err := Folder("/")
@@ -27,7 +27,7 @@ func Machine(from string) (fs.FS, io.Closer, error) {
 	return tree, closer, err
 }
 
-// times gives when a file changed, and its number.
+// times returns when a file changed, and its number.
 func times(info fs.FileInfo) (time.Time, uint64) {
 	if s, ok := info.(*status); ok {
 		return time.Unix(s.st.Ctim.Unix()), s.st.Ino

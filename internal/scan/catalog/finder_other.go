@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Machine gives the whole of this machine as a tree, for looking beneath a folder.
+// Machine returns the whole of this machine as a tree, for looking beneath a directory.
 func Machine(string) (fs.FS, io.Closer, error) { return Folder("/") }
 
-// times gives when a file changed, and its number.
+// times returns when a file changed, and its number.
 func times(info fs.FileInfo) (time.Time, uint64) { return info.ModTime(), 0 }

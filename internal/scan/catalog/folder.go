@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// Folder gives a folder of this machine as a tree. Links are followed inside it only: an
-// absolute one begins at its root. What the kernel makes up (/proc) and what lies on
-// other machines is skipped, unless the folder itself is of that kind.
+// Folder returns a directory of this machine as a tree. Links are followed inside it only: an
+// absolute one begins at its root. What the kernel makes up (/proc) and what is on
+// other machines is skipped, unless the directory itself is of that kind.
 func Folder(name string) (fs.FS, io.Closer, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -26,10 +26,10 @@ func Folder(name string) (fs.FS, io.Closer, error) {
 	return tree, closer, nil
 }
 
-// rooted is a folder through os.Root, for systems that have nothing faster.
+// rooted is a directory through os.Root, for systems that have nothing faster.
 type rooted struct {
 	root   *os.Root
-	skip   func(*os.File) error    // says why a folder is left out; may be nil
+	skip   func(*os.File) error    // says why a directory is left out; may be nil
 	refuse func(fs.FileInfo) error // says why a file is not opened; may be nil
 }
 
@@ -47,7 +47,7 @@ func openRooted(name string, skip func(*os.File) error, refuse func(fs.FileInfo)
 	return rooted{root, skip, refuse}, root, nil
 }
 
-// Open opens a file or folder.
+// Open opens a file or directory.
 func (r rooted) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
@@ -74,10 +74,10 @@ func (r rooted) Stat(name string) (fs.FileInfo, error) { return r.root.Stat(name
 // Lstat follows none.
 func (r rooted) Lstat(name string) (fs.FileInfo, error) { return r.root.Lstat(name) }
 
-// ReadLink gives the target of a link as it is.
+// ReadLink returns the target of a link as it is.
 func (r rooted) ReadLink(name string) (string, error) { return r.root.Readlink(name) }
 
-// ReadDir lists a folder in no order.
+// ReadDir lists a directory in no order.
 func (r rooted) ReadDir(name string) ([]fs.DirEntry, error) {
 	f, err := r.root.Open(name)
 	if err != nil {
@@ -97,12 +97,12 @@ type lstater interface {
 	Lstat(name string) (fs.FileInfo, error)
 }
 
-// entry is an entry of a folder that is asked for more by its path from the root of the
+// entry is an entry of a directory that is asked for more by its path from the root of the
 // tree, which the entry of the system does not know.
 type entry struct {
 	fs.DirEntry
 	tree lstater
-	in   string // path of the folder: the path of each entry would take much more
+	in   string // path of the directory: the path of each entry would take much more
 }
 
 // Info asks the system each time.
@@ -114,7 +114,7 @@ func (e entry) Info() (fs.FileInfo, error) {
 	return info, err
 }
 
-// entries lists some entries of a folder.
+// entries lists some entries of a directory.
 func entries(tree lstater, name string, f *os.File, n int) ([]fs.DirEntry, error) {
 	list, err := f.ReadDir(n)
 	for i, e := range list {
@@ -123,7 +123,7 @@ func entries(tree lstater, name string, f *os.File, n int) ([]fs.DirEntry, error
 	return list, err
 }
 
-// asFile gives an opened file, whose entries know where they lie when it is a folder.
+// asFile returns an opened file, whose entries know where they lie when it is a directory.
 func asFile(tree lstater, name string, f *os.File) (fs.File, error) {
 	info, err := f.Stat()
 	switch {
@@ -137,7 +137,7 @@ func asFile(tree lstater, name string, f *os.File) (fs.File, error) {
 	}
 }
 
-// opened is an opened folder.
+// opened is an opened directory.
 type opened struct {
 	*os.File
 	tree lstater

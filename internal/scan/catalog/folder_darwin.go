@@ -13,11 +13,11 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
 
-// The file systems of a Mac that hold its own files. Anything else is made up or lies on
+// The file systems of a Mac that hold its own files. Anything else is made up or is on
 // other machines.
 var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
 
-// dataless marks a file whose content lies in a cloud, and would be fetched.
+// dataless marks a file whose content is in a cloud, and would be fetched.
 const dataless = 0x40000000
 
 func openFolder(name string) (fs.FS, io.Closer, error) {
@@ -28,7 +28,7 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 	return openRooted(name, func(f *os.File) error { return skip(f, kind) }, refuse)
 }
 
-// skip says why a folder is left out: by the type of its file system, as links of the
+// skip returns why a directory is left out: by the type of its file system, as links of the
 // system lead from one volume to another, and by its name where all of it is seen by such
 // links too.
 func skip(f *os.File, root string) error {
@@ -47,7 +47,7 @@ func skip(f *os.File, root string) error {
 	}
 }
 
-// refuse says why a file is not opened.
+// refuse returns why a file is not opened.
 func refuse(info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Flags&dataless != 0 {
 		return errors.New("its content is not on this machine")

@@ -14,7 +14,7 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
 
-// openat2Dir is a folder whose names the kernel resolves as if it were the root of the
+// openat2Dir is a directory whose names the kernel resolves as if it were the root of the
 // system, in one call however deep they are.
 type openat2Dir struct {
 	root     *os.File
@@ -68,7 +68,7 @@ func (b *openat2Dir) open(name string, flags uint64) (*os.File, error) {
 	}
 }
 
-// Open opens a file or folder.
+// Open opens a file or directory.
 func (b *openat2Dir) Open(name string) (fs.File, error) {
 	f, err := b.open(name, unix.O_NOCTTY|nonBlocking)
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *openat2Dir) Lstat(name string) (fs.FileInfo, error) {
 	}
 }
 
-// ReadLink gives the target of a link as it is.
+// ReadLink returns the target of a link as it is.
 func (b *openat2Dir) ReadLink(name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(b.root.Fd()), name, buf)
@@ -114,7 +114,7 @@ func (b *openat2Dir) ReadLink(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// ReadDir lists a folder in no order.
+// ReadDir lists a directory in no order.
 func (b *openat2Dir) ReadDir(name string) ([]fs.DirEntry, error) {
 	f, err := b.open(name, unix.O_DIRECTORY)
 	if err != nil {
@@ -154,7 +154,7 @@ var elsewhere = map[int64]string{
 	unix.V9FS_MAGIC:          "9p",
 }
 
-// skip says why a folder is left out: by the type of its file system, as numbers of
+// skip returns why a directory is left out: by the type of its file system, as numbers of
 // devices say little.
 func (b *openat2Dir) skip(f *os.File) error {
 	kind, err := fileSystem(f)

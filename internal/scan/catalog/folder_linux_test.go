@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// A folder whose names the kernel does not resolve is opened otherwise, with no more files than
+// A directory whose names the kernel does not resolve is opened otherwise, with no more files than
 // before: here the kernel refuses for want of a second one.
 func TestFolderWithoutOpenat2(t *testing.T) {
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// folder makes a folder with links of every kind beside a file that is not in it.
+// folder makes a directory with links of every kind beside a file that is not in it.
 func folder(t *testing.T) (fs.FS, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestFolderIsAFileSystem(t *testing.T) {
 	}
 }
 
-// sorted lists folders in order, which a walk does not need.
+// sorted lists directories in order, which a walk does not need.
 type sorted struct{ fs.FS }
 
 func (s sorted) Open(name string) (fs.File, error) { return s.FS.Open(name) }

@@ -11,14 +11,14 @@ import (
 // counted and told in one warning. 0 is the usual bound.
 type Limits struct {
 	Packages int   // each name and version of a kind once
-	Warnings int   // and as many folders that were left out
+	Warnings int   // and as many directories that were left out
 	Text     int64 // bytes that packages take
 }
 
-// usual are the bounds of a scan. The largest trees that people have come to a fifth.
+// usual are the bounds of a scan. The largest trees that people have come to 20 %.
 var usual = Limits{Packages: 500_000, Warnings: 10_000, Text: 512 << 20}
 
-// maxFolders is how many folders of one tree are read.
+// maxFolders is how many directories of one tree are read.
 const maxFolders = 4 << 20
 
 func (l Limits) orUsual() Limits {
@@ -69,7 +69,7 @@ func (f *boundedSet[T]) grow(by int64) {
 	}
 }
 
-// cut gives what is kept, in order.
+// cut returns what is kept, in order.
 func (f *boundedSet[T]) cut() []T {
 	slices.SortFunc(f.list, f.compare)
 	n, used := 0, int64(0)
@@ -108,7 +108,7 @@ func newWarnings(l Limits) *boundedSet[Warning] {
 	}
 }
 
-// more says how many were left out; nil when none were.
+// more returns how many were left out; nil when none were.
 func more(left int, what string) []Warning {
 	if left == 0 {
 		return nil

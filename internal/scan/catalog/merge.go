@@ -162,7 +162,7 @@ func keyOf(p Package) key {
 	return k
 }
 
-// sorted gives a list in order, each once.
+// sorted returns a list in order, each once.
 func sorted(list []string) []string {
 	slices.Sort(list)
 	return slices.Clip(slices.Compact(list))

@@ -6,7 +6,7 @@ import (
 )
 
 // grown is a shelf with one package that was found again and again, each time with another
-// bundle identifier, licence and place.
+// bundle identifier, license and place.
 func grown(times int) *packageSet {
 	s := newShelf(usual)
 	for i := range times {

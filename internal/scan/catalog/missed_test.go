@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// broken is a tree whose disk fails in one file and one folder.
+// broken is a tree whose disk fails in one file and one directory.
 type broken struct{ fstest.MapFS }
 
 var errDisk = errors.New("the disk fails")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// WithinPackage says whether a path lies in the folder of an installed package of any
+// WithinPackage reports whether a path is in the directory of an installed package of any
 // ecosystem. Lock files and project files there are those of its authors: what they name
 // was used to develop it and is not installed.
 func WithinPackage(path string) bool {
@@ -25,13 +25,13 @@ func WithinPackage(path string) bool {
 	return release.MatchString(rest) && !strings.HasSuffix(before, "bundler/")
 }
 
-// release begins a path with a folder NAME-VERSION, as caches name them: the version has two
+// release begins a path with a directory NAME-VERSION, as caches name them: the version has two
 // numbers at least, and the platform of a gem may follow.
 var release = regexp.MustCompile(`^[^/]+-[0-9]+\.[^/]*/`)
 
-// withinModule says whether a path lies in the folder of a module in a cache of Go:
+// withinModule reports whether a path is in the directory of a module in a cache of Go:
 // pkg/mod/MODULE@VERSION/..., or MODULE@VERSION/... where the cache is the root of the tree,
-// as the name of a host at the beginning tells. People name folders of releases with a version
+// as the name of a host at the beginning tells. People name directories of releases with a version
 // too ("app@v2").
 func withinModule(path string) bool {
 	if i := strings.Index("/"+path, "/pkg/mod/"); i >= 0 {
@@ -44,8 +44,8 @@ func withinModule(path string) bool {
 	return deeper && strings.Count(version, ".") >= 2 && isDigit(version[0])
 }
 
-// IsTestData says whether a path leads through a folder of test data, where projects keep
-// files that look like those of packages and are none. Folders that people also call
+// IsTestData reports whether a path leads through a directory of test data, where projects keep
+// files that look like those of packages and are none. Directories that people also call
 // something of their own ("test") are none of these.
 func IsTestData(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
@@ -57,13 +57,13 @@ func IsTestData(path string) bool {
 	return false
 }
 
-// under says whether a folder is part of a path.
+// under reports whether a directory is part of a path.
 func under(path, folder string) bool {
 	_, _, ok := after(path, folder)
 	return ok
 }
 
-// after cuts a path around the last place where a folder begins.
+// after cuts a path around the last place where a directory begins.
 func after(path, folder string) (before, rest string, ok bool) {
 	for end := len(path); ; {
 		i := strings.LastIndex(path[:end], folder)

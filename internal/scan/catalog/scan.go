@@ -49,16 +49,16 @@ type Result struct {
 	Warnings []Warning // what could not be read, in the order of paths
 	Skipped  []Warning // what was left out on purpose, in the order of paths
 
-	Files   int   // entries that are no folders
+	Files   int   // entries that are no directories
 	Folders int   // that were read, the root too
 	Read    int   // files that an extractor looked into
-	Unread  int   // files and folders that could not be read
+	Unread  int   // files and directories that could not be read
 	Bytes   int64 // read from files
 
 	text int64 // bytes that the packages take
 }
 
-// SkipDirError is an error of a file system's ReadDir: the folder is left out on purpose.
+// SkipDirError is an error of a file system's ReadDir: the directory is left out on purpose.
 type SkipDirError struct{ Why string }
 
 func (s *SkipDirError) Error() string { return s.Why }

@@ -187,7 +187,7 @@ func TestHostileTree(t *testing.T) {
 	}
 }
 
-// numbered is a tree whose folders have numbers, all of them the same few.
+// numbered is a tree whose directories have numbers, all of them the same few.
 type numbered struct{ fstest.MapFS }
 
 type numberedInfo struct {

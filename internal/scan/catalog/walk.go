@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Bounds of a walk: a damaged or hostile file system may hold folders without end.
+// Bounds of a walk: a damaged or hostile file system may hold directories without end.
 const (
 	maxPath  = 8 << 10 // bytes
-	maxDepth = 512     // folders
+	maxDepth = 512     // directories
 )
 
 // wanted is a file that somebody asked for.
@@ -22,14 +22,14 @@ type wanted struct {
 	link  bool
 }
 
-// folder is a folder that was seen and not read yet.
+// folder is a directory that was seen and not read yet.
 type folder struct {
-	in    string      // path of the folder that it lies in
+	in    string      // path of the directory that it is in
 	entry fs.DirEntry // nil for the root
 	depth int
 }
 
-// path is computed when it is needed: those of many folders that wait are long.
+// path is computed when it is needed: those of many directories that wait are long.
 func (f folder) path() string {
 	if f.entry == nil {
 		return "."
@@ -45,7 +45,7 @@ func join(in, name string) string {
 }
 
 // walk lists a tree with several goroutines, and reads what is wanted of it. Each takes what
-// was found last, files before folders: so what waits stays small, and a file is read when
+// was found last, files before directories: so what waits stays small, and a file is read when
 // what lies around it has just been read, which a compressed disk keeps decoded.
 type walk struct {
 	root   fs.FS
@@ -59,9 +59,9 @@ type walk struct {
 	more    *sync.Cond
 	waiting []folder
 	wanted  []wanted
-	busy    int  // goroutines that read a folder
+	busy    int  // goroutines that read a directory
 	stop    bool // nothing more is read
-	numbers bool // the file system numbers its folders
+	numbers bool // the file system numbers its directories
 	seen    map[uint64]struct{}
 
 	warnings *boundedSet[Warning]
@@ -109,7 +109,7 @@ func (w *walk) run(ctx context.Context, workers int) error {
 	return context.Cause(ctx)
 }
 
-// work reads files and folders until there are none.
+// work reads files and directories until there are none.
 func (w *walk) work(ctx context.Context) {
 	b := &batch{walk: w}
 	for w.wait() {
@@ -143,7 +143,7 @@ func (w *walk) file() (wanted, bool) {
 	return pop(&w.wanted)
 }
 
-// folder takes a folder, if there is one, to give it to done.
+// folder takes a directory, if there is one, to give it to done.
 func (w *walk) folder() (folder, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ func pop[T any](list *[]T) (last T, ok bool) {
 	return last, true
 }
 
-// done takes over what a goroutine found in a folder.
+// done takes over what a goroutine found in a directory.
 func (w *walk) done(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +205,7 @@ func (w *walk) warn(warnings []Warning) {
 	}
 }
 
-// number gives the number of an entry in its file system, where there is one.
+// number returns the number of an entry in its file system, where there is one.
 func number(info fs.FileInfo) (uint64, bool) {
 	sys, ok := info.Sys().(interface{ ID() uint64 })
 	if !ok {
@@ -214,8 +214,8 @@ func number(info fs.FileInfo) (uint64, bool) {
 	return sys.ID(), true
 }
 
-// first says whether a folder has not been read yet under another name: in a damaged file
-// system folders may lie in each other.
+// first reports whether a directory has not been read yet under another name: in a damaged file
+// system directories may are in each other.
 func (w *walk) first(e fs.DirEntry) bool {
 	if !w.numbers {
 		return true
@@ -237,7 +237,7 @@ func (w *walk) first(e fs.DirEntry) bool {
 	return true
 }
 
-// batch is what one goroutine finds in one folder.
+// batch is what one goroutine finds in one directory.
 type batch struct {
 	walk     *walk
 	folders  []folder
@@ -248,7 +248,7 @@ type batch struct {
 	unread   int
 }
 
-// read lists a folder.
+// read lists a directory.
 func (b *batch) read(f folder) {
 	at := f.path()
 	entries, err := readDir(b.walk.root, f, at)
@@ -276,7 +276,7 @@ func (b *batch) read(f folder) {
 	}
 }
 
-// entry looks at one entry of a folder.
+// entry looks at one entry of a directory.
 func (b *batch) entry(f folder, full string) {
 	e := f.entry
 	switch mode := e.Type(); {
@@ -314,7 +314,7 @@ func (b *batch) lost(full string, err error) {
 	}
 }
 
-// alone gives an entry that holds on to nothing of the others in its folder, which may be
+// alone returns an entry that holds on to nothing of the others in its directory, which may be
 // many.
 func alone(e fs.DirEntry) fs.DirEntry {
 	if a, ok := e.(interface{ Alone() fs.DirEntry }); ok {
@@ -323,7 +323,7 @@ func alone(e fs.DirEntry) fs.DirEntry {
 	return e
 }
 
-// folder puts a folder on the list.
+// folder puts a directory on the list.
 func (b *batch) folder(f folder, full string) {
 	switch {
 	case b.walk.leave != nil && b.walk.leave(full):
@@ -339,7 +339,7 @@ func (b *batch) folder(f folder, full string) {
 	}
 }
 
-// program says whether an entry may be a program. Only those whose name allows it are
+// program reports whether an entry may be a program. Only those whose name allows it are
 // asked for their permissions.
 func (b *batch) program(full string, e fs.DirEntry) bool {
 	if len(b.walk.claims.programs) == 0 {
@@ -357,7 +357,7 @@ func (b *batch) program(full string, e fs.DirEntry) bool {
 	return info.Size() >= minProgram && (name == mostlyIs || info.Mode().Perm()&0o111 != 0)
 }
 
-// readDir lists a folder by its entry where the file system can, by its path elsewhere.
+// readDir lists a directory by its entry where the file system can, by its path elsewhere.
 func readDir(root fs.FS, f folder, at string) ([]fs.DirEntry, error) {
 	if d, ok := f.entry.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
 		return d.ReadDir()

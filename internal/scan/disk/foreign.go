@@ -52,7 +52,7 @@ var foreign = []struct {
 	{0, "<?xml", "an XML document", other},
 }
 
-// noDisk says why something that has no partition table and no file system is refused.
+// noDisk returns why something that has no partition table and no file system is refused.
 func noDisk(r io.ReaderAt, size int64) error {
 	if size == 0 {
 		return fmt.Errorf("%w; it is empty: %s", ErrNoDisk, other)

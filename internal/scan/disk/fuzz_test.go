@@ -17,7 +17,7 @@ import (
 
 const smallCluster = 512
 
-// small makes a qcow2 image with clusters of 512 bytes that lies on another file: of its first
+// small makes a qcow2 image with clusters of 512 bytes that is on another file: of its first
 // four clusters one is data, one is compressed, one is zero and one is that of the other file.
 func small(t testing.TB, backing, format string) []byte {
 	t.Helper()
@@ -89,7 +89,7 @@ func TestSmallChain(t *testing.T) {
 	}
 }
 
-// FuzzImage changes some bytes of two images that lie on each other, and reads the disk.
+// FuzzImage changes some bytes of two images that are on each other, and reads the disk.
 func FuzzImage(f *testing.F) {
 	top, base := small(f, "base", "qcow2"), small(f, "", "")
 	f.Add([]byte{}, []byte{})

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxChain    = 64       // images that lie on each other
+	maxChain    = 64       // images that are on each other
 	imageMemory = 80 << 20 // of the tables of a chain, while they are read
 	chainCache  = 32 << 20 // of all caches of a chain
 )
@@ -40,7 +40,7 @@ var (
 )
 
 // OpenImage opens a raw file, a block device or a qcow2 image, told apart by their
-// content. What a qcow2 image lies on must be in its folder or below: images name each
+// content. What a qcow2 image is on must be in its directory or below: images name each
 // other by paths that anybody may have written there.
 func OpenImage(name string) (*Image, error) {
 	target, err := filepath.EvalSymlinks(name) // the user may name a link, an image may not
@@ -63,7 +63,7 @@ func OpenImage(name string) (*Image, error) {
 	return o.img, nil
 }
 
-// paths are the absolute ones of a folder: its own and, where it is the same, that by which
+// paths are the absolute ones of a directory: its own and, where it is the same, that by which
 // the user named it. Images that were made by that name it too.
 func paths(folder, named string) ([]string, error) {
 	var list []string
@@ -86,7 +86,7 @@ func (i *Image) Size() int64 { return i.top.Size() }
 // Format is "raw" or "qcow2".
 func (i *Image) Format() string { return i.format }
 
-// NextData gives the next range at or behind off that may hold anything but zeros;
+// NextData returns the next range at or behind off that may hold anything but zeros;
 // start == end means that there is none.
 func (i *Image) NextData(off int64) (start, end int64, err error) { return qcow2.NextData(i.top, off) }
 
@@ -118,7 +118,7 @@ type part struct {
 	qcow2 bool
 }
 
-// chain opens an image and all that it lies on.
+// chain opens an image and all that it is on.
 func (o *chainOpener) chain(name string) error {
 	for format := ""; ; {
 		names, err := o.open(name, format)
@@ -170,7 +170,7 @@ func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
 	return names, err
 }
 
-// openFile opens a file of the folder. What is not a file could wait for ever.
+// openFile opens a file of the directory. What is not a file could wait indefinitely.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	st, err := root.Stat(name)
 	if err != nil {
@@ -222,7 +222,7 @@ func (o *chainOpener) unlike() error {
 	return nil
 }
 
-// below gives the path in the folder of what an image in it lies on.
+// below returns the path in the directory of what an image in it is on.
 func (o *chainOpener) below(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
 		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
@@ -242,7 +242,7 @@ func (o *chainOpener) below(name, backing string) (string, error) {
 	return to, nil
 }
 
-// protocol says whether a name begins as QEMU's names of other places do, such as nbd:.
+// protocol reports whether a name begins as QEMU's names of other places do, such as nbd:.
 func protocol(name string) bool {
 	before, _, found := strings.Cut(name, ":")
 	return found && !strings.Contains(before, "/")

@@ -45,7 +45,7 @@ const (
 )
 
 // Partitions reads the table of a disk: GPT, its copy at the end where the first is
-// damaged, or MBR. A disk without one is one partition. What a table says to lie behind
+// damaged, or MBR. A disk without one is one partition. What a table says to are behind
 // the end of the disk is cut off there; a partition of which nothing is left is damaged.
 func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 	var boot [sectorMBR]byte
@@ -226,7 +226,7 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 	return m.list, known
 }
 
-// fileSystem says whether a disk itself has a mark at its beginning.
+// fileSystem reports whether a disk itself has a mark at its beginning.
 func fileSystem(r io.ReaderAt, size int64) bool {
 	k, err := detect(r, Partition{Length: size})
 	return err == nil && k.name != formatUnknown

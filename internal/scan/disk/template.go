@@ -15,7 +15,7 @@ import (
 )
 
 // sharedFrames is how many decoded frames, of at most 1 MiB, are kept for all templates of
-// a storage: the folders and inodes of a file system lie in many of them, and what is near
+// a storage: the directories and inodes of a file system are in many of them, and what is near
 // each other in several layers when there are many.
 const sharedFrames = 96
 
@@ -57,7 +57,7 @@ type Tag struct {
 	ContentID string // versions with an equal one hold the same
 }
 
-// Tags gives the newest version of every template, in the order of their ids, and what is damaged.
+// Tags returns the newest version of every template, in the order of their ids, and what is damaged.
 func (s *Storage) Tags() (tags []Tag, damaged []layout.Damage, err error) {
 	list, damaged, err := s.dir.Templates()
 	if err != nil {

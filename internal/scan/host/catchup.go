@@ -43,7 +43,7 @@ func (l *realTimeScan) known() bool {
 	}
 }
 
-// later lets folders wait again.
+// later lets directories wait again.
 func (l *realTimeScan) later(folders []string) {
 	var list []Change
 	for _, f := range folders {

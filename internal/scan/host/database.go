@@ -43,7 +43,7 @@ func (h *Host) keepDatabase(ctx context.Context) {
 	}
 }
 
-// firstWait is until the first look after a start.
+// firstWait is until the first manage a start.
 func (h *Host) firstWait() time.Duration {
 	st, _ := update.Look(h.o.Database.Path) // the status tells of errors
 	switch {
@@ -61,7 +61,7 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(rand.Int64N(int64(d)/shareJitter + 1)) //nolint:gosec // it only spreads load
 }
 
-// automatic says whether newer databases are fetched without being asked.
+// automatic reports whether newer databases are fetched without being asked.
 func (h *Host) automatic() bool {
 	return !h.o.Database.Manual && h.o.Database.Listing != "" && h.o.Database.Path != ""
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
-// newFinder gives what looks for packages beneath a folder of this machine.
+// newFinder returns what looks for packages beneath a directory of this machine.
 func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, error) {
 	root, closer, err := catalog.Machine(folder)
 	if err != nil {
@@ -27,7 +27,7 @@ func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, e
 // workers is how many goroutines read files of a full scan.
 func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// leaves says whether a folder is left out: as asked, or as nobody may come back from it.
+// leaves reports whether a directory is left out: as asked, or as nobody may come back from it.
 func (h *Host) leaves(folder string) bool {
 	return slices.Contains(h.o.Leave, folder) || h.silent.is(folder)
 }
@@ -48,7 +48,7 @@ func outside(path string) string {
 	return "/" + path
 }
 
-// within says whether a path is a folder or lies beneath it.
+// within reports whether a path is a directory or is below it.
 func within(folder, path string) bool {
 	return folder == "/" || path == folder || strings.HasPrefix(path, folder+"/")
 }

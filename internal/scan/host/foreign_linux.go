@@ -2,7 +2,7 @@ package host
 
 import "golang.org/x/sys/unix"
 
-// foreign says whether a folder that may not be read is a file system that another user has
+// foreign reports whether a directory that may not be read is a file system that another user has
 // made for themselves, which the kernel shows to nobody else, not even to root. Such ones lie
 // on many a host. The program behind it is not asked.
 func foreign(folder string) bool {

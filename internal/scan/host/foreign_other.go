@@ -2,7 +2,7 @@
 
 package host
 
-// foreign says whether a folder that may not be read is a file system of another user's own.
+// foreign reports whether a directory that may not be read is a file system of another user's own.
 // This system has none that root may not read.
 func foreign(string) bool { return false }
 

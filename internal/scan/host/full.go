@@ -25,7 +25,7 @@ type fullScan struct {
 // errStopped is why a full scan ends that somebody stopped.
 var errStopped = errors.New("it was stopped")
 
-// folderOf gives the folder of an order as the walk sees it: links resolved.
+// folderOf returns the directory of an order as the walk sees it: links resolved.
 func (h *Host) folderOf(path string) (string, error) {
 	if path == "" {
 		return "/", nil

@@ -24,11 +24,11 @@ var (
 	ErrBusy    = errors.New("a full scan is running: wait for its end or stop it")
 	ErrPath    = errors.New("the path cannot be scanned")
 	ErrClosed  = errors.New("the host scanner is closed")
-	ErrDamaged = inventorydb.ErrDamaged // of the catalogue; it is rebuilt
+	ErrDamaged = inventorydb.ErrDamaged // of the catalog; it is rebuilt
 	ErrInUse   = inventorydb.ErrInUse   // by another process
 )
 
-// errRebuild is why scans end when the catalogue is damaged.
+// errRebuild is why scans end when the catalog is damaged.
 var errRebuild = errors.New("the catalogue is rebuilt")
 
 // Host is the scanner of this machine. All methods may be called by several goroutines. Those
@@ -50,9 +50,9 @@ type Host struct {
 
 	closed func() error // waits for all that runs, once
 
-	on chan struct{} // closed when the scanner goes on where the last process ended
+	on chan struct{} // closed when the scanner continues where the last process ended
 
-	damage chan error // of the catalogue, for Run
+	damage chan error // of the catalog, for Run
 
 	judging sync.Mutex  // held by who compares packages with the database
 	again   atomic.Bool // somebody asked for it meanwhile
@@ -77,7 +77,7 @@ type workCounters struct {
 	fullScans, changes, rescans, read, packages, findings, judged, updates, failures atomic.Uint64
 }
 
-// Open opens the catalogue. One that is damaged is set aside, the status says so, and Run
+// Open opens the catalog. One that is damaged is set aside, the status says so, and Run
 // begins with a full scan.
 func Open(o Options) (*Host, error) {
 	o.Database.Every = cmp.Or(o.Database.Every, usualEvery)
@@ -135,7 +135,7 @@ func (h *Host) SetRules(r Rules) error {
 	return nil
 }
 
-// Run goes on where the last process ended, keeps the database up to date, and works
+// Run continues where the last process ended, keeps the database up to date, and works
 // until ctx ends; it is called once. It ends without an error when ctx does, and closes
 // the scanner.
 func (h *Host) Run(ctx context.Context) error {
@@ -159,7 +159,7 @@ func (h *Host) Run(ctx context.Context) error {
 // cannot be stopped.
 const hangMost = 10 * time.Second
 
-// Close ends everything that runs, without changing what the next process goes on with.
+// Close ends everything that runs, without changing what the next process continues with.
 // What hangs is left behind: the process can end at any moment.
 func (h *Host) Close() error {
 	h.kill()
@@ -193,7 +193,7 @@ func (h *Host) endAll() error {
 	return h.book.Close()
 }
 
-// resume goes on with what the last process did.
+// resume continues with what the last process did.
 func (h *Host) resume() error {
 	h.turn.Lock()
 	defer h.turn.Unlock()
@@ -225,12 +225,12 @@ func (h *Host) resume() error {
 
 // Scan is an order for a full scan.
 type Scan struct {
-	Path         string // folder, absolute; "" is the whole host
+	Path         string // directory, absolute; "" is the whole host
 	ThenRealTime bool   // real-time scanning of Path follows
 }
 
 // FullScan begins a full scan, and gives the state: RunningFull. While one runs it is
-// refused with ErrBusy; a path that is no folder with ErrPath.
+// refused with ErrBusy; a path that is no directory with ErrPath.
 func (h *Host) FullScan(o Scan) (State, error) { return h.start(o, startFull) }
 
 // StartRealTime begins real-time scanning. With a path it is restricted to that, begins
@@ -303,7 +303,7 @@ func (h *Host) start(o Scan, by trigger) (State, error) {
 	return h.state, nil
 }
 
-// may gives the state that a trigger leads to, or the state and why it is refused.
+// may returns the state that a trigger leads to, or the state and why it is refused.
 func (h *Host) may(by trigger, c condition) (State, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,7 +320,7 @@ func (h *Host) may(by trigger, c condition) (State, error) {
 // coarse is how far the clock of a file system may be behind.
 const coarse = 50 * time.Millisecond
 
-// watch makes sure that a folder is watched, and nothing else. The turn is the caller's.
+// watch makes sure that a directory is watched, and nothing else. The turn is the caller's.
 func (h *Host) watch(root string) error {
 	h.mu.Lock()
 	old := h.live
@@ -347,7 +347,7 @@ func (h *Host) watch(root string) error {
 }
 
 // Stop cancels a full scan, ends real-time scanning, and returns when everything that was
-// noticed is catalogued and judged. When ctx ends first, it gives its error and the work
+// noticed is catalogd and judged. When ctx ends first, it gives its error and the work
 // goes on.
 func (h *Host) Stop(ctx context.Context) (State, error) {
 	done := make(chan State, 1)
@@ -392,7 +392,7 @@ func (h *Host) stop() State {
 	return h.state
 }
 
-// await waits for the end of a full scan that was cancelled, and notes that itself where a
+// await waits for the end of a full scan that was canceled, and notes that itself where a
 // file system does not let it go.
 func (h *Host) await(f *fullScan) {
 	select {
@@ -406,7 +406,7 @@ func (h *Host) await(f *fullScan) {
 	h.memory.Last = &ScanResult{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
 }
 
-// Reset empties the report: packages are catalogued anew when a full scan finds them, or
+// Reset empties the report: packages are catalogd again when a full scan finds them, or
 // when their files are written again.
 func (h *Host) Reset(context.Context) (State, error) {
 	if h.life.Err() != nil {
@@ -466,7 +466,7 @@ func (h *Host) warnLocked(text string) {
 	h.warnings = h.warnings[max(len(h.warnings)-mostWarnings, 0):]
 }
 
-// failed tells of an error. A damaged catalogue is rebuilt.
+// failed tells of an error. A damaged catalog is rebuilt.
 func (h *Host) failed(err error, what string) {
 	h.log.Error("The host scanner failed.", "what", what, "error", err)
 	if errors.Is(err, ErrDamaged) {

@@ -53,7 +53,7 @@ func (w *told) Flush(ctx context.Context) error {
 func (w *told) Mounts() []Mount { return []Mount{{Path: w.options.Root, Method: "told"}} }
 func (w *told) Close() error    { close(w.closed); return nil }
 
-// bench is a scanner with a folder of its own to scan.
+// bench is a scanner with a directory of its own to scan.
 type bench struct {
 	*Host
 	t       *testing.T
@@ -119,7 +119,7 @@ func (b *bench) open() {
 	<-h.on
 }
 
-// write writes a file beneath the folder and tells of it.
+// write writes a file beneath the directory and tells of it.
 func (b *bench) write(name, text string) string {
 	b.t.Helper()
 	full := filepath.Join(b.dir, name)
@@ -168,7 +168,7 @@ func (b *bench) until(what string, ok func() bool) {
 	}
 }
 
-// list tells the packages of a report, with paths from the folder.
+// list tells the packages of a report, with paths from the directory.
 func (b *bench) list(q Query) []string {
 	b.t.Helper()
 	var out []string
@@ -203,7 +203,7 @@ func (b *bench) expect(want ...string) {
 	b.until(fmt.Sprintf("%q", want), func() bool { return slices.Equal(b.list(Query{}), want) })
 }
 
-// full runs a full scan of the folder to its end.
+// full runs a full scan of the directory to its end.
 func (b *bench) full() {
 	b.t.Helper()
 	if s, err := b.FullScan(Scan{Path: b.dir}); s != RunningFull || err != nil {

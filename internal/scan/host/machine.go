@@ -36,7 +36,7 @@ func (m machine) Run(ctx context.Context, take func([]Change)) error {
 	})
 }
 
-// Mounts says what is watched, and how.
+// Mounts returns what is watched, and how.
 func (m machine) Mounts() []Mount {
 	var out []Mount
 	for _, f := range m.Watcher.Mounts() {
@@ -45,7 +45,7 @@ func (m machine) Mounts() []Mount {
 	return out
 }
 
-// shared are the folders in which packages lie that all users of a machine have.
+// shared are the directories in which packages lie that all users of a machine have.
 var shared = []string{
 	"/usr/lib/node_modules", "/usr/local/lib", "/usr/lib/python3", "/usr/lib/ruby", "/usr/share/nodejs", "/var/lib/gems", "/usr/local/bin",
 	"/opt", "/usr/local/Cellar", "/usr/local/Caskroom", "/Applications", "/Library/Ruby", "/Library/Python", "/srv",
@@ -57,7 +57,7 @@ var ofUser = []string{
 	"Applications", "Library/Python", "src", "work", "Projects", "Developer",
 }
 
-// places are the folders that are watched where not everything can be. A folder that
+// places are the directories that are watched where not everything can be. A directory that
 // real-time scanning is restricted to is one itself.
 func places(root string) []string {
 	if root != "/" {

@@ -219,7 +219,7 @@ func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 	return nil
 }
 
-// packageKey tells the packages of a catalogue apart.
+// packageKey tells the packages of a catalog apart.
 type packageKey struct {
 	kind          catalog.PackageType
 	name, version string

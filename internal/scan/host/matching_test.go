@@ -26,7 +26,7 @@ func judged(t *testing.T) (*bench, *matchRun) {
 	return b, &matchRun{host: b.Host, db: db, step: &step{}, at: b.now()}
 }
 
-// put catalogues packages as if a file had them.
+// put catalogs packages as if a file had them.
 func (b *bench) put(file string, list ...catalog.Package) {
 	b.t.Helper()
 	_, err := b.book.Put(inventorydb.Batch{
@@ -45,7 +45,7 @@ func (b *bench) allJudged() {
 }
 
 // TestJudgingEnds: a pod that comes when pods were judged is judged too, and more of them than
-// are judged together do not keep the judge for ever.
+// are judged together do not keep the judge indefinitely.
 func TestJudgingEnds(t *testing.T) {
 	b, j := judged(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

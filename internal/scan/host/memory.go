@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// savedState is what a scanner goes on with after a restart. It lies in a file of its own, so
-// that a damaged catalogue does not take it along.
+// savedState is what a scanner continues with after a restart. It is in a file of its own, so
+// that a damaged catalog does not take it along.
 type savedState struct {
-	State   State     `json:"state"`            // Idle or RealTime: what goes on when no full scan runs
+	State   State     `json:"state"`            // Idle or RealTime: what continues when no full scan runs
 	Path    string    `json:"path,omitempty"`   // of real-time scanning; "" is the whole host
 	Watched time.Time `json:"watched,omitzero"` // when that began
 	// Noted says that the files that were there when it began are known, so that what is not

@@ -10,13 +10,13 @@ import (
 
 // Options are what a host scanner is opened with.
 type Options struct {
-	Catalogue string // file of the catalogue; its folder is made, the files NAME.* beside it are ours too
+	Catalogue string // file of the catalog; its directory is made, the files NAME.* beside it are ours too
 	Database  Database
 	Rules     Rules
 	Leave     []string // folders that are neither scanned nor watched, absolute
 
 	// OnChange is told of what came and went, from the goroutine that noted it: it must be
-	// quick, and may be nil. What it is told is in the catalogue already.
+	// quick, and may be nil. What it is told is in the catalog already.
 	OnChange func(Event)
 
 	// OnEnd is told that a full scan has ended, a comparison of all packages with a database, or
@@ -24,7 +24,7 @@ type Options struct {
 	OnEnd func(Cause)
 
 	MaxPackages int   // that are kept; 0 is 500,000
-	MaxBytes    int64 // of the catalogue's file; 0 is 1 GiB
+	MaxBytes    int64 // of the catalog's file; 0 is 1 GiB
 
 	Log *slog.Logger // nil is silent
 

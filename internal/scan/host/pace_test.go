@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestPace: a burst goes on, a storm costs its part in the long run, and a full scan does
+// TestPace: a burst continues, a storm costs its part in the long run, and a full scan does
 // not count.
 func TestPace(t *testing.T) {
 	now, used := time.Unix(1000, 0), time.Duration(0)

@@ -20,7 +20,7 @@ const (
 	everything
 )
 
-// treeScan goes through a folder once and brings the catalogue in line with it.
+// treeScan goes through a directory once and brings the catalog in line with it.
 type treeScan struct {
 	host   *Host
 	finder *catalog.Finder
@@ -42,7 +42,7 @@ type meter struct {
 
 const (
 	pieceFiles = 128  // that a goroutine takes at a time
-	batchFiles = 2048 // about, that one transaction of the catalogue keeps
+	batchFiles = 2048 // about, that one transaction of the catalog keeps
 	staleTries = 3
 )
 
@@ -63,7 +63,7 @@ type passed struct {
 	distinct map[uint64]struct{} // packages of what was read, by a hash of what tells them apart
 }
 
-// run goes through the folder.
+// run goes through the directory.
 func (p *treeScan) run(ctx context.Context) (passed, error) {
 	defer p.host.o.Calm.working()()
 	listing, err := p.finder.Walk(ctx, p.from)
@@ -154,8 +154,8 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	}
 }
 
-// leans says whether what a file holds also depends on what lies beside it: copies of
-// casks on the folders of their versions, kegs and lists of requirements on other files.
+// leans reports whether what a file holds also depends on what is next to it: copies of
+// casks on the directories of their versions, kegs and lists of requirements on other files.
 func leans(path string) bool {
 	return strings.Contains(path, "Caskroom/") || strings.HasSuffix(path, "/INSTALL_RECEIPT.json") || strings.HasSuffix(path, ".txt")
 }
@@ -216,7 +216,7 @@ func (p *treeScan) put(b *inventorydb.Batch, c *fileRange, out *passed) {
 
 const maxWarnings = 10_000
 
-// keep puts a batch into the catalogue. Files that changed since they were read are read
+// keep puts a batch into the catalog. Files that changed since they were read are read
 // again; what changes all the time is told of by the next change, or found by the next scan.
 func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
 	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
@@ -249,7 +249,7 @@ func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bo
 	return f, true
 }
 
-// mark says what a file is now.
+// mark returns what a file is now.
 func (p *treeScan) mark(path string) (uint64, bool) {
 	m, err := p.finder.Mark(path)
 	return m.Print, err == nil

@@ -12,7 +12,7 @@ import (
 // most, and how long what could not be kept waits for the next try.
 type debounce struct {
 	quiet, most, retry time.Duration
-	changes            int // that wait at most; more become those of their folders. 0 is pendingMost
+	changes            int // that wait at most; more become those of their directories. 0 is pendingMost
 }
 
 var usualSettling = debounce{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
@@ -61,7 +61,7 @@ func (p *changeQueue) add(list []Change, now time.Time) {
 	}
 }
 
-// addLocked notes one. A folder stays one whatever happens to it later: when it is not
+// addLocked notes one. A directory stays one whatever happens to it later: when it is not
 // there any more, looking through it finds nothing.
 func (p *changeQueue) addLocked(c Change, now time.Time) {
 	old := p.items[c.Path]
@@ -93,7 +93,7 @@ func (p *changeQueue) putBack(list []change) {
 	}
 }
 
-// foldLocked makes folders of what waits, until it is few.
+// foldLocked makes directories of what waits, until it is few.
 func (p *changeQueue) foldLocked() {
 	for len(p.items) > p.settling.changes/4 {
 		folded := map[string]*change{}
@@ -154,7 +154,7 @@ func (p *changeQueue) all() []change {
 	return out
 }
 
-// folders says whether one of those that wait is a folder.
+// folders reports whether one of those that wait is a directory.
 func (p *changeQueue) folders() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,9 +172,9 @@ func (p *changeQueue) len() int {
 	return len(p.items)
 }
 
-// beside gives what else is to be looked at when something happens to a path, as
+// beside returns what else is to be looked at when something happens to a path, as
 // extractors look at more than one file: the receipt of a keg beside its formula, the
-// copies of a cask beside the folder of its version.
+// copies of a cask beside the directory of its version.
 func beside(c Change) (Change, bool) {
 	if c.What == FileChanged {
 		if keg, _, ok := strings.Cut(c.Path, "/.brew/"); ok && strings.Contains(keg, "/Cellar/") {

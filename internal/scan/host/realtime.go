@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// realTimeScan is real-time scanning of a folder.
+// realTimeScan is real-time scanning of a directory.
 type realTimeScan struct {
 	host    *Host
 	root    string // absolute; "/" is the whole host
@@ -44,7 +44,7 @@ type realTimeScan struct {
 // hang with a file system.
 const flushMost = 10 * time.Second
 
-// newLive begins to watch a folder. What happens from now on is not missed.
+// newLive begins to watch a directory. What happens from now on is not missed.
 func (h *Host) newLive(root string) (*realTimeScan, error) {
 	l := &realTimeScan{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
@@ -147,7 +147,7 @@ func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
 	return l.ctx.Err() == nil
 }
 
-// absorb brings the catalogue in line with what changed: what came before what went, so
+// absorb brings the catalog in line with what changed: what came before what went, so
 // that a package that moved keeps its date. What fails can be tried again with the same list.
 func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	s := &step{cause: ByRealTime}
@@ -177,13 +177,13 @@ func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	return err
 }
 
-// oldest gives when the first of some changes happened.
+// oldest returns when the first of some changes happened.
 func oldest(list []change) time.Time {
 	return slices.MinFunc(list, func(a, b change) int { return a.first.Compare(b.first) }).first
 }
 
-// sort says by what is there now what is to be done: read files, look through folders,
-// drop what is gone. What lies beneath a folder of the list is done with it.
+// sort says by what is there now what is to be done: read files, look through directories,
+// drop what is gone. What is below a directory of the list is done with it.
 func (l *realTimeScan) sort(list []change) (files []string, folders []string, gone []string) {
 	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
 	done := map[string]bool{}
@@ -202,7 +202,7 @@ func (l *realTimeScan) sort(list []change) (files []string, folders []string, go
 	return files, folders, gone
 }
 
-// coveredBy says whether a path or a folder that leads to it is one of some.
+// coveredBy reports whether a path or a directory that leads to it is one of some.
 func coveredBy(folders map[string]bool, at string) bool {
 	for ; !folders[at]; at = path.Dir(at) {
 		if at == "." {
@@ -217,7 +217,7 @@ func (l *realTimeScan) wants(at string) bool {
 	return ok
 }
 
-// pass makes one of a folder.
+// pass makes one of a directory.
 func (l *realTimeScan) pass(s *step, from string, before time.Time) *treeScan {
 	return &treeScan{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
 }
@@ -250,7 +250,7 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) e
 	return nil
 }
 
-// rescan looks through a folder for what differs.
+// rescan looks through a directory for what differs.
 func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
 	l.host.work.rescans.Add(1)
 	_, err := l.pass(s, from, time.Time{}).run(ctx)
@@ -274,7 +274,7 @@ func (l *realTimeScan) drop(s *step, paths []string) error {
 	return err
 }
 
-// end stops listening, and catalogues what happened until now.
+// end stops listening, and catalogs what happened until now.
 func (l *realTimeScan) end() {
 	l.hearOut()
 	l.awaitCaught()

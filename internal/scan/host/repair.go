@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// repairLocked sets a damaged catalogue aside. The next full scan makes it anew.
+// repairLocked sets a damaged catalog aside. The next full scan makes it again.
 func (h *Host) repairLocked(damage error) error {
 	aside, err := h.book.Repair(h.now())
 	if err != nil {
@@ -17,7 +17,7 @@ func (h *Host) repairLocked(damage error) error {
 	return nil
 }
 
-// rebuild sets a catalogue aside that turned out to be damaged, and begins a full scan.
+// rebuild sets a catalog aside that turned out to be damaged, and begins a full scan.
 func (h *Host) rebuild(damage error) {
 	h.turn.Lock()
 	defer h.turn.Unlock()

@@ -10,14 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// Package is a package of the catalogue.
+// Package is a package of the catalog.
 type Package struct {
 	ID      uint64    // never given twice, also after a reset
-	Created time.Time // when it was first catalogued
+	Created time.Time // when it was first catalogd
 	catalog.Package
 }
 
-// Finding is one vulnerability of a package of the catalogue.
+// Finding is one vulnerability of a package of the catalog.
 type Finding struct {
 	PackageID uint64
 	Known     time.Time // when it was first known of this package
@@ -30,7 +30,7 @@ type Query struct {
 	MinScore float64   // findings with at least that score, and packages that have one; 0 asks for none
 }
 
-// Report is what the catalogue has, read as it is gone through: what comes meanwhile may
+// Report is what the catalog has, read as it is gone through: what comes meanwhile may
 // be in it. It holds nothing open and need not be closed.
 type Report struct {
 	host  *Host
@@ -72,7 +72,7 @@ func (r *Report) Packages() iter.Seq2[Package, error] {
 	}
 }
 
-// takes says whether a package has a finding with the score that is asked for.
+// takes reports whether a package has a finding with the score that is asked for.
 func (r *Report) takes(p *inventorydb.Package) (bool, error) {
 	if r.query.MinScore <= 0 {
 		return true, nil

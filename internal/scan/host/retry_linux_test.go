@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// blocked makes the catalogue one that cannot be opened, as on a disk that fails, once it is
+// blocked makes the catalog one that cannot be opened, as on a disk that fails, once it is
 // closed. It gives what ends that.
 func blocked(b *bench) (lift func()) {
 	b.t.Helper()

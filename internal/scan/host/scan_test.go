@@ -118,7 +118,7 @@ func TestRefusals(t *testing.T) {
 	release()
 }
 
-// busy has a full scan run until it is released: the catalogue's judge is held.
+// busy has a full scan run until it is released: the catalog's judge is held.
 func busy(b *bench) (release func()) {
 	b.t.Helper()
 	b.judging.Lock()
@@ -387,7 +387,7 @@ func TestADamagedCatalogueIsRebuilt(t *testing.T) {
 	}
 }
 
-// watchOnly begins real-time scanning of the folder without a full scan, as for the whole host.
+// watchOnly begins real-time scanning of the directory without a full scan, as for the whole host.
 func (b *bench) watchOnly() {
 	b.t.Helper()
 	if err := b.Host.watch(b.dir); err != nil {

@@ -13,7 +13,7 @@ import (
 const answerTime = 3 * time.Second
 
 // hungMounts are the file systems that do not answer: of a program that hangs, or of another
-// machine that is not there. Who asks one of them for anything may wait for ever and cannot
+// machine that is not there. Who asks one of them for anything may wait indefinitely and cannot
 // be stopped. So each is asked once, by a goroutine that has nothing else to do, and left
 // out until it answers.
 type hungMounts struct {
@@ -78,7 +78,7 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// is says whether a folder is where such a file system begins.
+// is reports whether a directory is where such a file system begins.
 func (s *hungMounts) is(folder string) bool {
 	points := s.points.Load()
 	if points == nil {
@@ -88,13 +88,13 @@ func (s *hungMounts) is(folder string) bool {
 	return ok
 }
 
-// missed says whether a folder is where one begins that would be scanned if it answered.
+// missed reports whether a directory is where one begins that would be scanned if it answered.
 func (s *hungMounts) missed(folder string) bool {
 	points := s.points.Load()
 	return points != nil && (*points)[folder]
 }
 
-// has says whether a path lies in one.
+// has reports whether a path is in one.
 func (s *hungMounts) has(path string) bool {
 	points := s.points.Load()
 	if points == nil {

@@ -56,13 +56,13 @@ var transitions = []transition{
 	{RealTime, reset, always, RealTime},
 
 	{RunningFull, startRealTime, noPath, RunningFull}, // real-time follows it
-	{RunningFull, stop, always, Idle},                 // it is cancelled
+	{RunningFull, stop, always, Idle},                 // it is canceled
 	{RunningFull, reset, always, RunningFull},
 	{RunningFull, fullEnds, followed, RealTime},
 	{RunningFull, fullEnds, unfollowed, Idle},
 }
 
-// next gives the state that follows, and false where there is no way.
+// next returns the state that follows, and false where there is no way.
 func next(from State, by trigger, c condition) (State, bool) {
 	for _, t := range transitions {
 		if t.From == from && t.Trigger == by && (t.If == always || t.If == c) {

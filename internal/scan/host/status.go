@@ -13,7 +13,7 @@ type Status struct {
 	Since    time.Time   // last start of a scan; zero is never
 	Reset    time.Time   // last reset; zero is never
 	Progress *Progress   // of a full scan that runs
-	LastScan *ScanResult // that ended; nil is none since the reset of the catalogue's file
+	LastScan *ScanResult // that ended; nil is none since the reset of the catalog's file
 	Mounts   []Mount     // what is watched, and how, and what is not; in real-time mode
 	Database DatabaseStatus
 	Counts   Contents
@@ -71,7 +71,7 @@ type DatabaseStatus struct {
 	Judged  time.Time // Built of the database that all packages were compared with; zero is none yet
 }
 
-// Contents are the numbers of the catalogue.
+// Contents are the numbers of the catalog.
 type Contents struct {
 	Files    int // known, with packages or without
 	Packages int
@@ -85,7 +85,7 @@ type Work struct {
 	Changes   uint64 // told by the watcher
 	Rescans   uint64 // folders looked through because of them
 	FilesRead uint64
-	Packages  uint64 // catalogued
+	Packages  uint64 // catalogd
 	Findings  uint64 // that became known
 	Judged    uint64 // packages compared with a database
 	Updates   uint64 // of the database that brought a newer one

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// Status says what the scanner does and has.
+// Status returns what the scanner does and has.
 func (h *Host) Status() Status {
 	db := h.databaseStatus()
 	totals := h.book.Totals()
@@ -57,7 +57,7 @@ func (h *Host) databaseStatus() DatabaseStatus {
 	return out
 }
 
-// progress says how far a full scan is.
+// progress returns how far a full scan is.
 func (f *fullScan) progress() *Progress {
 	p := &Progress{
 		Path: f.order.Path, Started: f.order.Started, Phase: "looking", Files: int(f.meter.files.Load()),

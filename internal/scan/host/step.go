@@ -94,7 +94,7 @@ func (h *Host) now() time.Time {
 	return now
 }
 
-// begins gives the moment at which a scan starts.
+// begins returns the moment at which a scan starts.
 func (h *Host) begins() time.Time {
 	now := clock()
 	h.since.Store(&now)

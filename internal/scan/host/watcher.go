@@ -11,7 +11,7 @@ type Watcher interface {
 	Run(ctx context.Context, take func([]Change)) error
 	// Flush returns when Run has told of everything that happened before.
 	Flush(ctx context.Context) error
-	// Mounts says what is watched, and how.
+	// Mounts returns what is watched, and how.
 	Mounts() []Mount
 	Close() error
 }

@@ -148,7 +148,7 @@ func (c *chunk) times() (int, error) {
 	return times, nil
 }
 
-// bitmap gives the operation of a number.
+// bitmap returns the operation of a number.
 func (c *chunk) bitmap(number int) (bitmap, error) {
 	switch {
 	case number == repeatBitmap:

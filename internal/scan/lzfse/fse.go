@@ -15,7 +15,7 @@ type value struct {
 	extra uint8
 }
 
-// extend gives the values of symbols, each of which begins where the one before ends.
+// extend returns the values of symbols, each of which begins where the one before ends.
 func extend[T [lengthSymbols]uint8 | [distanceSymbols]uint8](extra T) []value {
 	var out []value
 	base := int32(0)
@@ -83,7 +83,7 @@ type backward struct {
 	pos int    // bits before it are left; negative when too many were read
 }
 
-// take gives the next n bits, at most 32.
+// take returns the next n bits, at most 32.
 func (r *backward) take(n uint8) uint32 {
 	r.pos -= int(n)
 	if r.pos < 0 {
@@ -101,7 +101,7 @@ func (r *backward) take(n uint8) uint32 {
 	return uint32(word >> (r.pos & 7) & (1<<n - 1))
 }
 
-// step gives the value of a state and goes on to the next one.
+// step returns the value of a state and continues to the next one.
 func (r *backward) step(table []state, at *uint16) int {
 	s := table[int(*at)&(len(table)-1)]
 	word := r.take(s.total)

@@ -26,7 +26,7 @@ type lzvn struct {
 	distance int
 }
 
-// decodeLZVN gives the number of bytes of src up to behind the end mark.
+// decodeLZVN returns the number of bytes of src up to behind the end mark.
 func decodeLZVN(o *output, src []byte) (int, error) {
 	d := lzvn{o: o, src: src}
 	for d.at < len(src) {

@@ -60,7 +60,7 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	return b, nil
 }
 
-// Has says whether the baseline has a finding.
+// Has reports whether the baseline has a finding.
 func (b *Baseline) Has(f *Finding) bool {
 	return b != nil && b.known[findingKey{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
 }

@@ -48,7 +48,7 @@ func (e ecosystem) subjectOf(p *catalog.Package) subject {
 	return newSubject(e.scheme, p.Version)
 }
 
-// isGoItself says whether a package is the standard library or the tools of Go.
+// isGoItself reports whether a package is the standard library or the tools of Go.
 func isGoItself(p *catalog.Package) bool {
 	return p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain")
 }
@@ -56,7 +56,7 @@ func isGoItself(p *catalog.Package) bool {
 // noCommit ends the version that Go writes where there is none.
 const noCommit = "-00010101000000-000000000000"
 
-// unjudgeable says why no advisory can speak of a package; "" when some may.
+// unjudgeable returns why no advisory can speak of a package; "" when some may.
 func unjudgeable(p *catalog.Package) string {
 	switch {
 	case p.Replaced:
@@ -69,15 +69,15 @@ func unjudgeable(p *catalog.Package) string {
 	return ""
 }
 
-// inBinary says whether a version of Go was found anywhere but in a module's own file.
+// inBinary reports whether a version of Go was found anywhere but in a module's own file.
 func inBinary(locations []string) bool {
 	return len(locations) == 0 || slices.ContainsFunc(locations, func(l string) bool {
 		return !strings.HasSuffix(l, "/go.mod") && !strings.HasSuffix(l, "/go.work")
 	})
 }
 
-// onPlatform says whether a package may be one for a platform, which is JRuby where an
-// advisory names one at all; "" is any. The gems for it say so in their version or folder.
+// onPlatform reports whether a package may be one for a platform, which is JRuby where an
+// advisory names one at all; "" is any. The gems for it say so in their version or directory.
 func onPlatform(p *catalog.Package, platform string) bool {
 	names := append([]string{p.Version}, p.Locations...)
 	return slices.ContainsFunc(names, func(s string) bool {

@@ -126,7 +126,7 @@ func (s *trace) tell(format string, args ...any) {
 	}
 }
 
-// about says whether a step on an id is wanted.
+// about reports whether a step on an id is wanted.
 func (s *trace) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
 
 func (s *trace) tellAdvisory(a *vulndb.Advisory) {
@@ -159,7 +159,7 @@ func (s *trace) tellRange(version string, r vulndb.Range, holds bool, err error)
 	}
 }
 
-// tellConfiguration says how an item stands to a configuration of NVD.
+// tellConfiguration returns how an item stands to a configuration of NVD.
 func (j *matcher) tellConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
 	if j.story == nil {
 		return

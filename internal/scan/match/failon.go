@@ -41,7 +41,7 @@ func ParseFailOn(s string) (FailOn, error) {
 	return out, nil
 }
 
-// Fails gives the findings that fail a build. What nobody confirmed, and what has no
+// Fails returns the findings that fail a build. What nobody confirmed, and what has no
 // score, is never among them; what is known to be exploited needs no score.
 func (o FailOn) Fails(findings []Finding) []Finding {
 	var out []Finding

@@ -38,7 +38,7 @@ func newJudge(db DB, packages []catalog.Package, o Options) (*matcher, error) {
 	}, nil
 }
 
-// another gives a judge of the same packages, for another goroutine.
+// another returns a judge of the same packages, for another goroutine.
 func (j *matcher) another() *matcher {
 	out := *j
 	out.known = map[string]*vulndb.Vulnerability{}
@@ -216,7 +216,7 @@ func (j *matcher) judgeCVE(found *findings, it *productQuery, of []vulndb.Applic
 	return nil
 }
 
-// itemsOf gives the packages that are a product.
+// itemsOf returns the packages that are a product.
 func (j *matcher) itemsOf(vendor, product string) []productQuery {
 	if j.items == nil {
 		j.items = map[string][]productQuery{}

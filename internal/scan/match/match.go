@@ -16,12 +16,12 @@ import (
 
 // DB is what is asked of a database of vulnerabilities, from several goroutines.
 type DB interface {
-	// Advisories gives what all sources say of a package.
+	// Advisories returns what all sources say of a package.
 	Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error)
 	// EachApplicability goes through the configurations that name a product as
 	// vulnerable; those of one CVE follow each other.
 	EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error]
-	// Vulnerability gives what is known of an id, and false when that is nothing.
+	// Vulnerability returns what is known of an id, and false when that is nothing.
 	Vulnerability(id string) (vulndb.Vulnerability, bool, error)
 }
 
@@ -76,7 +76,7 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 
 const (
 	maxJudges = 4  // that work side by side; reading the database is most of it
-	chunk     = 32 // groups that a judge takes at a time: neighbours lie in one block
+	chunk     = 32 // groups that a judge takes at a time: neighbors are in one block
 )
 
 // work is what is left to do. Several goroutines take of it.
@@ -85,7 +85,7 @@ type work struct {
 	taken  atomic.Int64 // chunks
 }
 
-// take gives the next groups, none when all were taken.
+// take returns the next groups, none when all were taken.
 func (w *work) take() [][]*catalog.Package {
 	from := min(int(w.taken.Add(1)-1)*chunk, len(w.groups))
 	return w.groups[from:min(from+chunk, len(w.groups))]

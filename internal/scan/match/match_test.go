@@ -481,7 +481,7 @@ func TestManyPackages(t *testing.T) {
 	}
 }
 
-// FuzzMatch gives the matcher whatever a package and the records of it may say.
+// FuzzMatch returns the matcher whatever a package and the records of it may say.
 func FuzzMatch(f *testing.F) {
 	f.Add(uint8(0), "1.0.0", "0", "2.0.0", "cpe:2.3:a:p:p:*:*:*:*:*:*:*:*")
 	f.Add(uint8(2), "1.0+local", "1.0a1", "1!2", "cpe:2.3:a:p:p:9.3:p2:*:*:*:macos:*:*")

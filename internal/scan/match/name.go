@@ -63,5 +63,5 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// isOpen says whether a part of a CPE says nothing.
+// isOpen reports whether a part of a CPE says nothing.
 func isOpen(part string) bool { return part == "*" || part == "-" || part == "" }

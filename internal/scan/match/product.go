@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// systemOf is what a package runs on: Homebrew on Linux has a folder of its own, and a disk may
+// systemOf is what a package runs on: Homebrew on Linux has a directory of its own, and a disk may
 // have both.
 func systemOf(p *catalog.Package) system {
 	switch p.Kind {
@@ -84,7 +84,7 @@ func (j *matcher) newItem(p *catalog.Package) productQuery {
 	return it
 }
 
-// is says whether the item is the product of a criterion.
+// is reports whether the item is the product of a criterion.
 func (it *productQuery) is(c *name) bool {
 	if c.part != it.part {
 		return false
@@ -95,7 +95,7 @@ func (it *productQuery) is(c *name) bool {
 	}) && slices.Contains(editions, c.swEdition)
 }
 
-// inRange says whether the versions of a criterion hold that of the item.
+// inRange reports whether the versions of a criterion hold that of the item.
 func (it *productQuery) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	if it.err != nil {
 		return false, it.err
@@ -112,7 +112,7 @@ func (it *productQuery) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	return it.isExactly(c.version, c.update)
 }
 
-// isExactly says whether the item is one version. What NVD calls an update is written
+// isExactly reports whether the item is one version. What NVD calls an update is written
 // behind the version by those who make packages: "9.3" with "p2" is "9.3p2".
 func (it *productQuery) isExactly(version, update string) (bool, error) {
 	if !isOpen(update) {
@@ -173,7 +173,7 @@ type configuration struct {
 	err       error // of comparing versions
 }
 
-// evaluate says whether a configuration applies to an item: all its nodes hold, and one
+// evaluate reports whether a configuration applies to an item: all its nodes hold, and one
 // of their criteria calls the item vulnerable.
 func (j *matcher) evaluate(it *productQuery, a *vulndb.Applicability) configuration {
 	out := configuration{holds: true}
@@ -205,7 +205,7 @@ func (j *matcher) nodeHolds(it *productQuery, n *vulndb.Node, out *configuration
 	return holds != n.Negate
 }
 
-// criterionHolds says whether a criterion is about the item itself, about what it runs
+// criterionHolds reports whether a criterion is about the item itself, about what it runs
 // on, or about another package that was found.
 func (j *matcher) criterionHolds(it *productQuery, c *name, k *vulndb.Criterion, out *configuration) bool {
 	switch {
@@ -223,7 +223,7 @@ func (j *matcher) criterionHolds(it *productQuery, c *name, k *vulndb.Criterion,
 	return false
 }
 
-// runsOn says whether a criterion can be about the system that an item runs on. Its version
+// runsOn reports whether a criterion can be about the system that an item runs on. Its version
 // counts where it was found; mostly it is unknown, and rules nothing out.
 func (j *matcher) runsOn(it *productQuery, c *name, k *vulndb.Criterion) bool {
 	if !slices.Contains(it.system.platforms, c.vendor+":"+c.product) {
@@ -240,7 +240,7 @@ func (j *matcher) runsOn(it *productQuery, c *name, k *vulndb.Criterion) bool {
 	return true
 }
 
-// hasProduct says whether any package that was found is what a criterion names.
+// hasProduct reports whether any package that was found is what a criterion names.
 func (j *matcher) hasProduct(c *name, k *vulndb.Criterion) bool {
 	for _, it := range j.itemsOf(c.vendor, c.product) {
 		if !it.is(c) {

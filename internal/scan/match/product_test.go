@@ -209,7 +209,7 @@ func TestOneSourceOfProducts(t *testing.T) {
 	}
 }
 
-// The names that packages have in NVD are those of the catalogue; a made-up one of an
+// The names that packages have in NVD are those of the catalog; a made-up one of an
 // application that names no maker is nobody's.
 func TestNames(t *testing.T) {
 	db := &memory{}
@@ -269,7 +269,7 @@ func TestVersionOfSystem(t *testing.T) {
 	expect(t, found(run(t, applies(anyOf(below), anyOf(platform(mac))), o, p, pkg(catalog.System, "macOS", "13.0"))), "p 1.0 CVE-2024-1 < 2.0")
 }
 
-// products gives every package these names.
+// products returns every package these names.
 func products(list ...cpe.Product) match.Options {
 	return match.Options{Products: func(catalog.Package) []cpe.Product { return list }}
 }

@@ -28,7 +28,7 @@ type Rules struct {
 
 	// VEX judges a finding by statements of others; nil leaves all.
 	VEX interface {
-		// Suppresses says why a finding is none: the status that somebody gave it. It is
+		// Suppresses returns why a finding is none: the status that somebody gave it. It is
 		// called from several goroutines.
 		Suppresses(f *Finding) (status string, ok bool)
 	}
@@ -48,12 +48,12 @@ func ParseSeverity(s string) (vulndb.Severity, error) {
 	return v, nil
 }
 
-// below says whether a severity is less than another.
+// below reports whether a severity is less than another.
 func below(a, b vulndb.Severity) bool {
 	return slices.Index(severities, a) < slices.Index(severities, b)
 }
 
-// ignored gives the CPEs of ignored packages as formatted strings.
+// ignored returns the CPEs of ignored packages as formatted strings.
 func (r *Rules) ignored() (map[string]bool, error) {
 	list := r.Packages
 	if list == nil {
@@ -89,7 +89,7 @@ const (
 	byUnknown
 )
 
-// keep gives a finding to the rules, and counts or keeps it.
+// keep returns a finding to the rules, and counts or keeps it.
 func (j *matcher) keep(f *Finding) {
 	why, words := j.rule(f)
 	h := &j.result.Hidden
@@ -116,7 +116,7 @@ func (j *matcher) keep(f *Finding) {
 	j.story.tell("It is left out: %s.", words)
 }
 
-// rule gives the first rule that leaves a finding out, and says it in words.
+// rule returns the first rule that leaves a finding out, and says it in words.
 func (j *matcher) rule(f *Finding) (suppression, string) {
 	r := &j.options.Rules
 	if c := j.ignoredCPE(&f.Package); c != "" {
@@ -151,7 +151,7 @@ func (r *Rules) minimum(s vulndb.Score) (suppression, string) {
 	return shown, ""
 }
 
-// ignoredCPE gives the CPE for which a package is ignored, "" for none.
+// ignoredCPE returns the CPE for which a package is ignored, "" for none.
 func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	for _, c := range p.CPEs {
 		if j.ignored[c] {
@@ -161,6 +161,6 @@ func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	return ""
 }
 
-// isUnknown says whether there is no score. One of 0.0 counts as none, also when it comes of a
+// isUnknown reports whether there is no score. One of 0.0 counts as none, also when it comes of a
 // vector: its severity is unknown, too.
 func isUnknown(s vulndb.Score) bool { return s.Base == 0 }

@@ -14,12 +14,12 @@ func NewSieve(r Rules) (*RuleFilter, error) {
 	return &RuleFilter{matcher{options: Options{Rules: r}, ignored: ignored}}, nil
 }
 
-// Keep says whether the rules leave a finding in.
+// Keep reports whether the rules leave a finding in.
 func (s *RuleFilter) Keep(f *Finding) bool {
 	why, _ := s.judge.rule(f)
 	return why == shown
 }
 
-// ByProduct says whether packages of a kind are judged by what NVD says of products, where
+// ByProduct reports whether packages of a kind are judged by what NVD says of products, where
 // one package may decide about another.
 func ByProduct(k catalog.PackageType) bool { return byProduct[k] }

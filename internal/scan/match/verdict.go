@@ -56,7 +56,7 @@ func (j *matcher) verdict(s subject, a *vulndb.Advisory) verdict {
 	return v
 }
 
-// fixesAfter gives the fixed versions that come behind the version.
+// fixesAfter returns the fixed versions that come behind the version.
 func (s subject) fixesAfter(ranges []vulndb.Range) []string {
 	var out []string
 	if s.err != nil {

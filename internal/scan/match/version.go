@@ -39,7 +39,7 @@ func (s subject) compare(bound string) (int, error) {
 	return s.public.Compare(b), nil
 }
 
-// within says whether a range holds the version.
+// within reports whether a range holds the version.
 func (s subject) within(r vulndb.Range) (bool, error) {
 	if !isFirst(r.Introduced) {
 		c, err := s.compare(r.Introduced)
@@ -58,11 +58,11 @@ func (s subject) within(r vulndb.Range) (bool, error) {
 	return true, nil
 }
 
-// isFirst says whether a range begins before all versions. OSV writes "0" for that, and
+// isFirst reports whether a range begins before all versions. OSV writes "0" for that, and
 // means it: a pre-release of 0.0.0 is inside too.
 func isFirst(introduced string) bool { return introduced == "" || introduced == "0" }
 
-// named says whether a list has the version.
+// named reports whether a list has the version.
 func (s subject) named(versions []string) bool {
 	for _, v := range versions {
 		if v == s.text {
@@ -78,7 +78,7 @@ func (s subject) named(versions []string) bool {
 	return false
 }
 
-// mayEqual says whether two spellings can be of one version: whether their first numbers
+// mayEqual reports whether two spellings can be of one version: whether their first numbers
 // agree. It is cheap, and lists of versions are long.
 func mayEqual(a, b string) bool {
 	return strings.Contains(a, "!") || strings.Contains(b, "!") || firstNumber(a) == firstNumber(b)

@@ -31,7 +31,7 @@ func Matches(findings []match.Finding) []api.ScanMatch {
 	return out
 }
 
-// PackageOf gives a package as reports have it.
+// PackageOf returns a package as reports have it.
 func PackageOf(p catalog.Package) api.ScanPackage { return apiPackage(p, p.Locations) }
 
 func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
@@ -45,7 +45,7 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 	}
 }
 
-// VulnerabilityOf gives what a report says of a finding.
+// VulnerabilityOf returns what a report says of a finding.
 func VulnerabilityOf(f match.Finding) api.ScanVulnerability {
 	v := f.Vulnerability
 	severity := string(v.Score.Severity)

@@ -29,7 +29,7 @@ func Diff(from, to Report) Difference {
 // Key names a vulnerability of a version of a package, wherever it lies.
 func Key(m api.ScanMatch) string { return ref(m.Artifact) + " " + m.Vulnerability.ID }
 
-// apart gives what only the second list has, and what only the first one has, each key once.
+// apart returns what only the second list has, and what only the first one has, each key once.
 func apart[T any](from, to []T, key func(T) string) (added, removed []T) {
 	return without(to, from, key), without(from, to, key)
 }

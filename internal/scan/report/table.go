@@ -143,7 +143,7 @@ func writeTable(w io.Writer, r Report, o Options) error {
 	return t.Flush()
 }
 
-// lines gives the rows of a table. What differs only in what is not shown is one row.
+// lines returns the rows of a table. What differs only in what is not shown is one row.
 func lines(rows []api.ScanMatch, show []Column) []string {
 	var out []string
 	seen := map[string]bool{}

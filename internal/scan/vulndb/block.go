@@ -40,7 +40,7 @@ func (b *block) add(key, value []byte) {
 	b.count++
 }
 
-// seal gives the bytes for the file and empties the block.
+// seal returns the bytes for the file and empties the block.
 func (b *block) seal() []byte {
 	out := make([]byte, checksumSize, checksumSize+1+len(b.entries))
 	out = append(out, byte(b.level))
@@ -167,7 +167,7 @@ func (c *cursor) take() ([]byte, bool) {
 	return b, true
 }
 
-// blockHandle is where a block lies in the file.
+// blockHandle is where a block is in the file.
 type blockHandle struct{ at, length int64 }
 
 func (p blockHandle) marshal() []byte {

@@ -27,7 +27,7 @@ func newCache() *cache {
 	return &cache{order: list.New(), items: map[int64]*list.Element{}}
 }
 
-// get gives nil when the block is not kept.
+// get returns nil when the block is not kept.
 func (c *cache) get(at int64) *sealed {
 	c.mu.Lock()
 	defer c.mu.Unlock()

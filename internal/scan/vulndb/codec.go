@@ -111,7 +111,7 @@ func (d *decoder) text() string {
 	return s
 }
 
-// count gives how many items of size bytes of memory follow. Each takes a byte of the
+// count returns how many items of size bytes of memory follow. Each takes a byte of the
 // record at least.
 func (d *decoder) count(size int) int {
 	n := d.uint()

@@ -42,7 +42,7 @@ func Open(path string) (*DB, error) {
 	return db, nil
 }
 
-// NewDB gives the database that r holds, of the given size. Close leaves r alone.
+// NewDB returns the database that r holds, of the given size. Close leaves r alone.
 func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -75,10 +75,10 @@ func (db *DB) Close() error {
 	return db.file.Close()
 }
 
-// Info says what the database holds.
+// Info returns what the database holds.
 func (db *DB) Info() Info { return db.info }
 
-// Advisories gives what the sources say of a package, sorted by id and source. The name
+// Advisories returns what the sources say of a package, sorted by id and source. The name
 // is taken as Key does.
 func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
 	cost := answerCost
@@ -93,7 +93,7 @@ func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability,
 	return db.applicabilities(applicabilityPrefix(vendor, product))
 }
 
-// Vulnerability gives what is known of an id, and false when that is nothing.
+// Vulnerability returns what is known of an id, and false when that is nothing.
 func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 	b, found, err := db.trees[vulnerabilitySection].get([]byte(id))
 	if err != nil || !found {
@@ -167,7 +167,7 @@ func newDecoder(b []byte) *decoder {
 	return &decoder{b: b, cost: &cost}
 }
 
-// end gives the first error of the record, or that something follows it.
+// end returns the first error of the record, or that something follows it.
 func (d *decoder) end() error {
 	if d.err == nil && len(d.b) > 0 {
 		d.fail("%d bytes follow a record", len(d.b))
@@ -197,7 +197,7 @@ func entries[T any](t *tree, prefix []byte, cost *int, decode func(key string, d
 	}
 }
 
-// collect gives a sequence as a list.
+// collect returns a sequence as a list.
 func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var list []T
 	for v, err := range seq {

@@ -164,5 +164,5 @@ func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	return d, nil
 }
 
-// Begins says whether a file that begins so may be a database.
+// Begins reports whether a file that begins so may be a database.
 func Begins(head []byte) bool { return bytes.HasPrefix(head, []byte(magic)) }

@@ -2,7 +2,7 @@ package vulndb
 
 import "strings"
 
-// Key gives the name under which the packages of an ecosystem are kept, so that names
+// Key returns the name under which the packages of an ecosystem are kept, so that names
 // which mean the same package are one.
 func Key(eco Ecosystem, name string) string {
 	switch eco {
@@ -44,7 +44,7 @@ func joinRuns(s string) string {
 	return b.String()
 }
 
-// ProductKey gives the form of a vendor or product of a CPE under which applicabilities
+// ProductKey returns the form of a vendor or product of a CPE under which applicabilities
 // are kept: lower case, without the escapes of formatted strings.
 func ProductKey(s string) string {
 	return strings.ToLower(strings.ReplaceAll(s, `\`, ""))

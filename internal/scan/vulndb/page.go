@@ -2,7 +2,7 @@ package vulndb
 
 import "strings"
 
-// Page gives the address at which people read a source's record, where it follows from
+// Page returns the address at which people read a source's record, where it follows from
 // its id; "" otherwise.
 func Page(source Source, id string) string {
 	switch source {

@@ -68,8 +68,8 @@ type Vulnerability struct {
 	Score          Score  // by precedence: NVD v3.1, CNA or ADP v3, GHSA v3, v4, v2
 	URL            string
 	Related        []string  // ids of the advisories that are about it, sorted
-	Exploited      bool      // in the catalogue of known exploited vulnerabilities
-	ExploitedSince time.Time // when it came into that catalogue
+	Exploited      bool      // in the catalog of known exploited vulnerabilities
+	ExploitedSince time.Time // when it came into that catalog
 	EPSS           float64   // probability of exploitation, 0 to 1; 0 is unknown
 	EPSSPercentile float64
 	Rejected       bool // its number was given back: it is no vulnerability

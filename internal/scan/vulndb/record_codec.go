@@ -43,7 +43,7 @@ func (d *decoder) refer(res resolver) string {
 	return s
 }
 
-// flag gives a bit when it is on.
+// flag returns a bit when it is on.
 func flag(bit byte, on bool) byte {
 	if on {
 		return bit

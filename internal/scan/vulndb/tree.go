@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// tree is one section of a file as it is read. A block lies behind all blocks below it,
+// tree is one section of a file as it is read. A block is behind all blocks below it,
 // and these between it and the block before it on its level. So no path through a
 // damaged file leads in a circle, and no block is reached in two ways.
 type tree struct {
@@ -36,7 +36,7 @@ func (t *tree) scan(prefix []byte, visit func(key, value []byte) (bool, error)) 
 	}})
 }
 
-// get gives the value of one key.
+// get returns the value of one key.
 func (t *tree) get(key []byte) (value []byte, found bool, err error) {
 	err = t.run(query{
 		where: func(k []byte) int { return bytes.Compare(k, key) },
@@ -81,7 +81,7 @@ func (t *tree) walk(q query, at blockHandle, low int64, level int) (more bool, e
 	return true, nil
 }
 
-// block gives a block whose checksum is right.
+// block returns a block whose checksum is right.
 func (t *tree) block(at blockHandle) (*sealed, error) {
 	if b := t.cache.get(at.at); b != nil {
 		return b, nil
@@ -126,7 +126,7 @@ type child struct {
 	low int64 // where the blocks below it may begin
 }
 
-// children gives those that may hold entries that are looked for. As a child is named by
+// children returns those that may hold entries that are looked for. As a child is named by
 // its first key, such an entry may be in the last one before it.
 func (b *sealed) children(q query, low, high int64) ([]child, error) {
 	var list []child

@@ -18,7 +18,7 @@ const (
 	sharedLength = 256     // longer texts are kept with their records
 )
 
-// Limits of what the file takes; errors.Is finds ErrRecord, after which the writer goes on.
+// Limits of what the file takes; errors.Is finds ErrRecord, after which the writer continues.
 var (
 	ErrRecord = errors.New("the record cannot be kept")
 	errOrder  = errors.New("records are not in order")
@@ -87,7 +87,7 @@ type ApplicabilityKey struct {
 	Number          uint32 // tells apart those of one CVE
 }
 
-// AdvisoryKey gives what advisories are sorted by: ecosystem, name, id and source.
+// AdvisoryKey returns what advisories are sorted by: ecosystem, name, id and source.
 func AdvisoryKey(a Advisory) []byte {
 	k := append(advisoryPrefix(a.Ecosystem, a.Name), a.ID...)
 	return append(append(k, 0), a.Source...)
@@ -135,7 +135,7 @@ func (w *Writer) Close(sources []SourceInfo) error {
 	return w.err
 }
 
-// intern gives the number of a text that may repeat; 0 says that it is kept inline.
+// intern returns the number of a text that may repeat; 0 says that it is kept inline.
 func (w *Writer) intern(s string) uint64 {
 	if n, ok := w.texts[s]; ok {
 		return n
@@ -197,7 +197,7 @@ func (w *Writer) room(n, size int) {
 }
 
 // closeBlock writes the block of a level, and names it on the level above. The block
-// above is closed before, when it is full, so that it lies behind its own alone.
+// above is closed before, when it is full, so that it is behind its own alone.
 func (w *Writer) closeBlock(n int) blockHandle {
 	l := w.levels[n]
 	w.room(n+1, len(l.first)+2*binary.MaxVarintLen64)

@@ -57,7 +57,7 @@ func (c *flushRequests) rest(most time.Duration) {
 	}
 }
 
-// take gives those who wait, to be answered when the queue was read.
+// take returns those who wait, to be answered when the queue was read.
 func (c *flushRequests) take() callers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *flushRequests) take() callers {
 // callers wait for one reading of a queue.
 type callers []chan struct{}
 
-// queued gives how many bytes of a queue are to be read for them.
+// queued returns how many bytes of a queue are to be read for them.
 func (c callers) queued(fd int) int {
 	if len(c) == 0 || fd < 0 {
 		return 0

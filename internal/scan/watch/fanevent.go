@@ -21,14 +21,14 @@ const (
 	infoDfid     = 3
 )
 
-// fanEvent is what the kernel says happened to a name in a folder. Its parts lie in the
+// fanEvent is what the kernel says happened to a name in a directory. Its parts are in the
 // buffer, since most events are dropped by their names.
 type fanEvent struct {
 	mask   uint64
 	fd     int32 // the file itself, for groups that ask for it; below zero otherwise
 	pid    int32
-	handle []byte // of the folder: file system, type, handle; empty if unknown
-	name   []byte // "." for the folder itself
+	handle []byte // of the directory: file system, type, handle; empty if unknown
+	name   []byte // "." for the directory itself
 }
 
 // errFanEvent is that of a buffer that is not what the kernel writes.
@@ -73,7 +73,7 @@ func (e *fanEvent) info(kind byte, body []byte) error {
 	}
 	end := fanFsid + fanHandle + int(n)
 	if kind == infoFid {
-		return nil // the file's own; the folder's says more
+		return nil // the file's own; the directory's says more
 	}
 	e.handle, e.name = body[:end], []byte(".")
 	if kind == infoDfidName {

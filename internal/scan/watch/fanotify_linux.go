@@ -40,7 +40,7 @@ type fanotifyWatcher struct {
 
 	t       *table
 	systems map[[fanFsid]byte]*fanSystem
-	paths   *cache[[]string] // handle of a folder -> where it is seen
+	paths   *cache[[]string] // handle of a directory -> where it is seen
 	anchors map[string]int   // mount point -> an open file there, while a queue is read
 
 	mu   sync.Mutex
@@ -126,7 +126,7 @@ func (f *fanotifyWatcher) mark() map[int]string {
 }
 
 // markOne asks one file system. Those in user space are not even asked: they may not
-// answer for ever.
+// answer indefinitely.
 func (f *fanotifyWatcher) markOne(m mounted) (fsid [fanFsid]byte, err error) {
 	if strings.HasPrefix(m.kind, "fuse") {
 		return fsid, errors.New("a file system in user space")
@@ -278,7 +278,7 @@ func (f *fanotifyWatcher) event(e *fanEvent) {
 		return
 	}
 	if folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) == 0 && !f.snapshots(e.handle) {
-		return // a new folder is empty, and what comes into it is told
+		return // a new directory is empty, and what comes into it is told
 	}
 	for _, dir := range f.resolve(e.handle) {
 		f.tell(join(dir, string(e.name)), e.mask)
@@ -313,8 +313,8 @@ func (f *fanotifyWatcher) snapshots(handle []byte) bool {
 	return ok && sys != nil && sys.snapshots
 }
 
-// resolve gives the paths of a folder that are seen beneath the roots, none if it is gone:
-// then its own end is in the queue too, or that of a folder above it.
+// resolve returns the paths of a directory that are seen beneath the roots, none if it is gone:
+// then its own end is in the queue too, or that of a directory above it.
 func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	if paths, ok := f.paths.get(handle); ok {
 		return paths
@@ -340,7 +340,7 @@ func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	return paths
 }
 
-// seenAt gives where a folder of a file system is seen: not where something else is
+// seenAt returns where a directory of a file system is seen: not where something else is
 // mounted over it.
 func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
 	var out []string
@@ -356,8 +356,8 @@ func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
 	return out
 }
 
-// locate gives the path of a folder within its file system, "" if it is gone or is seen
-// nowhere. A mount shows what lies beneath its own root only, so that several are tried.
+// locate returns the path of a directory within its file system, "" if it is gone or is seen
+// nowhere. A mount shows what is below its own root only, so that several are tried.
 func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
 	tried := map[string]bool{}
 	mounts := slices.Clone(sys.mounts)
@@ -381,7 +381,7 @@ func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, err
 	return "", nil
 }
 
-// openHandle gives the path of a folder as it is seen through a mount. ESTALE is the error
+// openHandle returns the path of a directory as it is seen through a mount. ESTALE is the error
 // of one that is gone.
 func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
 	anchor, err := f.anchor(sys, point)
@@ -396,7 +396,7 @@ func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHa
 	return pathOf(fd)
 }
 
-// anchor gives an open file of a file system. It is closed when the queue was read, so that
+// anchor returns an open file of a file system. It is closed when the queue was read, so that
 // nobody is kept from unmounting.
 func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	if fd, ok := f.anchors[point]; ok {
@@ -415,14 +415,14 @@ func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	return fd, nil
 }
 
-// fsidKey gives the number of a file system as it is in events.
+// fsidKey returns the number of a file system as it is in events.
 func fsidKey(val [2]int32) (key [fanFsid]byte) {
 	binary.NativeEndian.PutUint32(key[:], uint32(val[0]))
 	binary.NativeEndian.PutUint32(key[4:], uint32(val[1]))
 	return key
 }
 
-// descend adds the rest of a path to a folder.
+// descend adds the rest of a path to a directory.
 func descend(folder, rest string) string {
 	rest = strings.Trim(rest, "/")
 	if rest == "" {
@@ -431,7 +431,7 @@ func descend(folder, rest string) string {
 	return join(folder, rest)
 }
 
-// pathOf gives the path of an open file, or ESTALE if it was removed.
+// pathOf returns the path of an open file, or ESTALE if it was removed.
 func pathOf(fd int) (string, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {

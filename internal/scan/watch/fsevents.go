@@ -38,10 +38,10 @@ const (
 )
 
 // dataVolume is where the volume with the user's files is mounted on a Mac; links of the
-// system make its folders part of the root.
+// system make its directories part of the root.
 const dataVolume = "/System/Volumes/Data"
 
-// macPath gives a path as a walk from the root sees it.
+// macPath returns a path as a walk from the root sees it.
 func macPath(path string) string {
 	path = filepath.Clean("/" + path)
 	if rest, ok := strings.CutPrefix(path, dataVolume); ok && (rest == "" || rest[0] == '/') {
@@ -75,13 +75,13 @@ func (s *scope) macEvent(news *changeBuffer, path string, flags uint32) (mounts 
 		if flags&about != 0 && s.Wants(filepath.Base(path)) && s.seen(parent(path)) {
 			news.add(path, present(path, File))
 		}
-	default: // of a folder in which something changed
+	default: // of a directory in which something changed
 		s.told(news, path, present(path, Folder))
 	}
 	return false
 }
 
-// present gives what is told of a path: that it is gone, if it is.
+// present returns what is told of a path: that it is gone, if it is.
 func present(path string, what ChangeKind) ChangeKind {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return Gone
@@ -89,14 +89,14 @@ func present(path string, what ChangeKind) ChangeKind {
 	return what
 }
 
-// progress is what FSEvents needs to catch up: events are numbered for good, as long as
+// progress is what FSEvents needs to catch up: events are numbered permanently, as long as
 // the volumes are the same.
 type progress struct {
 	Volumes []string `json:"volumes"` // UUIDs
 	Event   uint64   `json:"event"`   // the last one that was delivered
 }
 
-// since gives the event to go on after, and whether what was before it is lost.
+// since returns the event to go on after, and whether what was before it is lost.
 func since(file string, volumes []string) (event uint64, lost bool) {
 	if file == "" {
 		return evSinceNow, false

@@ -276,7 +276,7 @@ func (e *events) end() {
 	streams.Delete(e.number)
 }
 
-// volume gives the UUID of the volume of a folder, "" if it has none.
+// volume returns the UUID of the volume of a directory, "" if it has none.
 func (e *events) volume(folder string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(folder, &st) != nil {
@@ -333,7 +333,7 @@ func (e *events) readMounts() error {
 	return nil
 }
 
-// leave says which folders are left out.
+// leave returns which directories are left out.
 func (e *events) leave(path string) bool {
 	e.mu.Lock()
 	_, far := e.foreign[path]

@@ -19,7 +19,7 @@ const (
 var ErrClosed = errors.New("the watcher is closed")
 
 // changeBuffer keeps changes until they are delivered: each path once with its last news, in the
-// order of these, and never more than a limit: beyond it the folders where most happened
+// order of these, and never more than a limit: beyond it the directories where most happened
 // stand for what is beneath them. Any goroutine may add.
 type changeBuffer struct {
 	roots []string
@@ -54,7 +54,7 @@ func (g *changeBuffer) add(path string, what ChangeKind) {
 	}
 	if i, ok := g.at[path]; ok {
 		if old := g.list[i].What; old == what || old == Folder && what == File {
-			return // who looks at a folder sees the file that took its place
+			return // who looks at a directory sees the file that took its place
 		}
 		g.list[i] = Change{}
 	}
@@ -79,7 +79,7 @@ func (g *changeBuffer) reached(event uint64) {
 	g.mark = event
 }
 
-// delivered gives the last event that was delivered, 0 for none.
+// delivered returns the last event that was delivered, 0 for none.
 func (g *changeBuffer) delivered() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func (g *changeBuffer) delivered() uint64 {
 	return g.left
 }
 
-// coveredLocked says whether news are part of what waits already: a folder above is to be
+// coveredLocked reports whether news are part of what waits already: a directory above is to be
 // looked at anyway, or is gone.
 func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
 	for p := parent(path); p != ""; p = parent(p) {
@@ -119,7 +119,7 @@ func (g *changeBuffer) compactLocked() {
 	}
 }
 
-// laterLocked says whether a folder above was told of after the place i.
+// laterLocked reports whether a directory above was told of after the place i.
 func (g *changeBuffer) laterLocked(path string, i int) bool {
 	for p := parent(path); p != ""; p = parent(p) {
 		if j, ok := g.at[p]; ok && j > i && g.list[j].What != File {
@@ -129,9 +129,9 @@ func (g *changeBuffer) laterLocked(path string, i int) bool {
 	return false
 }
 
-// collapseLocked lets folders stand for what is beneath until at most half of the limit
+// collapseLocked lets directories stand for what is beneath until at most half of the limit
 // is left. The deepest ones that have a good part of the changes go first, so that one
-// change elsewhere never widens to a folder high up.
+// change elsewhere never widens to a directory high up.
 func (g *changeBuffer) collapseLocked() {
 	g.compactLocked()
 	goal := g.limit / 2
@@ -141,7 +141,7 @@ func (g *changeBuffer) collapseLocked() {
 	}
 	counts := g.countLocked()
 	folders := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // what lies in another is longer
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // what is in another is longer
 	})
 	whole := map[string]bool{}
 	for share := goal; total > goal && share > 1; share /= 2 {
@@ -162,7 +162,7 @@ func (g *changeBuffer) collapseLocked() {
 	g.replaceLocked(whole)
 }
 
-// countLocked counts for each folder beneath the roots the changes that lie in it.
+// countLocked counts for each directory beneath the roots the changes that are in it.
 func (g *changeBuffer) countLocked() map[string]int {
 	counts := map[string]int{}
 	for _, c := range g.list {
@@ -178,7 +178,7 @@ func (g *changeBuffer) countLocked() map[string]int {
 	return counts
 }
 
-// replaceLocked puts folders in the place of what lies in them.
+// replaceLocked puts directories in the place of what is in them.
 func (g *changeBuffer) replaceLocked(whole map[string]bool) {
 	list := g.list
 	g.list = nil

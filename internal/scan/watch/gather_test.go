@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// after gives what is delivered of some news: f file, d folder, g gone.
+// after returns what is delivered of some news: f file, d directory, g gone.
 func after(limit int, news ...string) []string {
 	g := newGather([]string{"/"})
 	if limit > 0 {
@@ -45,7 +45,7 @@ func TestGather(t *testing.T) {
 		{"d /a, f /a/b, f /a", "d /a"},
 	} {
 		got := strings.ReplaceAll(strings.Join(after(0, strings.Split(c.news, ", ")...), ", "), "d ", "f ")
-		want := strings.ReplaceAll(c.want, "d ", "f ") // "file" and "folder" begin alike
+		want := strings.ReplaceAll(c.want, "d ", "f ") // "file" and "directory" begin alike
 		if got != want {
 			t.Errorf("%s: %s, want %s", c.news, got, want)
 		}
@@ -70,7 +70,7 @@ func TestGatherCollapsesWhereMostHappened(t *testing.T) {
 }
 
 // TestGatherIsBoundedAndCovers adds anything and looks at what is delivered: within the
-// limit, each path once, and every piece of news is there or part of a folder's.
+// limit, each path once, and every piece of news is there or part of a directory's.
 func TestGatherIsBoundedAndCovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGather([]string{"/r", "/s/t"})
@@ -107,7 +107,7 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 	})
 }
 
-// told says whether news are delivered: themselves, or a folder above that is looked at,
+// told reports whether news are delivered: themselves, or a directory above that is looked at,
 // gone, or a file now.
 func told(got map[string]ChangeKind, path string, what ChangeKind) bool {
 	if w := got[path]; w == what || w == Folder {

@@ -18,7 +18,7 @@ const (
 	inoMask = inoCame | inoLeft | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 )
 
-// inotifyTrees is a set of trees of folders that are watched by inotify, one watch a folder, and
+// inotifyTrees is a set of trees of directories that are watched by inotify, one watch a directory, and
 // the ladders that lead to them from the root: when a step of a ladder is renamed or
 // removed, the tree at its end goes with it, and a tree that is not there yet is planted
 // when its last step comes. One goroutine uses it.
@@ -40,7 +40,7 @@ type inotifyTrees struct {
 	version int // changes when rest or refused do
 }
 
-// node is a watched folder.
+// node is a watched directory.
 type node struct {
 	watch int32
 	name  string // whole path of a start or a step
@@ -49,7 +49,7 @@ type node struct {
 	step  bool
 }
 
-// path gives where a folder is.
+// path returns where a directory is.
 func (n *node) path() string {
 	if n.up == nil {
 		return n.name
@@ -128,7 +128,7 @@ func (g *inotifyTrees) removeTree(start string) {
 	g.trim(start)
 }
 
-// add begins to watch a folder.
+// add begins to watch a directory.
 func (g *inotifyTrees) add(n *node, path string) error {
 	if len(g.nodes) >= g.limit {
 		return unix.ENOSPC
@@ -142,7 +142,7 @@ func (g *inotifyTrees) add(n *node, path string) error {
 	return nil
 }
 
-// grow watches a folder and those beneath. Each is watched before it is listed.
+// grow watches a directory and those beneath. Each is watched before it is listed.
 func (g *inotifyTrees) grow(up *node, name string) *node {
 	n := &node{name: name, up: up}
 	path := n.path()
@@ -176,7 +176,7 @@ func (g *inotifyTrees) grow(up *node, name string) *node {
 	return n
 }
 
-// foldersIn lists the folders in a folder, as far as it can be read.
+// foldersIn lists the directories in a directory, as far as it can be read.
 func foldersIn(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -197,7 +197,7 @@ func foldersIn(path string) []string {
 	}
 }
 
-// leave keeps a folder for polling.
+// leave keeps a directory for polling.
 func (g *inotifyTrees) leave(path string) {
 	for p := path; p != ""; p = parent(p) {
 		if g.rest[p] {
@@ -208,7 +208,7 @@ func (g *inotifyTrees) leave(path string) {
 	g.version++
 }
 
-// trim forgets what was left for polling beneath a folder.
+// trim forgets what was left for polling beneath a directory.
 func (g *inotifyTrees) trim(path string) {
 	for p := range g.rest {
 		if within(path, p) {
@@ -218,7 +218,7 @@ func (g *inotifyTrees) trim(path string) {
 	}
 }
 
-// drop ends watching a folder and those beneath.
+// drop ends watching a directory and those beneath.
 func (g *inotifyTrees) drop(n *node) {
 	for _, k := range n.kids {
 		g.drop(k)
@@ -236,7 +236,7 @@ func (g *inotifyTrees) drop(n *node) {
 	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watch)) // it may be gone by itself
 }
 
-// find gives the watched folders at a path, outside of ladders.
+// find returns the watched directories at a path, outside of ladders.
 func (g *inotifyTrees) find(path string) []*node {
 	var out []*node
 	for start, n := range g.trees {
@@ -255,7 +255,7 @@ func (g *inotifyTrees) find(path string) []*node {
 	return out
 }
 
-// unwatchTree ends watching a path, whatever it is in, and what lies beneath.
+// unwatchTree ends watching a path, whatever it is in, and what is below.
 func (g *inotifyTrees) unwatchTree(path string) {
 	for _, n := range g.find(path) {
 		if n.up == nil {
@@ -316,7 +316,7 @@ func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
 	}
 }
 
-// overflow begins anew: folders may have come and gone unnoticed.
+// overflow begins again: directories may have come and gone unnoticed.
 func (g *inotifyTrees) overflow(news *changeBuffer) {
 	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
 	if err := g.renew(); err != nil {
@@ -349,7 +349,7 @@ func (g *inotifyTrees) renew() error {
 	return nil
 }
 
-// ignored forgets a folder that the kernel does not watch any more.
+// ignored forgets a directory that the kernel does not watch any more.
 func (g *inotifyTrees) ignored(n *node) {
 	delete(g.nodes, n.watch)
 	switch {
@@ -389,7 +389,7 @@ func (g *inotifyTrees) stepped(news *changeBuffer, path string, mask uint32) {
 	}
 }
 
-// changed tells what happened in a watched folder.
+// changed tells what happened in a watched directory.
 func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
 	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoLeft != 0
 	if !folder && !g.s.Wants(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
@@ -413,14 +413,14 @@ func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
 	}
 }
 
-// unwatched lists the folders that have to be polled.
+// unwatched lists the directories that have to be polled.
 func (g *inotifyTrees) unwatched() []string {
 	out := append(slices.Collect(maps.Keys(g.rest)), g.polled...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// why says why some are.
+// why returns why some are.
 func (g *inotifyTrees) why() string {
 	if !g.full {
 		return ""

@@ -9,11 +9,11 @@ import (
 // inoHead is the fixed part of an inotify event: watch, mask, cookie, length of the name.
 const inoHead = 16
 
-// inoEvent is what the kernel says happened in a watched folder.
+// inoEvent is what the kernel says happened in a watched directory.
 type inoEvent struct {
 	watch int32
 	mask  uint32
-	name  string // empty for the folder itself
+	name  string // empty for the directory itself
 }
 
 var errInoEvent = errors.New("the kernel's list of changes in folders makes no sense")

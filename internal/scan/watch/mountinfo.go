@@ -12,7 +12,7 @@ type mounted struct {
 	id    int
 	above int    // the mount it is mounted on
 	dev   string // major:minor, the same for all mounts of a file system
-	root  string // the folder of the file system that is seen here
+	root  string // the directory of the file system that is seen here
 	point string // where
 	kind  string
 }
@@ -49,7 +49,7 @@ func parseMount(line string) (mounted, bool) {
 	return m, true
 }
 
-// cleanPath says whether a path is absolute and has no empty or dotted parts. What is
+// cleanPath reports whether a path is absolute and has no empty or dotted parts. What is
 // mounted outside of the process's root or was removed is not.
 func cleanPath(p string) bool {
 	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "//deleted") || strings.ContainsRune(p, 0) {
@@ -101,7 +101,7 @@ func newTable(list []mounted) *table {
 	return t
 }
 
-// owner gives the mount that a path is seen through.
+// owner returns the mount that a path is seen through.
 func (t *table) owner(path string) (mounted, bool) {
 	for p := path; p != ""; p = parent(p) {
 		if i, ok := t.point[p]; ok {
@@ -123,7 +123,7 @@ func (t *table) visible() []mounted {
 	return out
 }
 
-// reached says whether the mount that a point lies in is the one it was mounted on.
+// reached reports whether the mount that a point is in is the one it was mounted on.
 func (t *table) reached(m mounted) bool {
 	for range t.list { // down a stack of mounts on one point
 		i, ok := t.id[m.above]
@@ -162,7 +162,7 @@ func changed(old, now *table) []string {
 }
 
 // elsewhere are the file systems that hold no files of this machine: the kernel makes them
-// up, or they lie on other machines. A full scan leaves the same ones out.
+// up, or they are on other machines. A full scan leaves the same ones out.
 var elsewhere = map[string]string{}
 
 const onOther = "it lies on another machine"

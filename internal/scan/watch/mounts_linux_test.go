@@ -29,7 +29,7 @@ func mount(t *testing.T, source, at, kind string, flags uintptr, data string) {
 	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 }
 
-// how gives what is said of a mount.
+// how returns what is said of a mount.
 func (w *watched) how(path string) Mount {
 	for _, m := range w.w.Mounts() {
 		if m.Path == path {
@@ -56,7 +56,7 @@ func TestMountsThatComeAndGo(t *testing.T) {
 			mount(t, "tmpfs", dir+"/in/sub", "tmpfs", 0, "")
 			shell(t, dir, "echo 1 > in/sub/1.json; mkdir in/sub/d; echo 1 > in/sub/d/2.json")
 			w.equal()
-			// The folder may have been looked at for its own sake. A mount that goes before it was noticed is not told.
+			// The directory may have been looked at for its own sake. A mount that goes before it was noticed is not told.
 			if !eventually(func() bool { return w.how(dir+"/in/sub").Method == m }) {
 				t.Errorf("nothing is said of the second: %v", w.w.Mounts())
 			}
@@ -110,7 +110,7 @@ func TestBindMounts(t *testing.T) {
 	}
 }
 
-// TestSubfolderOfFileSystemOnly has a root beneath a bind mount of a folder, so that the
+// TestSubfolderOfFileSystemOnly has a root beneath a bind mount of a directory, so that the
 // file system's own root is seen nowhere.
 func TestBindMountHidesWhatIsAbove(t *testing.T) {
 	needMounts(t)
@@ -182,7 +182,7 @@ func TestOverlayIsWatchedInPart(t *testing.T) {
 	w.expect(Change{root + "/later/x/e.json", Gone}, Change{root + "/later/x/f.json", File})
 }
 
-// TestOverlayAsRoot watches a folder that was asked for by name completely.
+// TestOverlayAsRoot watches a directory that was asked for by name completely.
 func TestOverlayAsRoot(t *testing.T) {
 	needMounts(t)
 	dir := realPath(t.TempDir())

@@ -2,7 +2,7 @@ package watch
 
 import "strings"
 
-// IsNetworkFS gives the file systems that others answer for, and may not: a program of this
+// IsNetworkFS returns the file systems that others answer for, and may not: a program of this
 // machine, or another machine. Nobody of them is asked. Those that are left out by type say
 // why.
 func IsNetworkFS() ([]Mount, error) {

@@ -2,6 +2,6 @@
 
 package watch
 
-// IsNetworkFS gives the file systems that others answer for, and may not. This system does not
+// IsNetworkFS returns the file systems that others answer for, and may not. This system does not
 // say which those are without asking them.
 func IsNetworkFS() ([]Mount, error) { return nil, nil }

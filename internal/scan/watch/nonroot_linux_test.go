@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const asNobody = "WATCH_TEST_NOBODY" // a folder; set in a process without privileges
+const asNobody = "WATCH_TEST_NOBODY" // a directory; set in a process without privileges
 
 // TestWithoutPrivileges starts itself again as another user.
 func TestWithoutPrivileges(t *testing.T) {

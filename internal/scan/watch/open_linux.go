@@ -21,7 +21,7 @@ const (
 	restMany  = 1000 // events that call for a short rest
 )
 
-// rest says how long to rest after so many events.
+// rest returns how long to rest after so many events.
 func rest(before time.Duration, events int) time.Duration {
 	if events >= restMany {
 		return restShort
@@ -61,7 +61,7 @@ func await(fds []unix.PollFd) error {
 	return wait(fds, -1)
 }
 
-// wait waits until one of several files has something to say; at most so long, for ever if
+// wait waits until one of several files has something to say; at most so long, indefinitely if
 // below zero.
 func wait(fds []unix.PollFd, most time.Duration) error {
 	ms := -1
@@ -97,7 +97,7 @@ func openMounts() (int, error) {
 	return fd, wait(fds, 0) // what happened before does not count
 }
 
-// relevant says whether a mount has something beneath the roots.
+// relevant reports whether a mount has something beneath the roots.
 func (s *scope) relevant(t *table, m mounted) bool {
 	if s.owns(t, m) {
 		return true
@@ -106,7 +106,7 @@ func (s *scope) relevant(t *table, m mounted) bool {
 	return ok && s.seen(m.point)
 }
 
-// owns says whether a root lies in a mount.
+// owns reports whether a root is in a mount.
 func (s *scope) owns(t *table, m mounted) bool {
 	for _, r := range s.roots {
 		if o, ok := t.owner(r); ok && o.id == m.id {

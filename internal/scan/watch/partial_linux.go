@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// partial watches what cannot be watched as a whole: by inotify the folders where packages
+// partial watches what cannot be watched as a whole: by inotify the directories where packages
 // lie, by fanotify, where it is allowed at all, the files that are written, and by polling
 // what is left. Without privileges it is all there is; with them it has those file systems
 // that refuse a mark. One goroutine does everything after start, apart from the one that
@@ -80,7 +80,7 @@ func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err er
 	return p, err
 }
 
-// all gives every mount that has something beneath the roots, for those who have no better
+// all returns every mount that has something beneath the roots, for those who have no better
 // method.
 func (p *partial) all(t *table) map[int]string {
 	mine := map[int]string{}
@@ -123,7 +123,7 @@ func (p *partial) set(t *table, mine map[int]string) error {
 	return nil
 }
 
-// starts gives the folders to watch, and those of file systems whose changes are made on
+// starts returns the directories to watch, and those of file systems whose changes are made on
 // other machines, which no one tells.
 func (p *partial) starts() (starts, polled []string) {
 	for _, st := range p.s.starts() {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// settled is how old a folder's time must be before it is believed: file systems count in
+// settled is how old a directory's time must be before it is trusted: file systems count in
 // steps, and two changes within one step look like one.
 const settled = 2 * time.Second
 
-// poller looks at folders now and then, where nothing tells of changes. It remembers the
-// times of folders and of wanted files, up to a limit.
+// poller looks at directories now and then, where nothing tells of changes. It remembers the
+// times of directories and of wanted files, up to a limit.
 type poller struct {
 	s     *scope
 	news  *changeBuffer
@@ -30,10 +30,10 @@ type poller struct {
 	why  string // they are polled
 	full bool   // the limit was reached
 
-	work    sync.Mutex // held while folders are looked at, which may take long
+	work    sync.Mutex // held while directories are looked at, which may take long
 	foreign func(path string) bool
 	folders map[string]folder // what is known
-	files   int               // of all folders
+	files   int               // of all directories
 }
 
 // folder is what is known of one.
@@ -45,7 +45,7 @@ type folder struct {
 	young int // looks since it was told of as a whole, counted down from youth
 }
 
-// youth is for how many looks after a folder was told of as a whole it is told of so again
+// youth is for how many manages a directory was told of as a whole it is told of so again
 // when it changed: who looked at it then may have seen files that came and went between two
 // looks, and that would never be told as gone.
 const youth = 3
@@ -71,7 +71,7 @@ func openPoll(s *scope, news *changeBuffer) (source, error) {
 	return p, nil
 }
 
-// look says which folders are polled and why, and where other file systems begin. What was
+// look returns which directories are polled and why, and where other file systems begin. What was
 // not polled before is listed now, so that later changes are seen.
 func (p *poller) look(tops []string, why string, foreign func(path string) bool) {
 	p.mu.Lock()
@@ -148,7 +148,7 @@ func (p *poller) stop() error {
 	return nil
 }
 
-// mounts says what is polled.
+// mounts returns what is polled.
 func (p *poller) mounts() []Mount {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +182,7 @@ func (p *poller) round() {
 	}
 }
 
-// checkLocked compares a folder with what is known of it.
+// checkLocked compares a directory with what is known of it.
 func (p *poller) checkLocked(path string) {
 	old := p.folders[path]
 	info, err := os.Lstat(path)
@@ -217,12 +217,12 @@ func (p *poller) checkLocked(path string) {
 	p.compareLocked(path, old, now)
 }
 
-// filesLocked looks at the files of a folder in which no name changed.
+// filesLocked looks at the files of a directory in which no name changed.
 func (p *poller) filesLocked(path string, f folder) {
 	for name, was := range f.files {
 		info, err := os.Lstat(join(path, name))
 		if err != nil {
-			continue // the folder's time says so the next time
+			continue // the directory's time says so the next time
 		}
 		if is := stampOf(info); is != was {
 			f.files[name] = is
@@ -231,7 +231,7 @@ func (p *poller) filesLocked(path string, f folder) {
 	}
 }
 
-// compareLocked tells what is different in a folder.
+// compareLocked tells what is different in a directory.
 func (p *poller) compareLocked(path string, old, now folder) {
 	for name := range old.files {
 		if _, ok := now.files[name]; !ok {
@@ -261,7 +261,7 @@ func (p *poller) compareLocked(path string, old, now folder) {
 	}
 }
 
-// learnLocked lists a folder and those beneath, and says whether it is known now.
+// learnLocked lists a directory and those beneath, and says whether it is known now.
 func (p *poller) learnLocked(path string) bool {
 	if len(p.folders)+p.files >= p.s.tune.polled {
 		p.mu.Lock()
@@ -285,7 +285,7 @@ func (p *poller) learnLocked(path string) bool {
 	return true
 }
 
-// forgetLocked forgets a folder and those beneath.
+// forgetLocked forgets a directory and those beneath.
 func (p *poller) forgetLocked(path string) {
 	f, ok := p.folders[path]
 	if !ok {
@@ -298,7 +298,7 @@ func (p *poller) forgetLocked(path string) {
 	}
 }
 
-// list reads a folder. Its time is taken first: what comes meanwhile is seen the next time.
+// list reads a directory. Its time is taken first: what comes meanwhile is seen the next time.
 func (p *poller) list(path string) (folder, error) {
 	f := folder{files: map[string]stamp{}, seen: time.Now()}
 	info, err := os.Lstat(path)

@@ -49,7 +49,7 @@ func newScope(o *Options) (*scope, error) {
 	return s, nil
 }
 
-// outermost gives folders without links and without those that lie within others.
+// outermost gives directories without links and without those that lie within others.
 func outermost(list []string) ([]string, error) {
 	var all []string
 	for _, p := range list {
@@ -71,7 +71,7 @@ func outermost(list []string) ([]string, error) {
 	return out, nil
 }
 
-// within says whether a path is a folder or lies beneath it.
+// within reports whether a path is a directory or is below it.
 func within(folder, path string) bool {
 	if folder == "/" || folder == path {
 		return true
@@ -79,7 +79,7 @@ func within(folder, path string) bool {
 	return len(path) > len(folder) && path[len(folder)] == '/' && path[:len(folder)] == folder
 }
 
-// join adds a name to a folder.
+// join adds a name to a directory.
 func join(folder, name string) string {
 	if folder == "/" {
 		return "/" + name
@@ -87,7 +87,7 @@ func join(folder, name string) string {
 	return folder + "/" + name
 }
 
-// parent gives the folder of a path, "" for the root's.
+// parent returns the directory of a path, "" for the root's.
 func parent(path string) string {
 	i := strings.LastIndexByte(path, '/')
 	switch {
@@ -100,7 +100,7 @@ func parent(path string) string {
 	}
 }
 
-// rootOf gives the root that a path lies beneath.
+// rootOf returns the root that a path is below.
 func (s *scope) rootOf(path string) (string, bool) {
 	for _, r := range s.roots {
 		if within(r, path) {
@@ -110,7 +110,7 @@ func (s *scope) rootOf(path string) (string, bool) {
 	return "", false
 }
 
-// seen says whether what lies in a folder is told of.
+// seen reports whether what is in a directory is told of.
 func (s *scope) seen(folder string) bool {
 	root, ok := s.rootOf(folder)
 	if !ok {
@@ -126,7 +126,7 @@ func (s *scope) seen(folder string) bool {
 	}
 }
 
-// touches says whether a folder is seen or has roots beneath.
+// touches reports whether a directory is seen or has roots beneath.
 func (s *scope) touches(folder string) bool {
 	if _, ok := s.rootOf(folder); ok {
 		return s.seen(folder)
@@ -134,7 +134,7 @@ func (s *scope) touches(folder string) bool {
 	return slices.ContainsFunc(s.roots, func(r string) bool { return within(folder, r) })
 }
 
-// starts gives the folders that a method watches which cannot watch everything: roots that
+// starts returns the directories that a method watches which cannot watch everything: roots that
 // were named, and of the whole host the places.
 func (s *scope) starts() []string {
 	var out []string
@@ -149,7 +149,7 @@ func (s *scope) starts() []string {
 	return slices.Compact(out)
 }
 
-// told adds what happened to a folder: to those roots that lie in it, if it is above them.
+// told adds what happened to a directory: to those roots that are in it, if it is above them.
 func (s *scope) told(news *changeBuffer, folder string, what ChangeKind) {
 	if _, ok := s.rootOf(folder); ok {
 		if s.seen(folder) {

@@ -17,17 +17,17 @@ type ChangeKind uint8
 // The kinds of changes.
 const (
 	// File is a wanted file that was written and closed, made, linked or moved here, or
-	// whose mode changed. It may be gone again by now. If there was a folder of this name,
+	// whose mode changed. It may be gone again by now. If there was a directory of this name,
 	// what was known beneath it is gone.
 	File ChangeKind = iota + 1
 	// Folder is to be looked at with everything beneath: it came with content, or news of
-	// it were lost. What was known beneath it and is not there any more is gone.
+	// it were lost. What was known beneath it and no longer exists is gone.
 	Folder
-	// Gone is a wanted file or a folder with everything beneath that is not there any more.
+	// Gone is a wanted file or a directory with everything beneath that no longer exists.
 	Gone
 )
 
-// String gives the name.
+// String returns the name.
 func (w ChangeKind) String() string {
 	switch w {
 	case File:
@@ -60,7 +60,7 @@ const (
 	Poll     Method = "poll"
 )
 
-// Mount is a file system, or a folder where only parts are watched, and how.
+// Mount is a file system, or a directory where only parts are watched, and how.
 type Mount struct {
 	Path   string
 	Type   string // of the file system
@@ -70,14 +70,14 @@ type Mount struct {
 
 // Options says what is watched.
 type Options struct {
-	// Roots are absolute folders; "/" is the whole host. None is the whole host too.
+	// Roots are absolute directories; "/" is the whole host. None is the whole host too.
 	Roots []string
 	// Wants says by base name which files are told of. It is called for every event, by
 	// several goroutines. Nil wants all.
 	Wants func(name string) bool
-	// Leave says which folders are left out with everything beneath. May be nil.
+	// Leave returns which directories are left out with everything beneath. May be nil.
 	Leave func(path string) bool
-	// Places are the folders where packages lie, for methods that cannot watch everything.
+	// Places are the directories where packages lie, for methods that cannot watch everything.
 	// They need not exist yet.
 	Places []string
 	// State is a file in which a method keeps what it needs to catch up after a restart;
@@ -172,7 +172,7 @@ func (w *Watcher) Flush(ctx context.Context) error {
 	return w.news.flush(ctx)
 }
 
-// Mounts says what is watched how, and what is not and why.
+// Mounts returns what is watched how, and what is not and why.
 func (w *Watcher) Mounts() []Mount { return w.src.mounts() }
 
 // Close ends watching. Run returns.
@@ -212,7 +212,7 @@ type methodEntry struct {
 	open   func(*scope, *changeBuffer) (source, error)
 }
 
-// realPath gives the path of a folder without links, as a walk from the root sees it. A folder
+// realPath returns the path of a directory without links, as a walk from the root sees it. A directory
 // that is not there keeps its name, under what there is of it.
 func realPath(name string) string {
 	name = filepath.Clean(name)

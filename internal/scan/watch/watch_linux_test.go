@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 var methods = []Method{Fanotify, Inotify, Poll}
 
-// options gives the options to watch one folder by some method, and skips what cannot be
+// options returns the options to watch one directory by some method, and skips what cannot be
 // had here.
 func options(t *testing.T, m Method, root string) Options {
 	t.Helper()
@@ -52,12 +52,12 @@ func options(t *testing.T, m Method, root string) Options {
 
 func often(tn *testTuning) { tn.interval = 50 * time.Millisecond }
 
-// each runs a test with every method in a folder of its own.
+// each runs a test with every method in a directory of its own.
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	eachIn(t, func(t *testing.T) string { return realPath(t.TempDir()) }, test)
 }
 
-// eachIn is each with folders of the caller's choice.
+// eachIn is each with directories of the caller's choice.
 func eachIn(t *testing.T, folder func(t *testing.T) string, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
@@ -79,7 +79,7 @@ func shell(t *testing.T, dir, script string) {
 	}
 }
 
-// quietFolder makes a folder on a file system of its own where that can be: the kernel has one
+// quietFolder makes a directory on a file system of its own where that can be: the kernel has one
 // queue for all of a file system, and what others write to it may fill it at any time.
 func quietFolder(t *testing.T) string {
 	dir := realPath(t.TempDir())
@@ -183,7 +183,7 @@ func TestRandom(t *testing.T) {
 	})
 }
 
-// step gives a random command, which may fail.
+// step returns a random command, which may fail.
 func step(r *rand.Rand) string {
 	folder := func() string {
 		p := "."
@@ -257,7 +257,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// heap gives the bytes that are in use.
+// heap returns the bytes that are in use.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()

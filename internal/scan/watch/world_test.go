@@ -16,7 +16,7 @@ import (
 // patience is how long a test waits for what must come. Nothing is judged by time.
 const patience = 30 * time.Second
 
-// wanted is what the tests' catalogues hold.
+// wanted is what the tests' catalogs hold.
 func wanted(name string) bool { return strings.HasSuffix(name, ".json") || name == "METADATA" }
 
 // catalogue is what a caller would know: the wanted files beneath some roots, kept by
@@ -50,7 +50,7 @@ func (c *catalogue) take(batch []Change) {
 }
 
 func (c *catalogue) one(n Change) {
-	if delete(c.files, n.Path); !wanted(n.Path) { // no folder of the tests has the name of a file
+	if delete(c.files, n.Path); !wanted(n.Path) { // no directory of the tests has the name of a file
 		maps.DeleteFunc(c.files, func(p string, _ bool) bool { return within(n.Path, p) })
 	}
 	info, err := os.Lstat(n.Path)
@@ -82,7 +82,7 @@ type watched struct {
 	done chan error
 }
 
-// begin watches folders and keeps a catalogue of them.
+// begin watches directories and keeps a catalog of them.
 func begin(t *testing.T, o Options, tunes ...func(*testTuning)) *watched {
 	t.Helper()
 	if o.Wants == nil {
@@ -128,7 +128,7 @@ func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	return &Watcher{src: src, news: news}, nil
 }
 
-// equal waits until the catalogue has exactly what lies beneath the roots.
+// equal waits until the catalog has exactly what is below the roots.
 func (w *watched) equal() {
 	w.t.Helper()
 	var missing, extra []string
@@ -164,7 +164,7 @@ func (w *watched) equal() {
 	}
 }
 
-// expect waits for some news since the last call of forget. Polling may tell of a folder
+// expect waits for some news since the last call of forget. Polling may tell of a directory
 // instead of what is in it.
 func (w *watched) expect(changes ...Change) {
 	w.t.Helper()

@@ -38,7 +38,7 @@ func (s *ChecksumWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Err says why what was written is no whole backup; nil when it is one.
+// Err returns why what was written is no whole backup; nil when it is one.
 func (s *ChecksumWriter) Err() error {
 	if s.size%sector != sha256.Size {
 		return fmt.Errorf("%w: it ends after %d bytes, in the middle", ErrDamaged, s.size)

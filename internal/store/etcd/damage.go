@@ -23,7 +23,7 @@ type DamagedError struct {
 // Error implements error, in one line.
 func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.File, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // checkMember reads all files of a member before etcd does, which meets damaged ones with a fault or a panic in a

@@ -95,7 +95,7 @@ func diskSpace(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
 }
 
-// admit says why a change is refused now; nil: it is not. It asks the file system each time: another program may have
+// admit returns why a change is refused now; nil: it is not. It asks the file system each time: another program may have
 // filled it since.
 func (g *diskGuard) admit() error {
 	if g == nil {
@@ -191,7 +191,7 @@ func (g *diskGuard) sentence() string {
 	return ""
 }
 
-// run looks after the disk until ctx ends.
+// run manages the disk until ctx ends.
 func (g *diskGuard) run(ctx context.Context) {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()

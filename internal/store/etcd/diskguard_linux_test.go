@@ -28,7 +28,7 @@ func newTestGuard(t *testing.T) *diskGuard {
 
 const endless = 1 << 62 // bytes, more than any disk has
 
-// TestGuardRefuses while there is little space, gives up its reserve then, and makes it again before it goes on.
+// TestGuardRefuses while there is little space, gives up its reserve then, and makes it again before it continues.
 func TestGuardRefuses(t *testing.T) {
 	g := newTestGuard(t)
 	b := &Backend{guard: g}

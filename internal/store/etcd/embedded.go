@@ -50,7 +50,7 @@ type EmbeddedOptions struct {
 	Quota  int64        // bytes of the database at which it takes no more writes; 0: 8 GiB
 
 	shrinkMin int64      // empty bytes that are worth rewriting the file; 0: shrinkMin
-	guard     *diskGuard // nil: nobody looks after the disk
+	guard     *diskGuard // nil: nobody manages the disk
 	unlimited bool       // for tests: etcd itself meets a full disk
 
 	recoverAgain time.Duration // pause between recoveries of a full database; 0: recoverAgain

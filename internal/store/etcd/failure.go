@@ -18,9 +18,9 @@ import (
 )
 
 // failure is the end of an embedded member whose files could not be written. etcd meets a failed write of its log or
-// database by ending the process, with the stack of every goroutine. Here the goroutine that met it stops for good
+// database by ending the process, with the stack of every goroutine. Here the goroutine that met it stops permanently
 // instead, so that nothing is written or answered after a failed write, and the backend refuses every call. Only a new
-// process that reads the files again may go on with them.
+// process that reads the files again may continue with them.
 type failure struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc

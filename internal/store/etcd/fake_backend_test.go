@@ -137,7 +137,7 @@ var fakeWork = map[string]struct {
 
 var aPut = store.Txn{Puts: []store.KV{{Key: "/k", Value: []byte("new")}}}
 
-// TestEveryCallThatFails of a cluster is an error of what the backend does, and nothing goes on after it. Where the
+// TestEveryCallThatFails of a cluster is an error of what the backend does, and nothing continues after it. Where the
 // outcome of a write is not known, it says so.
 func TestEveryCallThatFails(t *testing.T) {
 	for name, work := range fakeWork {
@@ -166,7 +166,7 @@ func TestEveryCallThatFails(t *testing.T) {
 	}
 }
 
-// TestLockThatWasNotTaken gives its lease back.
+// TestLockThatWasNotTaken returns its lease back.
 func TestLockThatWasNotTaken(t *testing.T) {
 	for name, prepare := range map[string]func(f *fakeCluster){
 		"another was first": func(f *fakeCluster) { f.lost = true }, "no answer": func(f *fakeCluster) { f.failAt = 1 },
@@ -379,7 +379,7 @@ func TestCallsThatAreNotSent(t *testing.T) {
 	}
 }
 
-// TestEnter says what keeps a call waiting, and when to try again.
+// TestEnter returns what keeps a call waiting, and when to try again.
 func TestEnter(t *testing.T) {
 	_, b := newFake(t, nil)
 	if err := b.care.gate.Acquire(t.Context(), gateAll); err != nil {
@@ -540,7 +540,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestClose waits for what looks after the store before it shuts the cluster out.
+// TestClose waits for what manages the store before it shuts the cluster out.
 func TestClose(t *testing.T) {
 	synctest.Test(t, testClose)
 }

@@ -86,7 +86,7 @@ func (c *diskChild) await(kind string, more int) (last string) {
 }
 
 // TestFullDisk has another program fill the disk while records are written. The store refuses changes, can be read, loses
-// nothing that it acknowledged, goes on by itself when there is space, and leaves no stack trace, also where etcd itself
+// nothing that it acknowledged, continues by itself when there is space, and leaves no stack trace, also where etcd itself
 // meets the full disk.
 func TestFullDisk(t *testing.T) {
 	for _, work := range []string{"full disk", "full disk, no limit"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// writeToFullDisk writes until it is killed, whatever the disk is like, and begins anew when the store asks for it. Each
+// writeToFullDisk writes until it is killed, whatever the disk is like, and begins again when the store asks for it. Each
 // line on stdout says what became of a commit.
 func writeToFullDisk(dir string, unlimited bool) error {
 	ctx := context.Background()

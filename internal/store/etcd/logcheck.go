@@ -86,7 +86,7 @@ func (s *logState) read(data []byte) error {
 	return nil
 }
 
-// end judges what lies behind the last record: nothing, or zeros that were allocated.
+// end judges what is behind the last record: nothing, or zeros that were allocated.
 func (s *logState) end(data []byte, at int) error {
 	if allZero(data[at:]) {
 		return nil

@@ -76,7 +76,7 @@ func (c *maintainer) enter(ctx context.Context) (leave func(), err error) {
 	return func() { c.gate.Release(1) }, nil
 }
 
-// doing says what keeps the backend from answering; empty: nothing.
+// doing returns what keeps the backend from answering; empty: nothing.
 func (c *maintainer) doing() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *maintainer) full() {
 	}
 }
 
-// run looks after the database until ctx ends.
+// run manages the database until ctx ends.
 func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -181,7 +181,7 @@ func (c *maintainer) alarm(ctx context.Context, s sizes) {
 	c.alarmed = reached
 }
 
-// worthwhile says whether more than half of the file is empty, and that half is not small.
+// worthwhile reports whether more than half of the file is empty, and that half is not small.
 func (c *maintainer) worthwhile(s sizes) bool {
 	empty := s.file - s.used
 	return empty > c.shrinkMin && share(empty, s.file) > 50
@@ -234,7 +234,7 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 	return err
 }
 
-// Busy says why the backend does not do what it is asked although it is there; empty when nothing is known against it.
+// Busy returns why the backend does not do what it is asked although it is there; empty when nothing is known against it.
 func (b *Backend) Busy() string { return b.care.doing() }
 
 // compactInTurn drops the revisions of a shared cluster that are older than a period. One of all the replicas does it

@@ -160,7 +160,7 @@ func finishRestore(dir string) (aside string, err error) {
 	return aside, rename(restored, place)
 }
 
-// rename gives a directory another name, durably.
+// rename returns a directory another name, durably.
 func rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return fmt.Errorf("put the restored store in its place: %w", err)

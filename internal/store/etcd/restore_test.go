@@ -65,7 +65,7 @@ func (o *opened) close(t *testing.T) {
 	}
 }
 
-// backedUp makes a backup of 100 records and of a held lease, and goes on to change the store.
+// backedUp makes a backup of 100 records and of a held lease, and continues to change the store.
 func backedUp(t *testing.T) (dir, file, epoch string, rev int64) {
 	t.Helper()
 	dir, file = t.TempDir(), filepath.Join(t.TempDir(), "file.backup")

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// TestStartThatFails says why, and leaves the directory to the next one.
+// TestStartThatFails returns why, and leaves the directory to the next one.
 func TestStartThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(dir string) error

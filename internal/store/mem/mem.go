@@ -38,7 +38,7 @@ type item struct {
 
 var _ store.Backend = (*Backend)(nil)
 
-// New gives an empty backend at revision 1, like a new etcd.
+// New returns an empty backend at revision 1, like a new etcd.
 func New() *Backend {
 	return &Backend{rev: 1, compacted: 1, keys: map[string]item{}, changed: make(chan struct{})}
 }

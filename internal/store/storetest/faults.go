@@ -36,7 +36,7 @@ type Faults struct {
 	cut     chan struct{} // closed: watches break and cannot begin
 }
 
-// NewFaults gives a wrapper that disturbs nothing yet.
+// NewFaults returns a wrapper that disturbs nothing yet.
 func NewFaults(b store.Backend) *Faults {
 	return &Faults{Backend: b, cut: make(chan struct{})}
 }
@@ -166,7 +166,7 @@ func keysOf(txn store.Txn) []string {
 	return keys
 }
 
-// Broken gives the promises of the committer that were broken.
+// Broken returns the promises of the committer that were broken.
 func (f *Faults) Broken() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -50,7 +50,7 @@ func (r *recorder) addLocked(ev store.Event) {
 	}
 }
 
-// told gives the state that the events add up to, and what was wrong with them.
+// told returns the state that the events add up to, and what was wrong with them.
 func (r *recorder) told() (state map[string]Record, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

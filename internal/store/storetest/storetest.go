@@ -1,7 +1,7 @@
 // Package storetest is the conformance suite of store.Backend, and of a Store on top of it: alone, disturbed by
 // faults, and two of them on one backend, which is where stale counts, resurrected deletes and lost reads show.
 //
-// It tests behaviour only through the exported interface. Invariant: every backend passes the same suite; nothing in
+// It tests behavior only through the exported interface. Invariant: every backend passes the same suite; nothing in
 // it asks which backend it runs on.
 package storetest
 
@@ -92,7 +92,7 @@ type replica struct {
 	seen   *recorder
 }
 
-// open gives a store on the subject's backend; it is closed when the test ends.
+// open returns a store on the subject's backend; it is closed when the test ends.
 func (b *bench) open(t *testing.T) *replica {
 	t.Helper()
 	r := &replica{

@@ -126,7 +126,7 @@ func (t *Tree) record(path string) error {
 	return err
 }
 
-// node gives the node of a path, a new one holds nothing.
+// node returns the node of a path, a new one holds nothing.
 func (t *Tree) node(path string) (*node, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *Tree) node(path string) (*node, error) {
 	return n, nil
 }
 
-// list gives the names in a directory, and makes all that they name known.
+// list returns the names in a directory, and makes all that they name known.
 func (t *Tree) list(dir string) (map[string]uint64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -192,7 +192,7 @@ type entry struct {
 	data []byte
 }
 
-// Crash gives what a crash at this moment leaves. Nobody may change the tree meanwhile.
+// Crash returns what a crash at this moment leaves. Nobody may change the tree meanwhile.
 func (t *Tree) Crash(keep Keep) (State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,7 +236,7 @@ func (t *Tree) crash(s *State, name string, ino uint64, keep Keep) error {
 	return nil
 }
 
-// content gives what is left of a file's bytes.
+// content returns what is left of a file's bytes.
 func (n *node) content(keep Keep) ([]byte, error) {
 	if !keep.Data {
 		return n.data, nil

@@ -47,7 +47,7 @@ func (w *world) sync(name string) {
 	w.must(errors.Join(w.tree.Sync(f), f.Close()))
 }
 
-// after gives the files after a crash, as name=content, and directories as name/.
+// after returns the files after a crash, as name=content, and directories as name/.
 func (w *world) after(keep Keep) string {
 	w.Helper()
 	dir := filepath.Join(w.TempDir(), "crashed")

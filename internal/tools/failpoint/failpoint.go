@@ -29,7 +29,7 @@ var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "Syn
 // bare are functions whose callers announce the step.
 var bare = []string{"Sync", "SyncBy", "SyncDir", "syncDir", "SyncData"}
 
-// Read gives the names of all steps, sorted. root is the module's directory.
+// Read returns the names of all steps, sorted. root is the module's directory.
 func Read(root string) ([]string, error) {
 	s := &sources{fset: token.NewFileSet(), labelled: map[string][]string{}}
 	for _, dir := range Dirs {
@@ -72,7 +72,7 @@ func (s *sources) functions(do func(*ast.FuncDecl)) {
 	}
 }
 
-// called gives the name of a called method or function and its arguments.
+// called returns the name of a called method or function and its arguments.
 func called(n ast.Node) (string, []ast.Expr, bool) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -117,7 +117,7 @@ func isLabel(e ast.Expr) bool {
 	return ok && id.Name == "label"
 }
 
-// text gives the value of a string literal, "" for anything else.
+// text returns the value of a string literal, "" for anything else.
 func text(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
@@ -130,7 +130,7 @@ func text(e ast.Expr) string {
 	return value
 }
 
-// syncStep gives the end of the name of a step that announces a sync, "" for others.
+// syncStep returns the end of the name of a step that announces a sync, "" for others.
 func syncStep(args []ast.Expr) string {
 	if len(args) == 0 {
 		return ""

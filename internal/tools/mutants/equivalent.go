@@ -38,7 +38,7 @@ func readExcuses(r io.Reader) ([]*excuse, error) {
 	return all, nil
 }
 
-// withoutExcused gives the mutants that have no excuse, and fails when an excuse for the package
+// withoutExcused returns the mutants that have no excuse, and fails when an excuse for the package
 // fits none of them: then the code has changed, and so may have the reason.
 func withoutExcused(pkg string, mutants []*mutant, excuses []*excuse) ([]*mutant, error) {
 	var left []*mutant

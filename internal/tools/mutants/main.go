@@ -2,7 +2,7 @@
 // the package's own tests notice. Nothing of it stays in the tree: every mutant of a package is
 // compiled into one test binary, behind a switch that the environment sets, from a copy of the module.
 //
-// Packages are folders below that of the module, such as ./internal/farm.
+// Packages are directories below that of the module, such as ./internal/farm.
 //
 //	mutants [-n 60] [-seed 1] [-all] [-json FILE] PACKAGE...
 //
@@ -41,7 +41,7 @@ type options struct {
 	all     bool
 	least   float64 // per cent
 	json    string
-	dir     string // a folder of the module
+	dir     string // a directory of the module
 	excuses []byte // as in equivalent.txt
 }
 

@@ -47,7 +47,7 @@ func (p *planter) cases(n *ast.CaseClause) {
 	}
 }
 
-// isGuard says whether an if does nothing but leave: the branch that holds off what is wrong.
+// isGuard reports whether an if does nothing but leave: the branch that holds off what is wrong.
 func isGuard(n *ast.IfStmt) bool { return n.Else == nil && leaves(n.Body.List) }
 
 func leaves(body []ast.Stmt) bool {
@@ -78,7 +78,7 @@ func (p *planter) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// guards says whether an expression with these parents is part of what decides whether to leave,
+// guards reports whether an expression with these parents is part of what decides whether to leave,
 // or of the answer of a function that others ask.
 func guards(n ast.Node, parents []ast.Node) bool {
 	for _, parent := range slices.Backward(parents) {
@@ -142,13 +142,13 @@ func (p *planter) comparison(n *ast.BinaryExpr) {
 	p.swaps = append(p.swaps, edit{at: p.offset(n.OpPos), remove: len(n.Op.String()), text: ","})
 }
 
-// isCount says whether an operand is a constant, and neither a character nor the zero that stands for none.
+// isCount reports whether an operand is a constant, and neither a character nor the zero that stands for none.
 func (p *planter) isCount(e ast.Expr) bool {
 	literal, ok := e.(*ast.BasicLit)
 	return p.info.Types[e].Value != nil && !(ok && (literal.Kind == token.CHAR || literal.Value == "0"))
 }
 
-// shifts says whether an operand shifts an untyped constant, whose type comes from its surroundings.
+// shifts reports whether an operand shifts an untyped constant, whose type comes from its surroundings.
 func (p *planter) shifts(e ast.Expr) bool {
 	found := false
 	ast.Inspect(e, func(n ast.Node) bool {
@@ -189,7 +189,7 @@ func (p *planter) signature() *types.Signature {
 	panic("a return outside of functions")
 }
 
-// endsGuard says whether a return with these parents is the last statement of a guard.
+// endsGuard reports whether a return with these parents is the last statement of a guard.
 func endsGuard(n *ast.ReturnStmt, parents []ast.Node) bool {
 	guard, ok := parents[len(parents)-2].(*ast.IfStmt)
 	return ok && isGuard(guard) && guard.Body.List[len(guard.Body.List)-1] == n
@@ -235,7 +235,7 @@ func (p *planter) call(n *ast.CallExpr) {
 	p.wrap(n, fmt.Sprintf("mutantCall(%d, func() error { return ", p.addNode(callRemoved, n)), " })")
 }
 
-// makesError says whether a call only makes an error out of something.
+// makesError reports whether a call only makes an error out of something.
 func (p *planter) makesError(n *ast.CallExpr) bool {
 	f, ok := p.callee(n).(*types.Func)
 	if ok && f.Pkg() != nil && (f.Pkg().Path() == "errors" || f.Pkg().Path() == "fmt") || p.makers[f] {
@@ -269,14 +269,14 @@ func (s *source) errorMakers() map[*types.Func]bool {
 	return makers
 }
 
-// closesFile says whether a call closes a file of the system. One that stays open does nothing wrong
+// closesFile reports whether a call closes a file of the system. One that stays open does nothing wrong
 // that a test sees; the error of its Close is dropped by another operator.
 func (p *planter) closesFile(n *ast.CallExpr) bool {
 	f, ok := p.callee(n).(*types.Func)
 	return ok && f.Name() == "Close" && f.Pkg() != nil && f.Pkg().Path() == "os"
 }
 
-// quiet says whether a call leaves no trace in what the program does: it logs, counts, makes
+// quiet reports whether a call leaves no trace in what the program does: it logs, counts, makes
 // the text of an error, or stops the program over a mistake of the programmer.
 func (p *planter) quiet(n *ast.CallExpr) bool {
 	switch f := p.callee(n).(type) {
@@ -298,7 +298,7 @@ func (p *planter) callee(n *ast.CallExpr) types.Object {
 	return nil
 }
 
-// onlyQuiet says whether statements do nothing but log, count or panic.
+// onlyQuiet reports whether statements do nothing but log, count or panic.
 func (p *planter) onlyQuiet(body []ast.Stmt) bool {
 	for _, s := range body {
 		e, ok := s.(*ast.ExprStmt)

@@ -56,7 +56,7 @@ type planter struct {
 //go:embed switch.go.txt
 var switchText string
 
-// plant gives the mutants of a package, numbered from 1, and its files with all of them inside.
+// plant returns the mutants of a package, numbered from 1, and its files with all of them inside.
 // Lines keep their numbers. One file is new: it holds the switch.
 func (s *source) plant(moduleDir string) ([]*mutant, map[string]string, error) {
 	var mutants []*mutant

@@ -28,7 +28,7 @@ const maxData = 4 << 30
 
 // binary is the compiled test binary of a package with every mutant inside.
 type binary struct {
-	path, dir string // the folder of the package, where its tests run
+	path, dir string // the directory of the package, where its tests run
 	temp      string
 	tests     []*test
 	jobs      int
@@ -134,7 +134,7 @@ func (b *binary) try(ctx context.Context, m *mutant) error {
 	return nil
 }
 
-// run runs tests in a process group of their own, with a temporary folder that goes with them.
+// run runs tests in a process group of their own, with a temporary directory that goes with them.
 func (b *binary) run(ctx context.Context, names []string, limit time.Duration, env string) (result, output string) {
 	temp, err := os.MkdirTemp("", "mutant")
 	if err != nil {

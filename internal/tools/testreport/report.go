@@ -206,7 +206,7 @@ func reason(output string) string {
 	return cmp.Or(said, "no reason given")
 }
 
-// indent gives the output of a test without the marks of the test runner.
+// indent returns the output of a test without the marks of the test runner.
 func indent(output string) string {
 	var kept []string
 	for line := range strings.Lines(output) {

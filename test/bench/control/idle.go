@@ -86,7 +86,7 @@ func copyFile(from, to string) error {
 	return err
 }
 
-// lastRevision gives the greatest revision in a database of etcd: the keys of its
+// lastRevision returns the greatest revision in a database of etcd: the keys of its
 // bucket «key» are revisions, big-endian.
 func lastRevision(path string) (rev int64, err error) {
 	defer func() {

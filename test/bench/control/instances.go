@@ -252,5 +252,5 @@ func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	return nil
 }
 
-// ms gives a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

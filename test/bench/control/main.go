@@ -99,7 +99,7 @@ type part struct {
 	do    func(context.Context, *stage) error
 }
 
-// parts gives what a run does, in its order.
+// parts returns what a run does, in its order.
 func (b *bench) parts() []part {
 	return []part{
 		{"creates", 0, []string{rowCreate1, rowCreate8, rowCreate64}, b.creates},
@@ -148,7 +148,7 @@ func (b *bench) play(ctx context.Context, p part) (err error) {
 	return p.do(ctx, s)
 }
 
-// spoilMissing says why rows have no value, of those that have not all their samples.
+// spoilMissing returns why rows have no value, of those that have not all their samples.
 func (b *bench) spoilMissing(err error, names []string) {
 	for _, r := range rows {
 		for _, name := range names {
@@ -159,7 +159,7 @@ func (b *bench) spoilMissing(err error, names []string) {
 	}
 }
 
-// reason says why something failed: the end of the run rather than what came of it.
+// reason returns why something failed: the end of the run rather than what came of it.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("the run was ended: %w", cause)

@@ -76,7 +76,7 @@ var (
 	keyNode  = []byte(`"node_id":"`)
 )
 
-// field gives the text behind a key.
+// field returns the text behind a key.
 func field(line, key []byte) []byte {
 	_, rest, _ := bytes.Cut(line, key)
 	text, _, _ := bytes.Cut(rest, []byte{'"'})
@@ -178,7 +178,7 @@ func (o *observer) whole() error {
 	return nil
 }
 
-// ids gives every instance that is there.
+// ids returns every instance that is there.
 func (o *observer) ids() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

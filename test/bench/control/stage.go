@@ -111,7 +111,7 @@ func (s *stage) await(ctx context.Context, limit time.Duration, what string, so 
 	}
 }
 
-// alive says which program has ended by itself, if any.
+// alive returns which program has ended by itself, if any.
 func (s *stage) alive() error {
 	for _, p := range []*rig.Process{s.cloud.Process, s.fleet} {
 		if p != nil && !p.Running() {
@@ -183,7 +183,7 @@ func (c costs) String() string {
 	return fmt.Sprintf("CPU of server %.2f s, nodes %.2f s, client %.2f s", c.server.Seconds(), c.nodes.Seconds(), c.client.Seconds())
 }
 
-// order gives the body of a create.
+// order returns the body of a create.
 func (s *stage) order(count int) []byte {
 	raw, err := json.Marshal(loadgen.CreateRequest{Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42"})
 	if err != nil {

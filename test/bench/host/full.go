@@ -59,13 +59,13 @@ func fullRows(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// scanned is what two full scans of a folder took and found.
+// scanned is what two full scans of a directory took and found.
 type scanned struct {
 	first, again time.Duration
 	packages     []api.HostPackage
 }
 
-// fullScan scans with a new catalogue, and once more.
+// fullScan scans with a new catalog, and once more.
 func (b *bench) fullScan(ctx context.Context, tree string) (out scanned, err error) {
 	s, err := b.serve(ctx, "full", b.databases.first)
 	defer func() { err = errors.Join(err, s.end()) }()
@@ -97,7 +97,7 @@ func (b *bench) image(ctx context.Context, tree string, more ...string) error {
 
 func (b *bench) imageReport() string { return filepath.Join(b.dir, "image.json") }
 
-// rootOnly is where a folder holds packages only if it lies so in the root of a system. For
+// rootOnly is where a directory holds packages only if it lies so in the root of a system. For
 // the image scanner the tree is one, for the host scanner it is not.
 const rootOnly = "/usr/share/nodejs/"
 
@@ -141,7 +141,7 @@ func (b *bench) same(ctx context.Context, tree string, host []api.HostPackage) e
 	return nil
 }
 
-// within says whether all locations lie in a folder.
+// within reports whether all locations are in a directory.
 func within(locations []api.ScanLocation, folder string) bool {
 	for _, l := range locations {
 		if !strings.HasPrefix(l.Path, folder) {

@@ -15,7 +15,7 @@ import (
 // tick is the unit of processor times in /proc.
 const tick = 10 * time.Millisecond
 
-// ticks gives the processor time of a process: of all its threads, and of the children
+// ticks returns the processor time of a process: of all its threads, and of the children
 // that it waited for, which is also given alone.
 func ticks(pid int) (all, children int64, err error) {
 	raw, err := os.ReadFile(proc(pid, "stat"))
@@ -33,7 +33,7 @@ func ticks(pid int) (all, children int64, err error) {
 	return own + children, children, errors.Join(err, err2)
 }
 
-// clock gives the processor time that all threads of a process have used, those that ended too, as
+// clock returns the processor time that all threads of a process have used, those that ended too, as
 // exactly as the scheduler knows it. Differences of ticks may say 10 ms of what took a thousandth of
 // that: when the count before was about to turn.
 func clock(pid int) (time.Duration, error) {
@@ -77,7 +77,7 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// forget begins the peak of a process anew.
+// forget begins the peak of a process again.
 func forget(pid int) error { return os.WriteFile(proc(pid, "clear_refs"), []byte("5"), 0) }
 
 func proc(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }

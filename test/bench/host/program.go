@@ -27,7 +27,7 @@ var programPart = part{
 	},
 }
 
-// programs are those that are measured. The image scanner has a licence.
+// programs are those that are measured. The image scanner has a license.
 type programs struct {
 	host, image string
 	licence     []string // flags

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// service is a host scanner that runs, with an empty catalogue in the beginning.
+// service is a host scanner that runs, with an empty catalog in the beginning.
 type service struct {
 	dir      string
 	database string // that it uses
@@ -25,7 +25,7 @@ type service struct {
 	process  *rig.Process
 }
 
-// serve starts a service in a folder, with a database.
+// serve starts a service in a directory, with a database.
 func (b *bench) serve(ctx context.Context, name, database string) (*service, error) {
 	s := &service{dir: filepath.Join(b.dir, name)}
 	s.database = filepath.Join(s.dir, "vuln.db")
@@ -115,7 +115,7 @@ func (s *service) await(ctx context.Context, most time.Duration, is func(api.Hos
 	}
 }
 
-// scan scans a folder, "" for the whole host, and gives how long the caller waited.
+// scan scans a directory, "" for the whole host, and gives how long the caller waited.
 func (s *service) scan(ctx context.Context, folder string, then url.Values) (time.Duration, api.HostScanResult, error) {
 	var last api.HostScanResult
 	q := url.Values{}

@@ -16,7 +16,7 @@ import (
 )
 
 // stage is a service that watches the whole host, after a full scan of it and after all was
-// compared anew with another database of everything.
+// compared again with another database of everything.
 type stage struct {
 	*service
 	figures figures
@@ -43,7 +43,7 @@ func (s *stage) end() error {
 	return s.service.end()
 }
 
-// ready gives the stage that the rows are about. The tree for measuring is on this host.
+// ready returns the stage that the rows are about. The tree for measuring is on this host.
 func (b *bench) ready(ctx context.Context) (*stage, error) {
 	if b.stage != nil {
 		return b.stage, nil

@@ -20,7 +20,7 @@ const (
 	stormTurns   = 2
 )
 
-// stormNames are the files of each folder of a storm: the first half may hold packages.
+// stormNames are the files of each directory of a storm: the first half may hold packages.
 var stormNames = []string{
 	"package.json", "go.mod", "Cargo.lock", "requirements.txt", "x.gemspec",
 	"index.js", "README.md", "LICENSE", "main.c", "main.h",

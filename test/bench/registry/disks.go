@@ -64,7 +64,7 @@ func makeDisks(ctx context.Context, dir string) (d disks, err error) {
 	return d, nil
 }
 
-// dice gives the same numbers in every run.
+// dice returns the same numbers in every run.
 func dice(seed, more uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, more)) } //nolint:gosec // they are to be known
 
 // baseBlocks lays out a file system: ranges of data between holes.
@@ -169,7 +169,7 @@ func (d *disk) write(ctx context.Context) (err error) {
 	return err
 }
 
-// appendBlock gives what a block holds: bytes of chance in one half of the grains, and
+// appendBlock returns what a block holds: bytes of chance in one half of the grains, and
 // text in the other. Blocks that are rewritten one by one are grains of their own.
 func (d *disk) appendBlock(buf []byte, at int, text []byte) []byte {
 	m := d.blocks[at]
@@ -211,7 +211,7 @@ func newText() []byte {
 	return text[:length]
 }
 
-// sumOf gives the sha256 of all bytes.
+// sumOf returns the sha256 of all bytes.
 func sumOf(r io.ReaderAt) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	if _, err := io.CopyBuffer(h, io.NewSectionReader(r, 0, math.MaxInt64), make([]byte, writeChunk)); err != nil {

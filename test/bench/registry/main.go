@@ -163,7 +163,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// spoilMissing says why rows have no value, of those that have not all their samples.
+// spoilMissing returns why rows have no value, of those that have not all their samples.
 func (b *bench) spoilMissing(err error) {
 	for _, r := range rows(b.pairs) {
 		if f := b.Figure(r.Name); !f.Skipped && len(f.Samples) < r.Need {

@@ -33,7 +33,7 @@ var how = struct{ pull, bytes, apply, memory string }{
 	memory: "a disk of 200 GB that holds 3 GB in pieces of 64 KiB is pushed and pulled: the most that was resident",
 }
 
-// rows gives the table of a run of so many pairs.
+// rows returns the table of a run of so many pairs.
 func rows(pairs int) []row.Row {
 	return []row.Row{
 		{

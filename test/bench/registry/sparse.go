@@ -65,7 +65,7 @@ func (b *bench) sparse(ctx context.Context) (err error) {
 	return nil
 }
 
-// pieces gives the places of the sparse disk's data and what begins each of them.
+// pieces returns the places of the sparse disk's data and what begins each of them.
 func pieces(each func(off int64, seed uint64) error) error {
 	const step = sparseSize / (sparseData / sparsePiece)
 	for i := range int64(sparseData / sparsePiece) {
@@ -76,7 +76,7 @@ func pieces(each func(off int64, seed uint64) error) error {
 	return nil
 }
 
-// piece gives the bytes of a piece: chance and, behind it, zeros but for a number.
+// piece returns the bytes of a piece: chance and, behind it, zeros but for a number.
 func piece(buf []byte, seed uint64) {
 	clear(buf)
 	rnd := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
@@ -132,7 +132,7 @@ func checkSparse(path string) (err error) {
 	})
 }
 
-// peak gives the most bytes that a process had in memory.
+// peak returns the most bytes that a process had in memory.
 func peak(pid int) (int64, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {

@@ -88,7 +88,7 @@ func (s *benchEnv) close() error {
 // path is a place below the stage's directory.
 func (s *benchEnv) path(name string) string { return filepath.Join(s.dir, name) }
 
-// layer gives the path and the size of a layer file.
+// layer returns the path and the size of a layer file.
 func (s *benchEnv) layer(root string) (path string, size int64, err error) {
 	path = s.path(filepath.Join("registry", "images_dir", root+".ank"))
 	st, err := os.Stat(path)

@@ -32,7 +32,7 @@ func NewReport(rows []Row, only map[string]bool) *Report {
 	return r
 }
 
-// load gives the load averages of this machine.
+// load returns the load averages of this machine.
 func load() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(raw))
@@ -60,7 +60,7 @@ func Only(rows []Row, text string) (map[string]bool, error) {
 	return only, nil
 }
 
-// Figure gives the figure of a row.
+// Figure returns the figure of a row.
 func (r *Report) Figure(name string) *Figure {
 	for _, f := range r.Rows {
 		if f.Name == name {
@@ -70,7 +70,7 @@ func (r *Report) Figure(name string) *Figure {
 	panic("no row " + name) // the names are constants of the programs
 }
 
-// Wants says whether one of the rows is asked for and has not failed.
+// Wants reports whether one of the rows is asked for and has not failed.
 func (r *Report) Wants(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		f := r.Figure(name)
@@ -89,7 +89,7 @@ func (r *Report) Note(name, format string, args ...any) {
 	r.Figure(name).Note = fmt.Sprintf(format, args...)
 }
 
-// Spoil says why rows cannot be measured; the first reason counts.
+// Spoil returns why rows cannot be measured; the first reason counts.
 func (r *Report) Spoil(err error, names ...string) {
 	for _, name := range names {
 		if f := r.Figure(name); f.Unmeasured == "" {
@@ -114,7 +114,7 @@ func (r *Report) Judge() {
 	}
 }
 
-// measured says whether every row that was asked for has a value.
+// measured reports whether every row that was asked for has a value.
 func (r *Report) measured() bool {
 	for _, f := range r.Rows {
 		if !f.Skipped && f.Unmeasured != "" {
@@ -127,7 +127,7 @@ func (r *Report) measured() bool {
 // Check says whether missed targets count too.
 type Check bool
 
-// OK says whether the run ends well: every row measured and, when targets are checked,
+// OK reports whether the run ends well: every row measured and, when targets are checked,
 // none missed.
 func (r *Report) OK(check Check) bool { return r.measured() && (!bool(check) || r.Failed == 0) }
 

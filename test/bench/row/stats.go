@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Median gives the middle of the samples, or the mean of the two in the middle. There
+// Median returns the middle of the samples, or the mean of the two in the middle. There
 // must be one at least.
 func Median(samples []float64) float64 {
 	s := slices.Sorted(slices.Values(samples))
@@ -16,7 +16,7 @@ func Median(samples []float64) float64 {
 	return (s[m-1] + s[m]) / 2
 }
 
-// Quantile gives the sample that the part q of all, 0 to 1, is not above: the nearest
+// Quantile returns the sample that the part q of all, 0 to 1, is not above: the nearest
 // rank, so that it is one that was measured. There must be one at least.
 func Quantile(samples []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(samples))

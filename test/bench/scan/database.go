@@ -87,7 +87,7 @@ func (b *bench) build(ctx context.Context, name, wall, memory string, inputs ...
 	return to, nil
 }
 
-// database gives the database of all advisories, which is built once in a run.
+// database returns the database of all advisories, which is built once in a run.
 func (b *bench) database(ctx context.Context) (string, error) {
 	if b.real != "" {
 		return b.real, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/test/scantree"
 )
 
-// The rows of a folder.
+// The rows of a directory.
 const (
 	rowWall   = "dir-wall"
 	rowCPU    = "dir-cpu"
@@ -38,7 +38,7 @@ var directoryPart = part{
 	measure: directoryRows,
 }
 
-// directoryRows measures a folder.
+// directoryRows measures a directory.
 func directoryRows(ctx context.Context, b *bench) error {
 	if b.scalibr == "" {
 		return errors.New("there is no program of osv-scalibr to measure beside ours: make bench-scan")

@@ -21,7 +21,7 @@ const (
 // ext4Size is that of the disk, most of which the tree fills.
 const ext4Size = "3G"
 
-// kept gives the folder of a form of the tree, which lies beside the tree and is made when
+// kept returns the directory of a form of the tree, which is next to the tree and is made when
 // it is not there: making all takes minutes.
 func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
 	dir := tree + "-" + f.name
@@ -47,7 +47,7 @@ func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
 	return dir, os.Rename(w.to, dir)
 }
 
-// image is the source that a file of a form's folder is.
+// image is the source that a file of a form's directory is.
 func image(name string) func(dir string) []string {
 	return func(dir string) []string { return []string{"vm_image:" + filepath.Join(dir, name)} }
 }

@@ -1,5 +1,5 @@
-// Command bench-scan measures the promises of the image scanner: a folder beside another
-// scanner that does the same work, disks and templates beside the folder, the matching of
+// Command bench-scan measures the promises of the image scanner: a directory beside another
+// scanner that does the same work, disks and templates beside the directory, the matching of
 // packages, and the building of databases.
 //
 //	go run ./test/bench/scan -scalibr FILE [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE]

@@ -17,9 +17,9 @@ import (
 type form struct {
 	name   string
 	what   string
-	wall   float64 // target, as a multiple of the folder's
-	memory float64 // target above the folder's in MB; 0: none is promised
-	// make makes the form in a folder of its own, from the folder of the ext4 image where
+	wall   float64 // target, as a multiple of the directory's
+	memory float64 // target above the directory's in MB; 0: none is promised
+	// make makes the form in a directory of its own, from the directory of the ext4 image where
 	// it needs that. source tells the scanner where it is.
 	make   func(ctx context.Context, b *bench, w works) error
 	source func(dir string) []string
@@ -58,12 +58,12 @@ var formsPart = part{
 	measure: formRows,
 }
 
-// wanted says whether one of a form's rows is asked for.
+// wanted reports whether one of a form's rows is asked for.
 func (b *bench) wanted(f form) bool {
 	return b.Wants(f.rowWall()) || f.memory > 0 && b.Wants(f.rowMemory())
 }
 
-// formRows measures each form beside the folder.
+// formRows measures each form beside the directory.
 func formRows(ctx context.Context, b *bench) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ func formRows(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// addForm takes what a form used beside the folder.
+// addForm takes what a form used beside the directory.
 func (b *bench) addForm(f form, u, folder usage) {
 	b.Add(f.rowWall(), u.wall.Seconds()/folder.wall.Seconds())
 	if f.memory > 0 {
@@ -139,7 +139,7 @@ func (b *bench) packages() ([]string, error) {
 	return out, nil
 }
 
-// equal compares the packages that were listed last with those of the folder.
+// equal compares the packages that were listed last with those of the directory.
 func (b *bench) equal(folder []string) error {
 	got, err := b.packages()
 	if err != nil {

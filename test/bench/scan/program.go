@@ -29,7 +29,7 @@ var programPart = part{
 	},
 }
 
-// prepare builds the scanner as users get it, and gives it a licence.
+// prepare builds the scanner as users get it, and gives it a license.
 func (b *bench) prepare(ctx context.Context) error {
 	if b.scanner != "" {
 		return nil

@@ -41,7 +41,7 @@ func makeTemplate(layers int) func(context.Context, *bench, works) error {
 	}
 }
 
-// writeTemplate pushes an image to a registry in a folder, and then as many tags as layers
+// writeTemplate pushes an image to a registry in a directory, and then as many tags as layers
 // are asked for, each as what it rewrote.
 func writeTemplate(ctx context.Context, dir, image string, layers int) (err error) {
 	reg, err := registry.Open(ctx, registry.Options{Base: filepath.Join(dir, storageDir), Version: "bench"})

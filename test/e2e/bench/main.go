@@ -88,7 +88,7 @@ type part struct {
 	do   func(context.Context, *stage) error
 }
 
-// parts gives what a run does, in its order.
+// parts returns what a run does, in its order.
 func (b *bench) parts() []part {
 	var firsts, refreshes, paints []string
 	for _, s := range sights {
@@ -126,7 +126,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// spoilMissing says why rows have no value.
+// spoilMissing returns why rows have no value.
 func (b *bench) spoilMissing(err error, names []string) {
 	for _, name := range names {
 		if !b.Figure(name).Skipped {

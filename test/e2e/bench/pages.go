@@ -62,7 +62,7 @@ func (b *bench) looks(ctx context.Context, s *stage, name func(sight) string, ge
 	return nil
 }
 
-// ms gives a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // paints measures how soon a browser that has nothing of the portal shows a page.

@@ -62,7 +62,7 @@ func openStage(ctx context.Context, b *bench) (s *stage, err error) {
 	return s, nil
 }
 
-// guard pushes a template and starts the cloud anew, from where on callers have to log in.
+// guard pushes a template and starts the cloud again, from where on callers have to log in.
 func (s *stage) guard(ctx context.Context) (err error) {
 	if err := s.cloud.Boot(ctx); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (s *stage) close() (err error) {
 	return errors.Join(err, s.cloud.End())
 }
 
-// processor gives how long the controller's process has run on processors.
+// processor returns how long the controller's process has run on processors.
 func (s *stage) processor() (time.Duration, error) { return rig.ProcessorTime(s.cloud.PID()) }
 
 // share is what part of one core the controller's process takes over a time.

@@ -147,7 +147,7 @@ func sumOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// common gives the tags that are in both.
+// common returns the tags that are in both.
 func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(tag string) bool { return !slices.Contains(b, tag) })
 }

@@ -24,7 +24,7 @@ import (
 // flipsEach is the number of places that are tried of each kind.
 const flipsEach = 8
 
-// flips flips bits of what is pushed, of what is pulled, and of what lies in the storage.
+// flips flips bits of what is pushed, of what is pulled, and of what is in the storage.
 func (w *walk) flips(ctx context.Context) error {
 	op := slices.IndexFunc(operations, func(op operation) bool { return op.want == chainState })
 	dir := filepath.Join(w.Dir, "flips")

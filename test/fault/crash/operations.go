@@ -140,7 +140,7 @@ func awaitScrub(ctx context.Context, _ *walk, s *server) error {
 	})
 }
 
-// pullOften pulls until the log of pulls must have been written anew, which also depends on the number of versions: a
+// pullOften pulls until the log of pulls must have been written again, which also depends on the number of versions: a
 // registry notes each once a second.
 func pullOften(ctx context.Context, _ *walk, s *server) error {
 	for range foldPulls + 1 {

@@ -79,7 +79,7 @@ func (r *Report) sum(of func(*Point) Outcome) (all Outcome) {
 	return all
 }
 
-// Unmet gives the steps that no operation came to without a reason, and those that have one and were met.
+// Unmet returns the steps that no operation came to without a reason, and those that have one and were met.
 func (r *Report) Unmet() (names []string) {
 	for _, p := range r.Points {
 		if (len(p.Operations) == 0) != (p.Reason != "") {
@@ -89,7 +89,7 @@ func (r *Report) Unmet() (names []string) {
 	return names
 }
 
-// point gives the row of a step, a new one for a step that the sources do not have.
+// point returns the row of a step, a new one for a step that the sources do not have.
 func (r *Report) point(name string) *Point {
 	for _, p := range r.Points {
 		if p.Name == name {

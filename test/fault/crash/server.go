@@ -86,7 +86,7 @@ func (s *server) died(ctx context.Context) bool {
 // none is the state of a template that is not there.
 const none = "none"
 
-// state gives the template that all operations change as text: "amd64: v1 v2", or "amd64 scanned: v1 v2" when results of
+// state returns the template that all operations change as text: "amd64: v1 v2", or "amd64 scanned: v1 v2" when results of
 // a scan are attached.
 func (s *server) state(ctx context.Context) (string, error) {
 	list, err := s.client.List(ctx)
@@ -114,7 +114,7 @@ func (s *server) state(ctx context.Context) (string, error) {
 	return none, nil
 }
 
-// tagsOf gives the tags in a state.
+// tagsOf returns the tags in a state.
 func tagsOf(state string) []string {
 	_, tags, _ := strings.Cut(state, ":")
 	return strings.Fields(tags)

@@ -146,7 +146,7 @@ func (w *walk) carryOut(ctx context.Context, base string, op operation, l launch
 	return err
 }
 
-// worth gives the moments to try: the first and the last time that an operation comes to a step, or every time.
+// worth returns the moments to try: the first and the last time that an operation comes to a step, or every time.
 func (w *walk) worth(op int, steps []string) (met []meeting) {
 	times := map[string]int{}
 	for _, step := range steps {

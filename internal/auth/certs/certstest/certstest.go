@@ -1,6 +1,6 @@
 // Package certstest makes authorities, certificates and revocation lists for tests.
 //
-// It is not for products: its keys are made anew in each test and never leave it. Every
+// It is not for products: its keys are made again in each test and never leave it. Every
 // certificate that it issues counts from an hour ago for a day, unless a template says
 // otherwise.
 package certstest
@@ -150,7 +150,7 @@ func (p Pair) TLS(between ...*Authority) tls.Certificate {
 	return c
 }
 
-// Files writes the pair into a folder, replacing what is there.
+// Files writes the pair into a directory, replacing what is there.
 func (p Pair) Files(t testing.TB, dir string) (cert, key string) {
 	t.Helper()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

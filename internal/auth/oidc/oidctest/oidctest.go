@@ -106,14 +106,14 @@ func (p *Provider) Client(t testing.TB, id, secret, redirect string) {
 	}
 }
 
-// LogsIn says who logs in from now on; "" is a user who refuses. The claims are in the tokens.
+// LogsIn returns who logs in from now on; "" is a user who refuses. The claims are in the tokens.
 func (p *Provider) LogsIn(subject string, claims map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subject, p.claims = subject, claims
 }
 
-// Profile says what the userinfo endpoint tells of a user.
+// Profile returns what the userinfo endpoint tells of a user.
 func (p *Provider) Profile(claims map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *Provider) Instead(path string, h http.HandlerFunc) {
 	p.instead[path] = h
 }
 
-// Asked says how often a path was asked for.
+// Asked returns how often a path was asked for.
 func (p *Provider) Asked(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,10 +222,10 @@ type session struct {
 	Header *jwt.Headers
 }
 
-// GetJWTClaims gives the claims of an access token.
+// GetJWTClaims returns the claims of an access token.
 func (s *session) GetJWTClaims() jwt.JWTClaimsContainer { return s.Access }
 
-// GetJWTHeader gives the header of an access token.
+// GetJWTHeader returns the header of an access token.
 func (s *session) GetJWTHeader() *jwt.Headers { return s.Header }
 
 // Clone copies the session.

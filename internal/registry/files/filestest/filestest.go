@@ -52,7 +52,7 @@ func (s *Server) Upload(_ context.Context, name string, content []byte) error {
 	return err
 }
 
-// Download gives a file.
+// Download returns a file.
 func (s *Server) Download(_ context.Context, name string, _ int64) ([]byte, error) {
 	in, err := s.File(name)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Package gives a package of the catalogue.
+// Package returns a package of the catalog.
 func Package(p host.Package) api.HostPackage {
 	return api.HostPackage{ScanPackage: report.PackageOf(p.Package), CreationTime: p.Created.UTC()}
 }
 
-// Vulnerability gives a finding.
+// Vulnerability returns a finding.
 func Vulnerability(f host.Finding) api.HostVulnerability {
 	p, v := report.PackageOf(f.Package), report.VulnerabilityOf(f.Finding)
 	return api.HostVulnerability{
@@ -38,7 +38,7 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 // nvd is the namespace of what NVD says of a product.
 const nvd = "nvd:cpe"
 
-// namespace says who said that a package is affected, and of what kind of package.
+// namespace returns who said that a package is affected, and of what kind of package.
 func namespace(f host.Finding) string {
 	if f.Source == vulndb.NVD {
 		return nvd
@@ -46,7 +46,7 @@ func namespace(f host.Finding) string {
 	return string(f.Source) + ":" + string(f.Finding.Package.Kind)
 }
 
-// related gives the other names of a vulnerability: nil for none.
+// related returns the other names of a vulnerability: nil for none.
 func related(f host.Finding) []api.HostRelated {
 	var out []api.HostRelated
 	for _, id := range f.Vulnerability.Related {
@@ -64,7 +64,7 @@ func keeper(id string) string {
 	return strings.ToLower(who)
 }
 
-// cpe gives the parts of a CPE; none of what is no CPE.
+// cpe returns the parts of a CPE; none of what is no CPE.
 func cpe(text string) api.HostCPE {
 	a, err := wfn.UnbindFmtString(text)
 	if err != nil {
@@ -76,7 +76,7 @@ func cpe(text string) api.HostCPE {
 	}
 }
 
-// Event gives an event of a host.
+// Event returns an event of a host.
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
 		Time: e.At.UTC(), Cause: string(e.Cause), Counts: api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
@@ -94,7 +94,7 @@ func Event(e host.Event) api.HostEvent {
 	return out
 }
 
-// moment gives a time, nil for none.
+// moment returns a time, nil for none.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -204,7 +204,7 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 	return judge(resp)
 }
 
-// judge says what an answer means.
+// judge returns what an answer means.
 func judge(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]
@@ -223,7 +223,7 @@ func judge(resp *http.Response) error {
 	return fmt.Errorf("the controller says: %s", e.Message)
 }
 
-// Status says how the sending goes.
+// Status returns how the sending goes.
 func (s *Sender) Status() *api.HostPush {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ func (y *yard) to() (Target, error) {
 	}}, nil
 }
 
-// kept gives what the controller has of the node.
+// kept returns what the controller has of the node.
 func (y *yard) kept(t *testing.T) (out api.NodeScan) {
 	t.Helper()
 	resp, err := http.Get(y.url + "/api/v1/node/scan?id=" + y.node.NodeID)
@@ -100,7 +100,7 @@ func (quiet) Mounts() []host.Mount { return nil }
 
 func (quiet) Close() error { return nil }
 
-// npm puts a package into a folder.
+// npm puts a package into a directory.
 func npm(t *testing.T, dir, name, version string) {
 	t.Helper()
 	at := filepath.Join(dir, "node_modules", name)
@@ -108,7 +108,7 @@ func npm(t *testing.T, dir, name, version string) {
 	must(t, os.WriteFile(filepath.Join(at, "package.json"), fmt.Appendf(nil, `{"name":%q,"version":%q}`, name, version), 0o600))
 }
 
-// sending runs a scanner of a folder whose findings are sent to a yard.
+// sending runs a scanner of a directory whose findings are sent to a yard.
 func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 	t.Helper()
 	s := New(Options{Name: "build-7", Version: "1", To: y.to, Log: slog.New(slog.DiscardHandler), settle: time.Millisecond, gap: 10 * time.Millisecond})
@@ -150,7 +150,7 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 // TestFindingsAreSent: after each full scan, also one that finds nothing new, with the whole
-// catalogue; and again until a controller that was away has taken them.
+// catalog; and again until a controller that was away has taken them.
 func TestFindingsAreSent(t *testing.T) {
 	y, dir := newYard(t), t.TempDir()
 	dir, err := filepath.EvalSymlinks(dir)

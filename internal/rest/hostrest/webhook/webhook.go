@@ -165,7 +165,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	h.dropLocked(1)
 }
 
-// encode gives an event as it is sent, and how many it says were missed.
+// encode returns an event as it is sent, and how many it says were missed.
 func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	out := encode.Event(e)
 	h.mu.Lock()

@@ -1,9 +1,9 @@
 // Package brew finds what Homebrew installed: formulae by the receipts in the Cellar, and
 // casks by what it keeps in the Caskroom.
 //
-// It asks no tap and no server: a package is what its folders say.
+// It asks no tap and no server: a package is what its directories say.
 //
-// Invariant: name and version are those of the folders NAME/VERSION below Cellar or
+// Invariant: name and version are those of the directories NAME/VERSION below Cellar or
 // Caskroom, as Homebrew itself lists them, with the revision.
 package brew
 
@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxFormula is how much of a formula is read for its licence.
+// maxFormula is how much of a formula is read for its license.
 const maxFormula = 256 << 10
 
 // Formulae finds formulae.
@@ -53,7 +53,7 @@ func keg(p, folder string) (name, version, rest string, ok bool) {
 	return parts[0], parts[1], parts[2], true
 }
 
-// Extract tells what the path says. The licence stands in the formula that was installed.
+// Extract tells what the path says. The license stands in the formula that was installed.
 func (Formulae) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	name, version, _, _ := keg(f.Path, "Cellar")
 	p := catalog.Package{Kind: catalog.Brew, Name: name, Version: version}
@@ -68,7 +68,7 @@ var (
 	quoted  = regexp.MustCompile(`"([^"\n]{1,100})"`)
 )
 
-// formulaLicenses reads the licences of a formula; a formula that is not there has none.
+// formulaLicenses reads the licenses of a formula; a formula that is not there has none.
 func formulaLicenses(tree fs.FS, name string) []string {
 	file, err := tree.Open(name)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestCasks(t *testing.T) {
 	)
 }
 
-// broken is a tree whose disk fails in the folder of a version.
+// broken is a tree whose disk fails in the directory of a version.
 type broken struct{ fstest.MapFS }
 
 func (b broken) Stat(name string) (fs.FileInfo, error) {
@@ -58,7 +58,7 @@ func (b broken) Stat(name string) (fs.FileInfo, error) {
 	return b.MapFS.Stat(name)
 }
 
-// A version whose folder cannot be read is missed, not removed.
+// A version whose directory cannot be read is missed, not removed.
 func TestUnreadCask(t *testing.T) {
 	tree := broken{catalogtest.Tree(catalogtest.Files{
 		"opt/homebrew/Caskroom/firefox/.metadata/130.0.1/20240901/Casks/firefox.json": "{}",

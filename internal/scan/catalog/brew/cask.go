@@ -33,7 +33,7 @@ func (Casks) FileRequired(p string) bool {
 	return ok
 }
 
-// cask gives the token and the version of which a path tells:
+// cask returns the token and the version of which a path tells:
 //
 //	Caskroom/TOKEN/.metadata/VERSION/TIME/Casks/TOKEN.json (or .rb)
 //	Caskroom/TOKEN/VERSION/NAME.app (a link) or NAME.app/Contents/Info.plist

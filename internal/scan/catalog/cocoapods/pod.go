@@ -34,7 +34,7 @@ func (Lock) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Podfile.lock", "Manifest.lock"}}
 }
 
-// FileRequired takes a Manifest.lock in a folder of pods only.
+// FileRequired takes a Manifest.lock in a directory of pods only.
 func (Lock) FileRequired(p string) bool {
 	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) && !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }

@@ -97,12 +97,12 @@ func identities(p catalog.Package) []string {
 	return []string{""}
 }
 
-// IsCask says whether a package is a cask of Homebrew and no formula.
+// IsCask reports whether a package is a cask of Homebrew and no formula.
 func IsCask(p catalog.Package) bool {
 	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formula)
 }
 
-// inTable gives what the table calls one identity of a package.
+// inTable returns what the table calls one identity of a package.
 func inTable(p catalog.Package, id string) []Product {
 	for _, k := range keys(p, id) {
 		if found := curated()[k]; len(found) > 0 {
@@ -233,7 +233,7 @@ func plain(name string) string {
 // applications of one name with very many bundle identifiers; matched is with all.
 const mostNames = 20
 
-// Of gives the CPEs of a package as formatted strings: each name without the software that it
+// Of returns the CPEs of a package as formatted strings: each name without the software that it
 // runs in, as people write it when they ignore a package, and with it where there is one.
 func Of(p catalog.Package) []string {
 	var out []string

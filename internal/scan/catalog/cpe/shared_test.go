@@ -18,7 +18,7 @@ var (
 	escaped  = regexp.MustCompile(`\\(.)`)
 )
 
-// named gives every vendor:product that the records of an archive speak of.
+// named returns every vendor:product that the records of an archive speak of.
 func named(t *testing.T, archive string, into map[string]bool) {
 	f, err := os.Open(archive)
 	if err != nil {

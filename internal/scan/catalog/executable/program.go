@@ -170,7 +170,7 @@ func openPE(r io.ReaderAt) ([]image, error) {
 	return []image{i}, nil
 }
 
-// goData says whether a section of data begins with Go's build information: in PE files
+// goData reports whether a section of data begins with Go's build information: in PE files
 // it has no section of its own.
 func goData(s *pe.Section) bool {
 	head := make([]byte, 64<<10)

@@ -1,6 +1,6 @@
 // Package extractors lists the extractors of every kind of package.
 //
-// It is not what reads a file: each extractor lies in a package of its own.
+// It is not what reads a file: each extractor is in a package of its own.
 //
 // Invariant: the list is the same for every scan, so that what one finds another does.
 package extractors
@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/rust"
 )
 
-// All gives the extractors of the nine kinds.
+// All returns the extractors of the nine kinds.
 func All() []catalog.Extractor {
 	return slices.Concat([]catalog.Extractor{
 		gem.Installed{},
@@ -42,5 +42,5 @@ func All() []catalog.Extractor {
 	}, lockfile.All())
 }
 
-// System gives those of what is only looked for when asked: macOS itself.
+// System returns those of what is only looked for when asked: macOS itself.
 func System() []catalog.Extractor { return []catalog.Extractor{macos.System{}} }

@@ -32,7 +32,7 @@ func (Installed) Patterns() catalog.Patterns {
 	return catalog.Patterns{Extensions: []string{".gemspec"}}
 }
 
-// FileRequired takes those in the folder in which RubyGems keeps what is installed.
+// FileRequired takes those in the directory in which RubyGems keeps what is installed.
 func (Installed) FileRequired(p string) bool {
 	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
 	return (strings.HasSuffix("/"+folder, "/specifications") || strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
@@ -105,7 +105,7 @@ func built(version, platform string) string {
 	return version
 }
 
-// value gives the text of a match, if it is one without anything to be filled in.
+// value returns the text of a match, if it is one without anything to be filled in.
 func value(groups []string) []string {
 	for _, g := range groups {
 		if g != "" && !strings.Contains(g, "#{") && len(g) <= 200 {

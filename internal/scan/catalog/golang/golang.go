@@ -1,4 +1,4 @@
-// Package golang finds Go modules: those that go.mod files require, and those that lie in
+// Package golang finds Go modules: those that go.mod files require, and those that are in
 // a module cache.
 //
 // It is not what reads programs; package program is. What a go.mod of a cached module
@@ -41,7 +41,7 @@ func (Mod) FileRequired(p string) bool {
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// cached gives the module in whose folder of a module cache a go.mod lies:
+// cached returns the module in whose directory of a module cache a go.mod lies:
 // pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod.
 func cached(p string) (name, version string, ok bool) {
 	folder := path.Dir(p)
@@ -102,7 +102,7 @@ func replacement(all []*modfile.Replace, m module.Version) module.Version {
 }
 
 // Module is a module as a package. One that is replaced by a version of another is that
-// one; one that is replaced by a folder keeps its name and is marked.
+// one; one that is replaced by a directory keeps its name and is marked.
 func Module(m, by module.Version) catalog.Package {
 	p := catalog.Package{Kind: catalog.Go, Name: m.Path, Version: m.Version}
 	switch {

@@ -4,7 +4,7 @@
 // It does not look at classes, and knows nothing of archives that say nothing.
 //
 // Invariant: of one file at most a bounded number of bytes is unpacked, however deep its
-// archives lie in one another.
+// archives are in one another.
 package java
 
 import (
@@ -214,7 +214,7 @@ func (a *archive) pom(f *zip.File) []catalog.Package {
 	return []catalog.Package{{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}}
 }
 
-// word says whether a text can be part of a coordinate: no blanks, nothing to be filled in.
+// word reports whether a text can be part of a coordinate: no blanks, nothing to be filled in.
 func word(s string) bool {
 	return s != "" && len(s) <= 256 && !strings.ContainsAny(s, " \t$%{}@\"'")
 }

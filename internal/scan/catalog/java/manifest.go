@@ -12,7 +12,7 @@ type manifest struct {
 }
 
 // parseManifest reads the lines up to the first empty one. A line that begins with a
-// blank goes on with the one before.
+// blank continues with the one before.
 func parseManifest(data []byte) *manifest {
 	m := &manifest{values: map[string]string{}}
 	s := bufio.NewScanner(bytes.NewReader(data))
@@ -36,7 +36,7 @@ func parseManifest(data []byte) *manifest {
 	return m
 }
 
-// pick gives the first of some attributes that suits.
+// pick returns the first of some attributes that suits.
 func (m *manifest) pick(suits func(string) bool, keys ...string) string {
 	for _, k := range keys {
 		v, _, _ := strings.Cut(m.values[k], ";") // directives follow

@@ -20,7 +20,7 @@ func bomb(n int) string {
 	return b.String()
 }
 
-// What would take for ever, all memory, or end in silence is refused and told.
+// What would take indefinitely, all memory, or end in silence is refused and told.
 func TestRefused(t *testing.T) {
 	var pip, bun strings.Builder
 	for i := range 20_000 {

@@ -205,7 +205,7 @@ func lines(data []byte) error {
 	return nil
 }
 
-// developmentOnly says whether all groups of dependencies that name a package are of
+// developmentOnly reports whether all groups of dependencies that name a package are of
 // development.
 func developmentOnly(p *extractor.Package) bool {
 	g, ok := p.Metadata.(osv.DepGroups)
@@ -221,13 +221,13 @@ func developmentOnly(p *extractor.Package) bool {
 	})
 }
 
-// pinned says whether a requirement names one version.
+// pinned reports whether a requirement names one version.
 func pinned(p *extractor.Package) bool {
 	m, ok := p.Metadata.(*requirements.Metadata)
 	return ok && strings.HasPrefix(m.VersionComparator, "==")
 }
 
-// concrete says whether a version is one, and no range and nothing to be filled in.
+// concrete reports whether a version is one, and no range and nothing to be filled in.
 func concrete(v string) bool {
 	return len(v) <= 256 && !strings.ContainsAny(v, " ,*${}[]()<>^~|\t")
 }

@@ -116,7 +116,7 @@ func (p *poms) collect(data []byte) error {
 	}
 }
 
-// note keeps the text of an element that lies in others. Of those that are no property a
+// note keeps the text of an element that is in others. Of those that are no property a
 // project's version and group may be put in, too.
 func (p *poms) note(names []string, text string) {
 	last := len(names) - 1
@@ -152,7 +152,7 @@ type propertyExpander struct {
 	bytes  int
 }
 
-// put says whether all that a text unfolds to is little enough.
+// put reports whether all that a text unfolds to is little enough.
 func (u *propertyExpander) put(text string) bool {
 	u.steps++
 	u.bytes += len(text)

@@ -26,7 +26,7 @@ type binaryList struct {
 	visits  int
 }
 
-// sane says whether the sizes of a binary property list fit its bytes, and whether it
+// sane reports whether the sizes of a binary property list fit its bytes, and whether it
 // unfolds to a bounded number of objects.
 func sane(data []byte) error {
 	if len(data) < 8+trailerSize {

@@ -3,7 +3,7 @@
 //
 // It is not what finds frameworks, plug-ins or applications for phones.
 //
-// Invariant: an application has a name: what its property list says, or else its folder's.
+// Invariant: an application has a name: what its property list says, or else its directory's.
 package macos
 
 import (
@@ -71,7 +71,7 @@ func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Packa
 	return []catalog.Package{p}, nil
 }
 
-// first gives the first value that is a text with something in it, and nothing that a
+// first returns the first value that is a text with something in it, and nothing that a
 // build should have filled in.
 func first(values ...any) string {
 	for _, v := range values {

@@ -20,7 +20,7 @@ func (System) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"SystemVersion.plist"}}
 }
 
-// FileRequired takes it where it lies in a system volume, as the root or below a folder.
+// FileRequired takes it where it is in a system volume, as the root or below a directory.
 func (System) FileRequired(p string) bool {
 	return strings.HasSuffix("/"+p, "/System/Library/CoreServices/SystemVersion.plist")
 }

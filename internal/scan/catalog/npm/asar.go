@@ -43,10 +43,10 @@ type node struct {
 	Files    map[string]*node `json:"files"`
 	Offset   string           `json:"offset"`
 	Size     int64            `json:"size"`
-	Unpacked bool             `json:"unpacked"` // the file lies beside the archive, where the walk finds it
+	Unpacked bool             `json:"unpacked"` // the file is next to the archive, where the walk finds it
 }
 
-// Extract reads the package.json files of what lies in node_modules.
+// Extract reads the package.json files of what is in node_modules.
 func (Archive) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
@@ -106,7 +106,7 @@ type archive struct {
 	errs  []error
 }
 
-// folder looks through a folder; installed says that it is one of node_modules or in one.
+// folder looks through a directory; installed says that it is one of node_modules or in one.
 func (a *archive) folder(n *node, name string, installed bool) error {
 	for _, child := range slices.Sorted(maps.Keys(n.Files)) {
 		c := n.Files[child]
@@ -126,7 +126,7 @@ func (a *archive) folder(n *node, name string, installed bool) error {
 	return nil
 }
 
-// entry looks at an entry of a folder.
+// entry looks at an entry of a directory.
 func (a *archive) entry(c *node, full, base string, installed bool) error {
 	switch {
 	case c == nil:

@@ -48,7 +48,7 @@ func TestArchiveThatIsCut(t *testing.T) {
 	}
 }
 
-// A licence may be anything, which takes no memory.
+// A license may be anything, which takes no memory.
 func TestLicenseOfALock(t *testing.T) {
 	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
 		"package-lock.json": `{"packages":{"node_modules/a":{"version":"1.0.0","license":[[[["MIT"]]]]},"node_modules/b":{"version":"1.0.0","license":"M\u0049T"}}}`,

@@ -27,8 +27,8 @@ func (Lock) Patterns() catalog.Patterns {
 // FileRequired takes those of projects.
 func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
-// lock is what counts of a lock. Since version 2 packages are listed by the folder they go
-// into, before that they lie in one another by name.
+// lock is what counts of a lock. Since version 2 packages are listed by the directory they go
+// into, before that they are in one another by name.
 type lock struct {
 	Packages     map[string]locked  `json:"packages"`
 	Dependencies map[string]*nested `json:"dependencies"`
@@ -90,7 +90,7 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 	return out, nil
 }
 
-// byName lists packages that lie in one another.
+// byName lists packages that are in one another.
 func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 	for name, p := range all {
 		if p == nil {
@@ -110,7 +110,7 @@ func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 	return out
 }
 
-// appendReleased adds a package if its version is one, and not the address of a folder or
+// appendReleased adds a package if its version is one, and not the address of a directory or
 // a repository.
 func appendReleased(out []catalog.Package, p catalog.Package) []catalog.Package {
 	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' || strings.Contains(p.Version, "/") {

@@ -41,7 +41,7 @@ func (Installed) FileRequired(p string) bool {
 	return strings.HasPrefix(p, "usr/share/nodejs/") && !catalog.IsTestData(p)
 }
 
-// modules gives the part of a path below the last node_modules.
+// modules returns the part of a path below the last node_modules.
 func modules(p string) (inside string, ok bool) {
 	i := strings.LastIndex("/"+p, "/node_modules/")
 	if i < 0 {
@@ -50,7 +50,7 @@ func modules(p string) (inside string, ok bool) {
 	return p[i+len("node_modules/"):], true
 }
 
-// ofTests says whether a path within a package leads to its tests or examples, which are
+// ofTests reports whether a path within a package leads to its tests or examples, which are
 // full of packages that nobody installed.
 func ofTests(inside string) bool {
 	for part := range strings.SplitSeq(inside, "/") {
@@ -62,7 +62,7 @@ func ofTests(inside string) bool {
 	return catalog.IsTestData(inside)
 }
 
-// root says whether a path below node_modules is the package.json of a package itself.
+// root reports whether a path below node_modules is the package.json of a package itself.
 func root(inside string) bool {
 	parts := strings.Count(inside, "/")
 	return parts == 1 || parts == 2 && strings.HasPrefix(inside, "@")
@@ -135,7 +135,7 @@ func versioned(v string) bool {
 	return v != "" && len(v) <= 256 && !strings.ContainsAny(v, " \t\n<>{}")
 }
 
-// licenses reads a licence as npm wrote it over the years: a text, {"type": text}, or a
+// licenses reads a license as npm wrote it over the years: a text, {"type": text}, or a
 // list of these.
 func licenses(raw json.RawMessage) []string {
 	var text string
@@ -166,7 +166,7 @@ func licenses(raw json.RawMessage) []string {
 	}
 }
 
-// nonEmpty gives the first text that is not empty.
+// nonEmpty returns the first text that is not empty.
 func nonEmpty(texts ...string) []string {
 	for _, t := range texts {
 		if t = strings.TrimSpace(t); t != "" && len(t) <= 200 {

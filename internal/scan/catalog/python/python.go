@@ -39,7 +39,7 @@ func (Installed) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
 }
 
-// FileRequired takes metadata in the folders that installers make, and archives.
+// FileRequired takes metadata in the directories that installers make, and archives.
 func (Installed) FileRequired(p string) bool {
 	folder := path.Dir(p)
 	switch path.Base(p) {
@@ -139,7 +139,7 @@ func parse(r io.Reader) (catalog.Package, error) {
 	return p, nil
 }
 
-// first gives what came first.
+// first returns what came first.
 func first(had, now string) string {
 	if had != "" {
 		return had
@@ -147,7 +147,7 @@ func first(had, now string) string {
 	return now
 }
 
-// licenses prefers an expression; a whole text of a licence in that field is of no use.
+// licenses prefers an expression; a whole text of a license in that field is of no use.
 func licenses(expression, license string, classifiers []string) []string {
 	switch {
 	case expression != "":

@@ -1,4 +1,4 @@
-// Package rust finds crates: those that a Cargo.lock names and those whose sources lie in
+// Package rust finds crates: those that a Cargo.lock names and those whose sources are in
 // cargo's registry.
 //
 // It is not what reads programs; package program is.
@@ -42,7 +42,7 @@ func (Lock) FileRequired(p string) bool {
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// downloaded gives the crate whose folder a manifest lies in:
+// downloaded returns the crate whose directory a manifest is in:
 // registry/src/index.x-6f17d22bba15001f/serde_json-1.0.1/Cargo.toml.
 func downloaded(p string) (name, version string, ok bool) {
 	i := strings.LastIndex("/"+p, "/registry/src/")

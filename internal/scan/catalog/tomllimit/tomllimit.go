@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// MaxDepth is how deep arrays and tables may lie in one another, and how many parts a
+// MaxDepth is how deep arrays and tables may are in one another, and how many parts a
 // key may have.
 const MaxDepth = 64
 

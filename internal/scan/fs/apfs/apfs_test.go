@@ -94,7 +94,7 @@ func some() []apfstest.File {
 	}
 }
 
-// content gives what a reader must see of a file.
+// content returns what a reader must see of a file.
 func content(f apfstest.File) []byte {
 	b := make([]byte, max(f.Size, int64(len(f.Data))))
 	copy(b, f.Data)
@@ -235,7 +235,7 @@ func checkSome(t *testing.T, fsys *apfs.FS) {
 	}
 }
 
-// checkFolder uses entries and opened folders as a walk does.
+// checkFolder uses entries and opened directories as a walk does.
 func checkFolder(t *testing.T, fsys *apfs.FS) {
 	list, err := fsys.ReadDir("a")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 )
 
-// forest is a tree of 100,000 entries: 9,100 folders with ten files each, of which one is
+// forest is a tree of 100,000 entries: 9,100 directories with ten files each, of which one is
 // of interest to whoever walks it.
 func forest() []apfstest.File {
 	var out []apfstest.File
@@ -77,7 +77,7 @@ func walk(b *testing.B, fsys fs.FS) (entries, read int) {
 	return entries, read
 }
 
-// BenchmarkWalk compares a walk over an image with that over the same files in a folder.
+// BenchmarkWalk compares a walk over an image with that over the same files in a directory.
 func BenchmarkWalk(b *testing.B) {
 	dir := b.TempDir()
 	list := forest()

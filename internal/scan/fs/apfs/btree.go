@@ -67,7 +67,7 @@ func parseNode(b []byte) (*node, error) {
 	return n, nil
 }
 
-// key gives the key of a record; it is empty where the node is damaged.
+// key returns the key of a record; it is empty where the node is damaged.
 func (n *node) key(i, size int) []byte {
 	var off int
 	if n.fixed {
@@ -83,7 +83,7 @@ func (n *node) key(i, size int) []byte {
 	return n.b[from : from+size : from+size]
 }
 
-// value gives the value of a record; it is empty where there is none.
+// value returns the value of a record; it is empty where there is none.
 func (n *node) value(i, size int) []byte {
 	var off int
 	if n.fixed {
@@ -139,7 +139,7 @@ func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
 	return t, nil
 }
 
-// find gives the block of a node, and whether it is said to have no header.
+// find returns the block of a node, and whether it is said to have no header.
 func (t *tree) find(id uint64) (block uint64, headless bool, err error) {
 	if t.omap == nil {
 		return id, false, nil
@@ -174,7 +174,7 @@ func (t *tree) load(block uint64) (*node, error) {
 	return n, nil
 }
 
-// headless says whether a node says itself that it has no header: in its place are zeros.
+// headless reports whether a node says itself that it has no header: in its place are zeros.
 func headless(b []byte) bool {
 	return le.Uint16(b[32:])&nodeNoHeader != 0 && [objectHeader]byte(b) == [objectHeader]byte{}
 }
@@ -209,7 +209,7 @@ type target interface {
 	compare(key []byte) int
 }
 
-// search gives the first record of a node whose key is not before the target.
+// search returns the first record of a node whose key is not before the target.
 func (t *tree) search(n *node, to target) int {
 	low, high := 0, n.count
 	for low < high {
@@ -338,7 +338,7 @@ func (c *cursor) descend() error {
 	}
 }
 
-// skip goes on behind a child that could not be read, which an error of seek or next
+// skip continues behind a child that could not be read, which an error of seek or next
 // said. It is false where nothing is left to go to.
 func (c *cursor) skip() bool {
 	for c.depth >= 0 {

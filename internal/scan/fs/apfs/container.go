@@ -21,7 +21,7 @@ const (
 	mostTried       = 64      // checkpoints
 
 	featureFusion  = 0x100
-	notContiguous  = 1 << 31 // flag of a number of blocks: the ring lies in pieces
+	notContiguous  = 1 << 31 // flag of a number of blocks: the ring is in pieces
 	lostBlockTries = 64      // blocks that are looked through for a lost ring
 )
 
@@ -124,7 +124,7 @@ func (c *Container) choose(found []superblock) error {
 	return c.take(found[best], found[0].volumes)
 }
 
-// hint gives the superblock in block 0, which may be older than the newest one, or of a
+// hint returns the superblock in block 0, which may be older than the newest one, or of a
 // container whose start was overwritten one of the first that is found.
 func (c *Container) hint(r io.ReaderAt, size int64) (superblock, error) {
 	for n := range int64(lostBlockTries) {

@@ -165,7 +165,7 @@ func TestCutOff(t *testing.T) {
 	is(t, f, err, "name")
 }
 
-// TestOldFirstBlock believes the newest checkpoint about the size of a container, which may
+// TestOldFirstBlock trusts the newest checkpoint about the size of a container, which may
 // have become smaller since the first block was written.
 func TestOldFirstBlock(t *testing.T) {
 	m, _ := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "v", Files: one("name")}}})
@@ -251,7 +251,7 @@ func TestLostSuperblock(t *testing.T) {
 	}
 }
 
-// TestLostNodes reads what can be read of a folder whose tree lacks nodes.
+// TestLostNodes reads what can be read of a directory whose tree lacks nodes.
 func TestLostNodes(t *testing.T) {
 	var list []apfstest.File
 	for i := range 1000 {
@@ -291,7 +291,7 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
-// many is a folder of a thousand files, and one within.
+// many is a directory of a thousand files, and one within.
 func many() []apfstest.File {
 	var list []apfstest.File
 	for i := range 1000 {
@@ -328,11 +328,11 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestWithin has a folder that is in a folder below it.
+// TestWithin has a directory that is in a directory below it.
 func TestWithin(t *testing.T) {
 	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: []apfstest.File{{Path: "outer/inner/x"}}}}})
 	leaf := m.block(l.Catalogs[0][0])
-	// The entry of "x" becomes one of a folder: that of its grandparent, inode 16.
+	// The entry of "x" becomes one of a directory: that of its grandparent, inode 16.
 	at := -1
 	for i := range leaf[:len(leaf)-18] {
 		if leaf[i] == 18 && leaf[i+16] == 8 && bytes.Equal(leaf[i+1:i+8], make([]byte, 7)) {

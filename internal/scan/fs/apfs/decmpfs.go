@@ -191,7 +191,7 @@ func (p *packed) ReadAt(b []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// block gives a decompressed block, which has the length that it must have.
+// block returns a decompressed block, which has the length that it must have.
 func (p *packed) block(i int) ([]byte, error) {
 	k := blockKey{p.inode, i}
 	if b, ok := p.f.blocks.get(k); ok {

@@ -5,7 +5,7 @@
 //
 // It never writes, mounts nothing and decrypts nothing: an encrypted volume is named
 // and refused. It does not check the hashes of sealed volumes, and reads neither fusion
-// drives nor what lies in other disk images on a volume.
+// drives nor what is in other disk images on a volume.
 //
 // Invariant: a container comes from outside. Whatever its bytes say, reading it ends,
 // keeps at most a few MiB of it in memory, and never reads outside of what was given.

@@ -68,7 +68,7 @@ func (s *stream) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// extentAt gives the extent around a place before the stream's end.
+// extentAt returns the extent around a place before the stream's end.
 func (s *stream) extentAt(off int64) (extent, error) {
 	if near := s.near.Load(); near != nil {
 		if e, ok := covering(*near, off); ok {

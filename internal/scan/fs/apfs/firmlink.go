@@ -14,7 +14,7 @@ const (
 	mostFirmlinks = 1 << 20 // bytes of the file that lists them
 )
 
-// Firmlink is a folder of a system volume that shows a folder of the data volume of its
+// Firmlink is a directory of a system volume that shows a directory of the data volume of its
 // group once the system runs.
 type Firmlink struct {
 	Path   string // in the system volume
@@ -22,8 +22,8 @@ type Firmlink struct {
 }
 
 // Firmlinks lists the firmlinks of a volume, sorted by path: those that its file
-// /usr/share/firmlinks names, and folders of the root that are marked as such. On disk a
-// firmlink is a folder of its own, usually empty, and is read as that: whoever reads both
+// /usr/share/firmlinks names, and directories of the root that are marked as such. On disk a
+// firmlink is a directory of its own, usually empty, and is read as that: whoever reads both
 // volumes sees every file once.
 func (f *FS) Firmlinks() ([]Firmlink, error) {
 	out := map[string]string{}
@@ -75,7 +75,7 @@ func (f *FS) listedFirmlinks(out map[string]string) error {
 	return nil
 }
 
-// Firmlink gives the target of a folder that is marked as a firmlink, as a path in the
+// Firmlink returns the target of a directory that is marked as a firmlink, as a path in the
 // data volume.
 func (f *FS) Firmlink(name string) (target string, ok bool, err error) {
 	b, err := f.Xattr(name, attrFirmlink)

@@ -10,17 +10,17 @@ import (
 	"sync"
 )
 
-// Bounds of a folder that is read as a whole.
+// Bounds of a directory that is read as a whole.
 const (
 	maxEntries = 1 << 20
 	maxNames   = 32 << 20 // bytes
 )
 
-// entry is a name in a folder.
+// entry is a name in a directory.
 type entry struct {
 	f    *FS
 	name string
-	dir  uint64 // inode of the folder
+	dir  uint64 // inode of the directory
 	id   uint64
 	kind fs.FileMode
 }
@@ -32,8 +32,8 @@ func (e *entry) IsDir() bool       { return e.kind.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.kind }
 func (e *entry) String() string    { return fs.FormatDirEntry(e) }
 
-// inode reads the inode. A folder that says to be in another one is damage: this is what
-// keeps folders from being within themselves.
+// inode reads the inode. A directory that says to be in another one is damage: this is what
+// keeps directories from being within themselves.
 func (e *entry) inode() (*inode, error) {
 	n, err := e.f.inode(e.id)
 	if err == nil && n.mode.IsDir() && n.parent != e.dir {
@@ -64,7 +64,7 @@ func (e *entry) Open() (fs.File, error) {
 	return file, nil
 }
 
-// ReadDir lists the folder without looking its path up again.
+// ReadDir lists the directory without looking its path up again.
 func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	n, err := e.inode()
 	if err != nil {
@@ -77,7 +77,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// parseEntry reads a record of a folder.
+// parseEntry reads a record of a directory.
 func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	_, name := nameOf(key, f.hashed)
 	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
@@ -130,7 +130,7 @@ func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 	}
 }
 
-// list gives the entries of a folder, sorted by name, and what could not be read of it.
+// list returns the entries of a directory, sorted by name, and what could not be read of it.
 func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	if !dir.mode.IsDir() {
 		return nil, fmt.Errorf("not a folder")
@@ -174,7 +174,7 @@ func (f *FS) entryKey(dir, num uint64, name string) recordKey {
 	return recordKey{id: dir, kind: recordEntry, hashed: f.hashed, num: num, name: name}
 }
 
-// lookup finds a name in a folder. Where names are hashed the hash only says where to
+// lookup finds a name in a directory. Where names are hashed the hash only says where to
 // look first: writers and this package may know different versions of Unicode.
 func (f *FS) lookup(dir uint64, name string) (entry, error) {
 	if !f.hashed {
@@ -196,7 +196,7 @@ func (f *FS) lookup(dir uint64, name string) (entry, error) {
 	})
 }
 
-// match gives the first entry from a key on that is the same, while there is more to see.
+// match returns the first entry from a key on that is the same, while there is more to see.
 func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more bool)) (entry, error) {
 	var out entry
 	found, bad := false, error(nil)
@@ -218,7 +218,7 @@ func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more
 	return out, fs.ErrNotExist
 }
 
-// folder is an opened folder.
+// folder is an opened directory.
 type folder struct {
 	info
 	f *FS
@@ -231,7 +231,7 @@ type folder struct {
 
 var _ fs.ReadDirFile = (*folder)(nil)
 
-// Stat describes the folder.
+// Stat describes the directory.
 func (d *folder) Stat() (fs.FileInfo, error) { return d.info, nil }
 
 func (d *folder) Close() error { return nil }
@@ -240,7 +240,7 @@ func (d *folder) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errFolder}
 }
 
-// ReadDir gives the next entries, as fs.ReadDirFile has it.
+// ReadDir returns the next entries, as fs.ReadDirFile has it.
 func (d *folder) ReadDir(n int) ([]fs.DirEntry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

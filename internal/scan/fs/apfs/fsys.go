@@ -20,7 +20,7 @@ type FS struct {
 	t       *tree
 	extents *tree // of a sealed volume; nil where extents are records of t
 	name    string
-	hashed  bool // names of folders stand behind a hash of them
+	hashed  bool // names of directories stand behind a hash of them
 	folded  bool // names that differ in case only are the same
 
 	inodes *cache[uint64, *inode]
@@ -33,7 +33,7 @@ var (
 	_ fs.ReadLinkFS = (*FS)(nil)
 )
 
-// open gives the files that a volume's superblock names, as of a transaction.
+// open returns the files that a volume's superblock names, as of a transaction.
 func (v *Volume) open(sb volumeBlock, xid uint64, name string) (*FS, error) {
 	m, err := v.objects()
 	if err != nil {
@@ -70,7 +70,7 @@ func openAs(d *device, m *omap, kind uint32, root, xid uint64) (*tree, error) {
 	return nil, damaged("a tree is of type %#x", kind)
 }
 
-// inode reads the record of a file or folder.
+// inode reads the record of a file or directory.
 func (f *FS) inode(id uint64) (*inode, error) {
 	if n, ok := f.inodes.get(id); ok {
 		return n, nil
@@ -93,7 +93,7 @@ func (f *FS) inode(id uint64) (*inode, error) {
 	return &n, nil
 }
 
-// at says whether a cursor stands at a record of an inode.
+// at reports whether a cursor stands at a record of an inode.
 func (f *FS) at(c *cursor, id uint64, kind uint8) bool {
 	k, ok := parseRecordKey(c.key())
 	return ok && k.id == id && k.kind == kind
@@ -106,7 +106,7 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	trail := []*inode{root} // the folders down to where the walk stands
+	trail := []*inode{root} // the directories down to where the walk stands
 	rest, links := name, 0
 	for rest != "" {
 		part, after, _ := strings.Cut(rest, "/")
@@ -141,7 +141,7 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 	return trail[len(trail)-1], nil
 }
 
-// child gives the inode of an entry of a folder.
+// child returns the inode of an entry of a directory.
 func (f *FS) child(dir *inode, name string) (*inode, error) {
 	if !dir.mode.IsDir() {
 		return nil, fmt.Errorf("not a folder on the way: %w", fs.ErrNotExist)
@@ -153,7 +153,7 @@ func (f *FS) child(dir *inode, name string) (*inode, error) {
 	return e.inode()
 }
 
-// find gives the inode of a path, as the functions of io/fs have it.
+// find returns the inode of a path, as the functions of io/fs have it.
 func (f *FS) find(op, name string, follow bool) (*inode, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -165,7 +165,7 @@ func (f *FS) find(op, name string, follow bool) (*inode, error) {
 	return n, nil
 }
 
-// Open opens a file or folder. Files also implement io.ReaderAt and io.Seeker.
+// Open opens a file or directory. Files also implement io.ReaderAt and io.Seeker.
 func (f *FS) Open(name string) (fs.File, error) {
 	n, err := f.find("open", name, true)
 	if err != nil {
@@ -178,7 +178,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// Stat describes a file or folder, behind symbolic links.
+// Stat describes a file or directory, behind symbolic links.
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	n, err := f.find("stat", name, true)
 	if err != nil {
@@ -187,7 +187,7 @@ func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), n}, nil
 }
 
-// Lstat describes a file, folder or symbolic link.
+// Lstat describes a file, directory or symbolic link.
 func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	n, err := f.find("lstat", name, false)
 	if err != nil {
@@ -196,7 +196,7 @@ func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), n}, nil
 }
 
-// ReadLink gives the target of a symbolic link, as it is written there.
+// ReadLink returns the target of a symbolic link, as it is written there.
 func (f *FS) ReadLink(name string) (string, error) {
 	n, err := f.find("readlink", name, false)
 	if err != nil {
@@ -212,7 +212,7 @@ func (f *FS) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir lists a folder, sorted by name. When it is damaged, what could be read comes
+// ReadDir lists a directory, sorted by name. When it is damaged, what could be read comes
 // with the error.
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	n, err := f.find("readdir", name, true)

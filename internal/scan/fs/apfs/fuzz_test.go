@@ -40,7 +40,7 @@ func small(f *testing.F) []*image {
 	return out
 }
 
-// reseal gives every block that has a header its checksum, so that changes get behind it.
+// reseal returns every block that has a header its checksum, so that changes get behind it.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
 		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 && binary.LittleEndian.Uint32(block[24:]) != 0 {

@@ -69,7 +69,7 @@ func leadsTo(f *apfs.FS, p string, e fs.DirEntry) (errs []error) {
 	return errs
 }
 
-// TestHostile makes structures that lie in one place each. Reading ends, takes little memory
+// TestHostile makes structures that are in one place each. Reading ends, takes little memory
 // and tells what is wrong.
 func TestHostile(t *testing.T) {
 	le := binary.LittleEndian

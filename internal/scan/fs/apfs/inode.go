@@ -32,7 +32,7 @@ const (
 // Stat is what Sys of a file's info gives: what io/fs has no field for.
 type Stat struct {
 	Inode    uint64
-	Links    uint32 // names of a file; entries of a folder
+	Links    uint32 // names of a file; entries of a directory
 	UID, GID uint32
 	Flags    uint32 // st_flags of BSD
 	Device   uint32 // of a device file
@@ -41,7 +41,7 @@ type Stat struct {
 	Changed  time.Time // the inode
 }
 
-// ID gives the inode's number: names with the same one are hard links.
+// ID returns the inode's number: names with the same one are hard links.
 func (s *Stat) ID() uint64 { return s.Inode }
 
 // Dataless says that the file's content is not there but with a cloud service.
@@ -50,10 +50,10 @@ func (s *Stat) Dataless() bool { return s.Flags&flagDataless != 0 }
 // Compressed says that the file's content is compressed, and decompressed when read.
 func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
 
-// inode is the record of a file or folder.
+// inode is the record of a file or directory.
 type inode struct {
 	stat    Stat
-	parent  uint64 // folder; of a file with several names one of its folders
+	parent  uint64 // directory; of a file with several names one of its directories
 	stream  uint64 // the number that its extents have
 	mode    fs.FileMode
 	modTime time.Time
@@ -142,7 +142,7 @@ func modeOf(m uint16) fs.FileMode {
 	return out
 }
 
-// typeOf turns the kind of a folder's entry into a mode; ok is false for one that only
+// typeOf turns the kind of a directory's entry into a mode; ok is false for one that only
 // the inode tells.
 func typeOf(flags uint16) (mode fs.FileMode, ok bool) {
 	switch flags & 0xf {

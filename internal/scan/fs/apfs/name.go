@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normal gives what names are compared by: decomposed, and folded where case does not
+// normal returns what names are compared by: decomposed, and folded where case does not
 // count.
 func normal(name string, folded bool) string {
 	if isASCII(name) {
@@ -50,7 +50,7 @@ func lower(s string) string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// hashOf gives the 22 bits that folders are sorted by: CRC-32C without the last
+// hashOf returns the 22 bits that directories are sorted by: CRC-32C without the last
 // complement over the characters of a name that is normal, each as four bytes.
 func hashOf(name string) uint64 {
 	b := make([]byte, 0, 4*len(name))

@@ -46,7 +46,7 @@ func (d *device) read(b []byte, block uint64, off int64) error {
 	return nil
 }
 
-// place gives where bytes of a block lie in the file.
+// place returns where bytes of a block are in the file.
 func (d *device) place(block uint64, off int64, length int) (int64, error) {
 	if block >= d.blocks || block > uint64(math.MaxInt64/d.blockSize) || off < 0 {
 		return 0, damaged("block %d is outside of it", block)
@@ -79,7 +79,7 @@ func (d *device) object(n uint64, kind uint32) ([]byte, error) {
 	return b, nil
 }
 
-// sound says whether the checksum of an object is right: Fletcher's with two sums of 32
+// sound reports whether the checksum of an object is right: Fletcher's with two sums of 32
 // bits over everything behind it. Its length is a multiple of four.
 func sound(b []byte) bool {
 	return le.Uint64(b) == checksum(b[8:])

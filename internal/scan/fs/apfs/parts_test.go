@@ -282,7 +282,7 @@ func TestParseInode(t *testing.T) {
 	}
 }
 
-// An attribute lies in its record or in a stream, as its flags say.
+// An attribute is in its record or in a stream, as its flags say.
 func TestParseAttr(t *testing.T) {
 	raw := func(flags, length uint16, data ...byte) []byte {
 		return append(le.AppendUint16(le.AppendUint16(nil, flags), length), data...)
@@ -640,7 +640,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// An opened folder gives its entries in parts, and an error behind them, once.
+// An opened directory gives its entries in parts, and an error behind them, once.
 func TestFolder(t *testing.T) {
 	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
 	open := func(err error) *folder { return &folder{list: entries, err: err, read: true} }

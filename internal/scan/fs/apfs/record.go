@@ -28,7 +28,7 @@ const (
 type recordKey struct {
 	id     uint64
 	kind   uint8
-	hashed bool   // names of folders stand behind a hash of them
+	hashed bool   // names of directories stand behind a hash of them
 	num    uint64 // of recordExtent, and of recordEntry where hashed
 	name   string // of recordXattr and recordEntry
 }
@@ -67,7 +67,7 @@ func (k recordKey) compare(b []byte) int {
 	return 0
 }
 
-// nameOf gives the name in a key, and what stands before it where names are hashed.
+// nameOf returns the name in a key, and what stands before it where names are hashed.
 func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
 	head := 10
 	if hashed {

@@ -132,7 +132,7 @@ func TestExtentRecords(t *testing.T) {
 	}
 }
 
-// Names lead to inodes of this volume, each folder by one way; what is no name is told, beside the others.
+// Names lead to inodes of this volume, each directory by one way; what is no name is told, beside the others.
 func TestNamesOfFolder(t *testing.T) {
 	short := entryRec(2, "s", 16, 8)
 	short.value = short.value[:17]

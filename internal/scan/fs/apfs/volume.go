@@ -98,16 +98,16 @@ func (v *Volume) Group() string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// CaseSensitive says whether names that differ in case only are different.
+// CaseSensitive reports whether names that differ in case only are different.
 func (v *Volume) CaseSensitive() bool { return v.sb.features&caseInsensitive == 0 }
 
-// Encrypted says whether the volume is encrypted, so that FS refuses it.
+// Encrypted reports whether the volume is encrypted, so that FS refuses it.
 func (v *Volume) Encrypted() bool { return v.sb.flags&unencrypted == 0 }
 
-// Sealed says whether the volume is a sealed one: its extents are in a tree of their own.
+// Sealed reports whether the volume is a sealed one: its extents are in a tree of their own.
 func (v *Volume) Sealed() bool { return v.sb.features&sealedVolume != 0 }
 
-// objects gives the volume's object map, which its snapshots share.
+// objects returns the volume's object map, which its snapshots share.
 func (v *Volume) objects() (*omap, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -121,7 +121,7 @@ func (v *Volume) objects() (*omap, error) {
 	return v.omap, nil
 }
 
-// FS gives the volume's files. Of a volume that starts from a snapshot, as a sealed
+// FS returns the volume's files. Of a volume that starts from a snapshot, as a sealed
 // system volume does, it gives those of the snapshot. The error of an encrypted volume
 // wraps ErrEncrypted.
 func (v *Volume) FS() (*FS, error) {
@@ -138,7 +138,7 @@ func (v *Volume) FS() (*FS, error) {
 	return v.openSnapshot(*s)
 }
 
-// SnapshotFS gives the files of a snapshot by its name.
+// SnapshotFS returns the files of a snapshot by its name.
 func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if v.Encrypted() {
 		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.sb.name, ErrEncrypted)
@@ -168,7 +168,7 @@ type Snapshot struct {
 // superblock does not name one.
 const updateSnapshot = "com.apple.os.update-"
 
-// start gives the snapshot that the volume starts from, or nil.
+// start returns the snapshot that the volume starts from, or nil.
 func (v *Volume) start() (*Snapshot, error) {
 	want := cmp.Or(v.sb.rootTo, v.sb.revertTo)
 	if want == 0 && !v.Sealed() {

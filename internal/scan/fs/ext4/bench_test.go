@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkWalk walks 100,000 entries, asks for the inode of each, and reads every
-// twentieth file: beside the same tree as a folder.
+// twentieth file: beside the same tree as a directory.
 func BenchmarkWalk(b *testing.B) {
 	tool(b, "mke2fs")
 	dir := b.TempDir()

@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// content reads what an inode holds: the bytes of a file, or the entries of a folder.
+// content reads what an inode holds: the bytes of a file, or the entries of a directory.
 // It may be used from many goroutines.
 type content struct {
 	fs     *FS
 	n      *inode
-	inline []byte // where it lies in the inode; what comes behind is zero
+	inline []byte // where it is in the inode; what comes behind is zero
 	last   atomic.Pointer[run]
 }
 
@@ -66,7 +66,7 @@ func short(asked, got int) error {
 	return nil
 }
 
-// piece reads what lies in one run.
+// piece reads what is in one run.
 func (c *content) piece(p []byte, off int64) (int, error) {
 	size := c.fs.super.blockSize
 	r, err := c.run(uint64(off / size))
@@ -109,7 +109,7 @@ const (
 	attrData   = "data"
 )
 
-// inline gives the content of a file that lies in its inode.
+// inline returns the content of a file that is in its inode.
 func (n *inode) inline() ([]byte, error) {
 	b := append([]byte{}, n.where[:]...)
 	if n.size > blockArea {

@@ -23,7 +23,7 @@ var (
 	ErrNone = errors.New("it is no file system of the ext family")
 )
 
-// damaged says what is wrong.
+// damaged returns what is wrong.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }

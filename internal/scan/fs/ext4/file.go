@@ -85,7 +85,7 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 	return off, nil
 }
 
-// openFolder is an open folder.
+// openFolder is an open directory.
 type openFolder struct {
 	info   info
 	parent uint32
@@ -102,7 +102,7 @@ func (d *openFolder) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("it is a folder")}
 }
 
-// ReadDir gives the next n entries, or all that are left.
+// ReadDir returns the next n entries, or all that are left.
 func (d *openFolder) ReadDir(n int) ([]fs.DirEntry, error) {
 	if !d.read {
 		list, err := d.fs.readDir(d.info.n, d.parent, d.info.name)

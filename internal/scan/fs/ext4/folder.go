@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	maxEntries  = 1 << 20  // of a folder that is read
-	maxNames    = 32 << 20 // bytes of the names of a folder
-	maxBlocks   = 1 << 18  // of a folder
-	maxBad      = 16       // damaged blocks of a folder, before the rest is given up
+	maxEntries  = 1 << 20  // of a directory that is read
+	maxNames    = 32 << 20 // bytes of the names of a directory
+	maxBlocks   = 1 << 18  // of a directory
+	maxBad      = 16       // damaged blocks of a directory, before the rest is given up
 	entryHeader = 8
 	tailSize    = 12 // a checksum behind the entries of a block, in the form of an entry
 	tailKind    = 0xde
 )
 
-// entry is a name in a folder. It knows the way to what it names, so nothing is looked
+// entry is a name in a directory. It knows the way to what it names, so nothing is looked
 // up again to open it.
 type entry struct {
 	fs     *FS
 	name   string
 	number uint32 // of the inode
-	parent uint32 // the folder's inode
+	parent uint32 // the directory's inode
 	mode   fs.FileMode
 }
 
@@ -44,7 +44,7 @@ func (e *entry) Name() string      { return e.name }
 func (e *entry) IsDir() bool       { return e.mode.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.mode }
 
-// Alone is a copy that does not hold on to the other entries of its folder, whose memory
+// Alone is a copy that does not hold on to the other entries of its directory, whose memory
 // they share.
 func (e *entry) Alone() fs.DirEntry {
 	c := *e
@@ -74,7 +74,7 @@ func (e *entry) Open() (fs.File, error) {
 	return e.fs.open(n, e.parent, e.name)
 }
 
-// ReadDir reads the folder that the entry names. What could be read comes with an error.
+// ReadDir reads the directory that the entry names. What could be read comes with an error.
 func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	n, err := e.inode()
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	return e.fs.readDir(n, e.parent, e.name)
 }
 
-// inode reads the inode, which is of the kind that the folder says.
+// inode reads the inode, which is of the kind that the directory says.
 func (e *entry) inode() (*inode, error) {
 	n, err := e.fs.inode(e.number)
 	if err == nil && typeOf(n.kind()) != e.mode {
@@ -92,7 +92,7 @@ func (e *entry) inode() (*inode, error) {
 	return n, err
 }
 
-// readDir gives the entries of a folder in the order of their names.
+// readDir returns the entries of a directory in the order of their names.
 func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error) {
 	list, err := f.list(n, parent)
 	if err != nil {
@@ -105,9 +105,9 @@ func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error
 	return out, err
 }
 
-// list reads a folder. What could be read comes with an error.
+// list reads a directory. What could be read comes with an error.
 //
-// A folder says which one it lies in, and no folder has two names: so there is one way
+// A directory says which one it is in, and no directory has two names: so there is one way
 // to each, and every walk ends.
 func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 	if !n.isFolder() {
@@ -128,7 +128,7 @@ func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 	return l.out, l.bad
 }
 
-// lister reads the blocks of a folder.
+// lister reads the blocks of a directory.
 type lister struct {
 	fs    *FS
 	n     *inode
@@ -182,7 +182,7 @@ func (l *lister) read() error {
 	return nil
 }
 
-// folderBlocks is the memory for blocks of folders, each of which a walk reads once.
+// folderBlocks is the memory for blocks of directories, each of which a walk reads once.
 var folderBlocks = sync.Pool{New: func() any { return new([]byte) }}
 
 // block reads the entries of a block, which needs memory meanwhile. It says whether to go on.
@@ -221,7 +221,7 @@ func (l *lister) checked(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// inline reads a folder that lies in its inode: the number of the folder above and two
+// inline reads a directory that is in its inode: the number of the directory above and two
 // lists.
 func (l *lister) inline(b []byte) error {
 	if len(b) < 4 {
@@ -285,7 +285,7 @@ func recordLength(v uint16, block int64) int {
 	return int(v&0xfffc) | int(v&3)<<16
 }
 
-// keeps says whether a name is one that a folder lists.
+// keeps reports whether a name is one that a directory lists.
 func (l *lister) keeps(name string, number uint32) (bool, error) {
 	switch {
 	case name == ".":
@@ -320,7 +320,7 @@ func (l *lister) mode(kind byte, number uint32) fs.FileMode {
 	return typeOf(n.kind())
 }
 
-// dropTwins drops names that occur twice, and further names of a folder.
+// dropTwins drops names that occur twice, and further names of a directory.
 func (l *lister) dropTwins() {
 	folders := map[uint32]bool{}
 	last := ""

@@ -47,7 +47,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// A block belongs to the folder that had it first.
+// A block belongs to the directory that had it first.
 func TestOwners(t *testing.T) {
 	o := newOwners()
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// record makes an entry of a folder; length 0 is as long as it needs.
+// record makes an entry of a directory; length 0 is as long as it needs.
 func record(number uint32, name string, length int) []byte {
 	if length == 0 {
 		length = (8 + len(name) + 3) &^ 3
@@ -80,7 +80,7 @@ func record(number uint32, name string, length int) []byte {
 	return b
 }
 
-// Entries of a folder are read up to what makes no sense, which is named.
+// Entries of a directory are read up to what makes no sense, which is named.
 func TestEntries(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
 	list := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
@@ -150,7 +150,7 @@ func TestRecordLength(t *testing.T) {
 	}
 }
 
-// A name counts once, and so does a folder, whatever it is called.
+// A name counts once, and so does a directory, whatever it is called.
 func TestTwins(t *testing.T) {
 	l := lister{n: &inode{number: 5}, out: []entry{
 		{name: "a", number: 1},
@@ -170,7 +170,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// A folder in its inode has the number of the one above, and two lists.
+// A directory in its inode has the number of the one above, and two lists.
 func TestInlineFolder(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
 	b := le.AppendUint32(nil, 77)
@@ -193,7 +193,7 @@ func TestInlineFolder(t *testing.T) {
 	}
 }
 
-// Content that an inode has no room for lies in its attribute system.data.
+// Content that an inode has no room for is in its attribute system.data.
 func TestAttribute(t *testing.T) {
 	attr := func(change func(b []byte)) []byte {
 		b := make([]byte, 4+16+4+20+12+40)

@@ -46,7 +46,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	return f, nil
 }
 
-// note says what a reader should know.
+// note returns what a reader should know.
 func (f *FS) note(size int64) {
 	s := f.super
 	if s.incompat&hasRecovery != 0 {
@@ -69,7 +69,7 @@ func (f *FS) Label() string { return f.super.label }
 // LastMounted is where it was mounted last, such as "/"; "" when that is not known.
 func (f *FS) LastMounted() string { return f.super.mounted }
 
-// Open opens a file or a folder.
+// Open opens a file or a directory.
 func (f *FS) Open(name string) (fs.File, error) {
 	n, parent, err := f.at("open", name, through)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	return f.open(n, parent, name)
 }
 
-// ReadDir reads a folder.
+// ReadDir reads a directory.
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	n, parent, err := f.at("readdir", name, through)
 	if err != nil {
@@ -105,7 +105,7 @@ func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	return info{base(name), n}, nil
 }
 
-// ReadLink gives the target of a symbolic link as it stands there.
+// ReadLink returns the target of a symbolic link as it stands there.
 func (f *FS) ReadLink(name string) (string, error) {
 	n, _, err := f.at("readlink", name, stay)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *FS) target(n *inode) (string, error) {
 	return string(b), nil
 }
 
-// open opens an inode that lies in a folder.
+// open opens an inode that is in a directory.
 func (f *FS) open(n *inode, parent uint32, name string) (fs.File, error) {
 	i := info{base(name), n}
 	switch n.kind() {

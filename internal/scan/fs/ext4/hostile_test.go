@@ -23,7 +23,7 @@ func carried(t testing.TB, name string) []byte {
 
 var images = []string{"extents", "mapped", "checked"}
 
-// tour is a walk over a whole file system that goes on behind errors.
+// tour is a walk over a whole file system that continues behind errors.
 type tour struct {
 	fsys    *ext4.FS
 	entries int
@@ -113,7 +113,7 @@ func TestCarriedImages(t *testing.T) {
 	}
 }
 
-// record finds the entry of a name in a folder.
+// record finds the entry of a name in a directory.
 func record(t testing.TB, image []byte, name string) []byte {
 	t.Helper()
 	length := byte(len(strings.TrimRight(name, "\x00")))
@@ -128,7 +128,7 @@ func record(t testing.TB, image []byte, name string) []byte {
 	}
 }
 
-// inodeAt gives the bytes of an inode of an image with blocks of 1 KiB and one group.
+// inodeAt returns the bytes of an inode of an image with blocks of 1 KiB and one group.
 func inodeAt(image []byte, number uint32) []byte {
 	le := binary.LittleEndian
 	size := uint32(le.Uint16(image[1024+88:]))
@@ -136,7 +136,7 @@ func inodeAt(image []byte, number uint32) []byte {
 	return image[table+(number-1)*size:]
 }
 
-// number gives the inode that a name leads to.
+// number returns the inode that a name leads to.
 func number(t testing.TB, image []byte, name string) uint32 {
 	t.Helper()
 	return binary.LittleEndian.Uint32(record(t, image, name))

@@ -68,7 +68,7 @@ func (f *FS) inode(number uint32) (*inode, error) {
 	return n, nil
 }
 
-// table gives the place of a group's inodes.
+// table returns the place of a group's inodes.
 func (f *FS) table(group uint32) (int64, error) {
 	raw, err := f.pages.get(f.super.descriptor(group), f.super.groupSize)
 	if err != nil {
@@ -93,7 +93,7 @@ func (f *FS) table(group uint32) (int64, error) {
 	return int64(block) * f.super.blockSize, nil
 }
 
-// checksum32 goes on with a checksum over a number.
+// checksum32 continues with a checksum over a number.
 func checksum32(crc, v uint32) uint32 {
 	return checksum(crc, []byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24)})
 }
@@ -164,7 +164,7 @@ func (f *FS) checkInode(n *inode, raw []byte, extra int64) error {
 	return nil
 }
 
-// fileMode gives the mode as io/fs has it.
+// fileMode returns the mode as io/fs has it.
 func (n *inode) fileMode() fs.FileMode {
 	m := fs.FileMode(n.mode & 0o777)
 	for _, b := range []struct {
@@ -178,7 +178,7 @@ func (n *inode) fileMode() fs.FileMode {
 	return m | typeOf(n.kind())
 }
 
-// typeOf gives the type bits of a kind.
+// typeOf returns the type bits of a kind.
 func typeOf(kind uint16) fs.FileMode {
 	switch kind {
 	case modeRegular:
@@ -211,7 +211,7 @@ func (i info) Mode() fs.FileMode  { return i.n.fileMode() }
 func (i info) ModTime() time.Time { return i.n.mtime }
 func (i info) IsDir() bool        { return i.n.isFolder() }
 
-// Sys gives the inode: its ID and its number of names.
+// Sys returns the inode: its ID and its number of names.
 func (i info) Sys() any { return i.n }
 
 // ID is the number of the inode: files with the same one are the same file.

@@ -15,11 +15,11 @@ import (
 const (
 	maxLinks     = 40      // symbolic links on the way to one file
 	maxParts     = 1 << 16 // names on the way to one file
-	folderMemory = 6 << 20 // of the folders that are kept
+	folderMemory = 6 << 20 // of the directories that are kept
 	entryMemory  = 64
 )
 
-// resolve finds the inode of a path, and the folder that it lies in. Links lead to places
+// resolve finds the inode of a path, and the directory that it is in. Links lead to places
 // within the tree only: above its root there is the root.
 func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err error) {
 	if n, err = f.inode(rootInode); err != nil {
@@ -69,7 +69,7 @@ const (
 	stay    follow = false
 )
 
-// above gives the folder that the last of a way lies in.
+// above returns the directory that the last of a way is in.
 func above(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
 
 // parts splits a path.
@@ -77,7 +77,7 @@ func parts(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// child finds a name in a folder.
+// child finds a name in a directory.
 func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 	entries, err := f.folder(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) }); found {
@@ -97,11 +97,11 @@ func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 	return nil, fs.ErrNotExist
 }
 
-// fold gives the form of a name in which two of them are equal for a folder that does not
+// fold returns the form of a name in which two of them are equal for a directory that does not
 // tell upper from lower case.
 func fold(name string) string { return cases.Fold().String(norm.NFD.String(name)) }
 
-// folder gives the entries of a folder, which may be kept.
+// folder returns the entries of a directory, which may be kept.
 func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
 	if kept, ok := f.folders.get(n.number); ok {
 		return kept, nil
@@ -113,11 +113,11 @@ func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
 	return entries, err
 }
 
-// folders keeps the folders that names were looked up in last.
+// folders keeps the directories that names were looked up in last.
 type folders struct {
 	mu   sync.Mutex // guards the fields below
 	at   map[uint32]*list.Element
-	used *list.List // of *folder, the newest first
+	used *list.List // of *directory, the newest first
 	size int
 }
 

@@ -24,7 +24,7 @@ const (
 	maxFileBlocks = 1 << 32
 )
 
-// find gives the run that holds a block of an inode.
+// find returns the run that holds a block of an inode.
 func (f *FS) find(n *inode, block uint64) (r run, err error) {
 	if block >= maxFileBlocks {
 		return run{}, damaged("block %d of a file", block)
@@ -81,7 +81,7 @@ func (f *FS) findExtent(n *inode, block uint64) (run, error) {
 	}
 }
 
-// nodeOf gives the entries of a node and how deep the tree is beneath it.
+// nodeOf returns the entries of a node and how deep the tree is beneath it.
 func nodeOf(node []byte) (entries []byte, depth int, err error) {
 	le := binary.LittleEndian
 	count := int(le.Uint16(node[2:]))
@@ -129,7 +129,7 @@ func leaf(e []byte, block, end uint64) (run, error) {
 	return r, nil
 }
 
-// extentBlock reads a node that lies in a block of its own.
+// extentBlock reads a node that is in a block of its own.
 func (f *FS) extentBlock(n *inode, place uint64) ([]byte, error) {
 	b, err := f.block(place)
 	if err != nil || !f.super.checksums() {
@@ -160,7 +160,7 @@ func (f *FS) blockInto(place uint64, into *[]byte) ([]byte, error) {
 	return *into, f.pages.read(*into, int64(place)*f.super.blockSize)
 }
 
-// within says whether there is such a block.
+// within reports whether there is such a block.
 func (f *FS) within(place uint64) error {
 	if place == 0 || place >= f.super.blocks {
 		return damaged("it refers to block %d of %d", place, f.super.blocks)
@@ -208,7 +208,7 @@ func (f *FS) findMapped(n *inode, block uint64) (run, error) {
 	}
 }
 
-// pointers gives the run around a block in a table of pointers to blocks, from that
+// pointers returns the run around a block in a table of pointers to blocks, from that
 // block on.
 func pointers(table []byte, block, first uint64) run {
 	at := func(k uint64) uint64 { return uint64(binary.LittleEndian.Uint32(table[k*pointerSize:])) }

@@ -37,7 +37,7 @@ func run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// format makes a file system of a folder.
+// format makes a file system of a directory.
 func format(t testing.TB, image, folder, size string, options ...string) {
 	t.Helper()
 	args := append([]string{tool(t, "mke2fs"), "-q", "-F", "-E", "root_owner=0:0"}, options...)
@@ -78,7 +78,7 @@ func same(t testing.TB, want treetest.List, fsys fs.FS) {
 	t.Logf("%d/%d equal", equal, len(want))
 }
 
-// Whatever the form of the file system, its tree reads as the folder that it was made of.
+// Whatever the form of the file system, its tree reads as the directory that it was made of.
 func TestTreesOfMke2fs(t *testing.T) {
 	tool(t, "mke2fs")
 	folder := t.TempDir()
@@ -142,7 +142,7 @@ func supportsOld(t testing.TB) bool {
 }
 
 // lengthen mends the sizes of files that end with a hole: mke2fs forgets them where small
-// files lie in inodes.
+// files are in inodes.
 func lengthen(t testing.TB, image string, want treetest.List) {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {

@@ -2,7 +2,7 @@ package ext4
 
 import "sync"
 
-// owners knows which folder each block of folders belongs to. Blocks that many folders
+// owners knows which directory each block of directories belongs to. Blocks that many directories
 // share would make a walk as long as the product of both.
 type owners struct {
 	mu sync.Mutex // guards the field below
@@ -16,7 +16,7 @@ const (
 
 func newOwners() *owners { return &owners{at: map[uint64]*[ownersOf]uint32{}} }
 
-// claim gives a block to a folder, unless another one has it.
+// claim returns a block to a directory, unless another one has it.
 func (o *owners) claim(place uint64, folder uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

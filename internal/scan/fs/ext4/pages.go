@@ -9,7 +9,7 @@ import (
 )
 
 // Inodes are read in pages, larger than most blocks, since those that are wanted together
-// lie together. Blocks of folders do not: each is read once, and by itself.
+// lie together. Blocks of directories do not: each is read once, and by itself.
 const (
 	leastPage = 16 << 10
 	pageBytes = 16 << 20 // of all pages that are kept
@@ -54,7 +54,7 @@ func (p *pages) get(off, n int64) ([]byte, error) {
 	return b[within : within+n : within+n], nil
 }
 
-// load gives a page. Several that want it at once may each read it.
+// load returns a page. Several that want it at once may each read it.
 func (p *pages) load(number int64) ([]byte, error) {
 	p.mu.Lock()
 	if e := p.at[number]; e != nil {

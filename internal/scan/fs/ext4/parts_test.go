@@ -75,7 +75,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Descriptors of groups lie behind the superblock, or with meta_bg in the first group of those that
+// Descriptors of groups are behind the superblock, or with meta_bg in the first group of those that
 // they describe.
 func TestDescriptors(t *testing.T) {
 	small := super{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, ro: roSparseSuper}

@@ -13,14 +13,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
-// tree is a small file system whose folders lie in their inodes, made for one test.
+// tree is a small file system whose directories are in their inodes, made for one test.
 type tree struct {
 	f    *FS
 	b    []byte
 	next uint32
 }
 
-// newTree has a root without names. Inodes have 512 bytes and lie in blocks 10 to 59.
+// newTree has a root without names. Inodes have 512 bytes and are in blocks 10 to 59.
 func newTree(t *testing.T) *tree {
 	t.Helper()
 	f, b := blocksOf(200)
@@ -45,12 +45,12 @@ func (t *tree) put(number uint32, mode uint16, flags uint32, content []byte) {
 	t.forget()
 }
 
-// forget has everything be read anew.
+// forget has everything be read again.
 func (t *tree) forget() {
 	t.f.pages, t.f.folders = newPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newFolders()
 }
 
-// folder writes a folder with names in its inode, each with 60 bytes at most in all.
+// folder writes a directory with names in its inode, each with 60 bytes at most in all.
 func (t *tree) folder(number, above uint32, entries ...[]byte) {
 	b := le.AppendUint32(nil, above)
 	for _, e := range entries {
@@ -118,7 +118,7 @@ func TestPaths(t *testing.T) {
 		t.Errorf("a folder that lies nowhere: %v", err)
 	}
 
-	// A folder that does not tell upper from lower case finds both, the same spelling first.
+	// A directory that does not tell upper from lower case finds both, the same spelling first.
 	le.PutUint32(tr.inode(12)[32:], flagInline|flagCaseFold)
 	tr.forget()
 	for path, want := range map[string]bool{"d/X": true, "d/x": true, "D": false, "d/y": false} {
@@ -143,7 +143,7 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
-// Targets of links lie in the inode, in a block, or nowhere.
+// Targets of links are in the inode, in a block, or nowhere.
 func TestTargets(t *testing.T) {
 	tr := newTree(t)
 	long := strings.Repeat("t", 1024)
@@ -235,7 +235,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A folder with damage gives what could be read of it, and its error once.
+// A directory with damage gives what could be read of it, and its error once.
 func TestDamagedFolder(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 2, "e"))
@@ -321,7 +321,7 @@ func TestKindsOfNames(t *testing.T) {
 	}
 }
 
-// A folder of blocks is read block by block, none twice; so much damage, or so many entries, end it.
+// A directory of blocks is read block by block, none twice; so much damage, or so many entries, end it.
 func TestFolderOfBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks []uint32

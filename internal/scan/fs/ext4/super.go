@@ -77,7 +77,7 @@ type super struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum goes on with a CRC-32C as the format has it: without the inversions at
+// checksum continues with a CRC-32C as the format has it: without the inversions at
 // beginning and end.
 func checksum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
@@ -157,7 +157,7 @@ func (s *super) check() error {
 
 func (s *super) checksums() bool { return s.ro&roMetaChecksums != 0 }
 
-// descriptor says where in the file system the descriptor of a group lies.
+// descriptor returns where in the file system the descriptor of a group lies.
 func (s *super) descriptor(group uint32) int64 {
 	perBlock := uint32(s.blockSize / s.groupSize)
 	meta := group / perBlock
@@ -175,7 +175,7 @@ func (s *super) descriptor(group uint32) int64 {
 	return int64(block)*s.blockSize + int64(group%perBlock)*s.groupSize
 }
 
-// hasCopy says whether a group begins with a superblock.
+// hasCopy reports whether a group begins with a superblock.
 func (s *super) hasCopy(group uint32) bool {
 	switch {
 	case group == 0:
@@ -197,7 +197,7 @@ func (s *super) hasCopy(group uint32) bool {
 	return false
 }
 
-// text gives the characters before the first zero, without what a terminal would obey.
+// text returns the characters before the first zero, without what a terminal would obey.
 func text(b []byte) string {
 	if k := bytes.IndexByte(b, 0); k >= 0 {
 		b = b[:k]

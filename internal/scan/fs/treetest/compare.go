@@ -28,7 +28,7 @@ type Item struct {
 // List is what is in a tree, by path.
 type List map[string]Item
 
-// ListFolder reads a folder of this machine.
+// ListFolder reads a directory of this machine.
 func ListFolder(dir string) (List, error) {
 	l, first := List{}, map[uint64]string{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -129,7 +129,7 @@ func (w *walker) walk(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// children reads a folder in the shortest way.
+// children reads a directory in the shortest way.
 func children(fsys fs.FS, name string, e fs.DirEntry) ([]fs.DirEntry, error) {
 	if r, ok := e.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
 		return r.ReadDir()
@@ -157,7 +157,7 @@ func (w *walker) item(name string, e fs.DirEntry) (Item, error) {
 	return it, err
 }
 
-// twin gives the first name of a file that has several.
+// twin returns the first name of a file that has several.
 func (w *walker) twin(name string, info fs.FileInfo) string {
 	id, ok := info.Sys().(interface {
 		ID() uint64

@@ -1,5 +1,5 @@
-// Package treetest makes folders full of what file systems find hard, and compares a file
-// system with the list of what is in such a folder.
+// Package treetest makes directories full of what file systems find hard, and compares a file
+// system with the list of what is in such a directory.
 //
 // It is not a file system and no part of a product: tests and test programs use it.
 //

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// maker fills a folder. The first error stays.
+// maker fills a directory. The first error stays.
 type maker struct {
 	top string
 	n   int // entries so far
@@ -25,8 +25,8 @@ type maker struct {
 // Least is the least number of entries that a tree has.
 const Least = 1500
 
-// Make fills a folder with so many entries: files of all sizes, sparse ones, one in many
-// pieces, deep and large folders, hard and symbolic links, odd names.
+// Make fills a directory with so many entries: files of all sizes, sparse ones, one in many
+// pieces, deep and large directories, hard and symbolic links, odd names.
 func Make(dir string, entries int) error {
 	if entries < Least {
 		return fmt.Errorf("a tree has at least %d entries", Least)
@@ -158,7 +158,7 @@ func (m *maker) deep() {
 	m.file(name+"/bottom", []byte("bottom\n"))
 }
 
-// crowd makes a folder of many entries with long names.
+// crowd makes a directory of many entries with long names.
 func (m *maker) crowd(n int) {
 	m.folder("crowd")
 	for i := range n {

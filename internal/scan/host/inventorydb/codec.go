@@ -115,7 +115,7 @@ func (r *reader) texts() []string {
 	return out
 }
 
-// end gives the first mistake, or that something follows.
+// end returns the first mistake, or that something follows.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.fail(fmt.Sprintf("%d bytes follow a record", len(r.b)))

@@ -1,4 +1,4 @@
-// Package inventorydb is the catalogue of a host scanner on disk: which files were looked into,
+// Package inventorydb is the catalog of a host scanner on disk: which files were looked into,
 // the packages in them with number and date, and what is known to be wrong with each.
 //
 // It does not look for packages and judges none, and starts nothing: internal/scan/host

@@ -61,7 +61,7 @@ func (f *file) release() {
 	}
 }
 
-// end closes the file for ever.
+// end closes the file indefinitely.
 func (f *file) end() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +116,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	return db, nil
 }
 
-// notDamage says whether an error tells of the system, not of the file.
+// notDamage reports whether an error tells of the system, not of the file.
 func notDamage(err error) bool {
 	var at *os.PathError
 	var no unix.Errno

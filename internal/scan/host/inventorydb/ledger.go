@@ -16,7 +16,7 @@ import (
 )
 
 // schema is the number of the file's format. A file of another one is set aside: a full
-// scan makes it anew.
+// scan makes it again.
 const schema = 2
 
 // Options are what a ledger is opened with.
@@ -95,7 +95,7 @@ func (l *DB) Repair(now time.Time) (string, error) {
 // damagedMark follows the path of a file in the names of those that were set aside.
 const damagedMark = ".damaged-"
 
-// removeDamaged removes what was set aside but for one. What cannot be removed stays: a catalogue
+// removeDamaged removes what was set aside but for one. What cannot be removed stays: a catalog
 // that works matters more.
 func (l *DB) removeDamaged(but string) {
 	folder, name := filepath.Split(l.o.Path)
@@ -154,10 +154,10 @@ type Database struct {
 	Size  int64 // bytes
 }
 
-// Is says whether two are the same.
+// Is reports whether two are the same.
 func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Built.Equal(other.Built) }
 
-// Totals gives how much is in it. It costs nothing.
+// Totals returns how much is in it. It costs nothing.
 func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused), Bytes: l.size.Load(), Judged: n.judged}

@@ -25,17 +25,17 @@ type Batch struct {
 	Drop  []string // paths that are gone, with everything beneath
 	At    time.Time
 
-	// Mark gives the mark of a path as it is now, and false when nothing is there. Files
+	// Mark returns the mark of a path as it is now, and false when nothing is there. Files
 	// whose mark is another one are not kept.
 	Mark func(path string) (mark uint64, ok bool)
-	// There says whether a path is a file that matters: a sweep leaves those.
+	// There reports whether a path is a file that matters: a sweep leaves those.
 	There func(path string) bool
 }
 
-// Sweep drops the files of a folder that are not there any more.
+// Sweep drops the files of a directory that no longer exist.
 type Sweep struct {
 	Folder       string   // from the root, without a slash; "." is the root
-	After, Until string   // paths between which it looks; Until "" is to the end of the folder
+	After, Until string   // paths between which it looks; Until "" is to the end of the directory
 	Keep         []string // files that are there, sorted
 }
 
@@ -87,7 +87,7 @@ func (l *DB) Put(b Batch) (Changes, error) {
 	return out, nil
 }
 
-// leavesAll says whether a batch changes nothing, which is usual where a folder is only
+// leavesAll reports whether a batch changes nothing, which is usual where a directory is only
 // looked through, and needs no write to the disk.
 func (l *DB) leavesAll(b *Batch) (nothing bool, err error) {
 	if len(b.Files) > 0 {
@@ -149,7 +149,7 @@ func (w *writer) gone(b *Batch) (list [][]byte) {
 	return list
 }
 
-// between lists the files of a folder that are gone, up to one more than are dropped at
+// between lists the files of a directory that are gone, up to one more than are dropped at
 // once. Those that came meanwhile are there.
 func (w *writer) between(list [][]byte, s Sweep, there func(string) bool) [][]byte {
 	prefix := s.Folder + "/"
@@ -217,7 +217,7 @@ func (w *writer) put(f *File) error {
 	return w.files.Put([]byte(f.Path), now.append(nil))
 }
 
-// file gives what is kept of a file. One of a former era has no packages any more.
+// file returns what is kept of a file. One of a former era has no packages any more.
 func (t *tx) file(path []byte) (fileRecord, bool, error) {
 	b := t.files.Get(path)
 	if b == nil {
@@ -236,7 +236,7 @@ func (w *writer) numberFor(path string) (uint64, error) {
 	return n, w.paths.Put(keyOf(n), []byte(path))
 }
 
-// place says that a package lies in a file, and gives its number; 0 when there is no
+// place says that a package is in a file, and gives its number; 0 when there is no
 // room.
 func (w *writer) place(p *catalog.Package, file uint64) (uint64, error) {
 	if !keepable(p) {
@@ -257,7 +257,7 @@ func (w *writer) place(p *catalog.Package, file uint64) (uint64, error) {
 	return id, w.judgeAgain(id)
 }
 
-// identify gives the number of a package, a new one when it has none.
+// identify returns the number of a package, a new one when it has none.
 func (w *writer) identify(r *packageRecord) (uint64, error) {
 	key := r.identity()
 	if b := w.names.Get(key); b != nil {
@@ -370,7 +370,7 @@ type Seen struct {
 	Mark uint64
 }
 
-// Look says what is known of files.
+// Look returns what is known of files.
 func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	out := make([]Knowledge, len(files))
 	err := l.view(func(t *tx) error {
@@ -399,7 +399,7 @@ func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	return out, err
 }
 
-// Beneath says whether anything at a path or beneath it is known.
+// Beneath reports whether anything at a path or beneath it is known.
 func (l *DB) Beneath(paths []string) ([]string, error) {
 	var out []string
 	err := l.view(func(t *tx) error {

@@ -62,7 +62,7 @@ func (t *tx) pkg(id uint64) (*Package, error) {
 	return p, nil
 }
 
-// Packages gives up to most packages that came at a time or later, in the order of their
+// Packages returns up to most packages that came at a time or later, in the order of their
 // numbers, behind the one after. It gives the number to go on behind; 0 is the end.
 func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
 	err = l.view(func(t *tx) error {
@@ -94,7 +94,7 @@ func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, ne
 	return out, next, err
 }
 
-// ByID gives the packages of numbers, without those that are not there.
+// ByID returns the packages of numbers, without those that are not there.
 func (l *DB) ByID(ids []uint64) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, id := range ids {
@@ -115,7 +115,7 @@ func (l *DB) ByID(ids []uint64) (out []Package, err error) {
 // beginning.
 type PackageCursor struct{ key []byte }
 
-// ByName gives up to most packages in the order of kinds, names and versions, which is
+// ByName returns up to most packages in the order of kinds, names and versions, which is
 // nearly that of a database of vulnerabilities. It gives the place to go on behind.
 func (l *DB) ByName(after PackageCursor, most int) (out []Package, next PackageCursor, err error) {
 	err = l.view(func(t *tx) error {
@@ -136,7 +136,7 @@ func (l *DB) ByName(after PackageCursor, most int) (out []Package, next PackageC
 	return out, next, err
 }
 
-// OfKinds gives all packages of some kinds, up to most.
+// OfKinds returns all packages of some kinds, up to most.
 func (l *DB) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, kind := range kinds {
@@ -155,7 +155,7 @@ func (l *DB) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err 
 	return out, err
 }
 
-// named gives the package whose number a name has.
+// named returns the package whose number a name has.
 func (t *tx) named(value []byte) (*Package, error) {
 	id, err := numberAt(value, 0)
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *tx) named(value []byte) (*Package, error) {
 	return p, err
 }
 
-// AwaitingMatch gives up to most packages that wait to be judged, and how many wait in all up
+// AwaitingMatch returns up to most packages that wait to be judged, and how many wait in all up
 // to the same number.
 func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
@@ -202,7 +202,7 @@ type Finding struct {
 // FindingCursor is a place in the order of findings; the zero value is its beginning.
 type FindingCursor struct{ key []byte }
 
-// Findings gives up to most findings that were known at a time or later, behind a place,
+// Findings returns up to most findings that were known at a time or later, behind a place,
 // and the place to go on behind; false is the end.
 func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Finding, next FindingCursor, more bool, err error) {
 	err = l.view(func(t *tx) error {
@@ -240,7 +240,7 @@ func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Find
 	return out, next, more, err
 }
 
-// FindingsOf gives what is wrong with one package.
+// FindingsOf returns what is wrong with one package.
 func (l *DB) FindingsOf(p *Package) (out []Finding, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.findings.Cursor()
@@ -272,7 +272,7 @@ func findingAt(k, v []byte) (Finding, error) {
 	return out, err
 }
 
-// findingsOf gives the records of a package's findings, by id.
+// findingsOf returns the records of a package's findings, by id.
 func (t *tx) findingsOf(id uint64) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	c := t.findings.Cursor()

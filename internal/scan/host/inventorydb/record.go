@@ -62,7 +62,7 @@ func (p *packageRecord) identity() []byte {
 	return []byte(string(p.kind) + "\x00" + p.name + "\x00" + p.version)
 }
 
-// nameOf gives the spelling of a name that stands for all.
+// nameOf returns the spelling of a name that stands for all.
 func nameOf(p *catalog.Package) string {
 	if p.Kind == catalog.Python {
 		return catalog.PythonName(p.Name)
@@ -70,7 +70,7 @@ func nameOf(p *catalog.Package) string {
 	return p.Name
 }
 
-// keepable says whether a package can be told apart by its identity.
+// keepable reports whether a package can be told apart by its identity.
 func keepable(p *catalog.Package) bool {
 	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 && !strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
 }

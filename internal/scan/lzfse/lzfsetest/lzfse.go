@@ -146,7 +146,7 @@ var (
 	}()
 )
 
-// symbolOf gives the symbol of a value, and what is left to say.
+// symbolOf returns the symbol of a value, and what is left to say.
 func symbolOf(v int, extra []int) (symbol, rest int) {
 	base := 0
 	for i, n := range extra {

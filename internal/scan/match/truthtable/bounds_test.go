@@ -16,7 +16,7 @@ var candidates = map[string]string{
 	"Go": "-rc.1", crates: "-alpha.1", "npm": "-beta.2", "PyPI": "rc1", "RubyGems": ".rc1", "Maven": "-rc1", "Homebrew": "_1",
 }
 
-// around gives the versions at and beside the bounds: one below and one above where the
+// around returns the versions at and beside the bounds: one below and one above where the
 // last number has them, and a pre-release.
 func around(ecosystem string, bounds []string) []string {
 	set := map[string]bool{}
@@ -169,7 +169,7 @@ func checkProducts(t *testing.T, folder string) {
 
 var plainVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
-// about gives the CVEs that name one of the products, and the versions at and beside the
+// about returns the CVEs that name one of the products, and the versions at and beside the
 // bounds of their criteria, as far as those are plain numbers.
 func about(n *naive, names []string) (ids, versions []string) {
 	var bounds []string

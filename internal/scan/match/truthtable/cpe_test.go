@@ -63,7 +63,7 @@ var products = map[string][]string{
 	"com.apple.iCal": {"apple:calendar"}, "com.apple.AddressBook": {"apple:contacts"},
 }
 
-// productsOf gives the names of a package. A formula of one major version is called by its
+// productsOf returns the names of a package. A formula of one major version is called by its
 // name without that.
 func productsOf(p *catalog.Package) []string {
 	if p.Kind == catalog.MacOSApp {
@@ -90,7 +90,7 @@ func (c *criterion) fields() []string {
 // commit is the name of one, which some records have where a version should be.
 var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// affects says whether one of the configurations holds with the package, on a Mac, as what
+// affects reports whether one of the configurations holds with the package, on a Mac, as what
 // is vulnerable.
 func affects(all []configuration, names []string, version string) bool {
 	return slices.ContainsFunc(all, func(c configuration) bool {

@@ -23,7 +23,7 @@ type flip struct {
 	old, new string // what the fix is in the advisory, and in the edited copy
 }
 
-// carried gives every file of the archives by its name.
+// carried returns every file of the archives by its name.
 func carried(t *testing.T) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -43,7 +43,7 @@ func carried(t *testing.T) map[string][]byte {
 // second group.
 var fixes = regexp.MustCompile(`(?m)("fixed": ?"|"versionEndExcluding": ?"|fixed: ['"]?|['"](?:[^'"]*, ?)?(?:>=|~>|\^|=) ?)([^"',\s]+)`)
 
-// edited gives a copy of a record with another fix.
+// edited returns a copy of a record with another fix.
 func edited(data []byte, old, to string) []byte {
 	text, out, at := string(data), "", 0
 	for {
@@ -119,7 +119,7 @@ func flips(t *testing.T, files map[string][]byte, all []Row) []flip {
 	return out
 }
 
-// hangs says whether the fix is what holds the version: not that of another package of the
+// hangs reports whether the fix is what holds the version: not that of another package of the
 // record, or of a later branch.
 func hangs(f flip, files map[string][]byte) bool {
 	n, id := newNaive(), []byte(strings.TrimPrefix(f.row.Vulnerability, "CVE-"))
@@ -137,7 +137,7 @@ func hangs(f flip, files map[string][]byte) bool {
 	return !affected
 }
 
-// listed says whether a record names the version in a list, which no range undoes.
+// listed reports whether a record names the version in a list, which no range undoes.
 func listed(data []byte, version string) bool {
 	return regexp.MustCompile(`(?m)(^\s*- ['"]?|"versions":\[[^]]*")` + regexp.QuoteMeta(version) + `(['"]|$)`).Match(data)
 }
@@ -163,7 +163,7 @@ func rounds(all []flip) [][]flip {
 	return out
 }
 
-// archived writes files into archives of their sets and gives the folder.
+// archived writes files into archives of their sets and gives the directory.
 func archived(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()

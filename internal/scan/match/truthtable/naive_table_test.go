@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// shared gives the folder of the whole archives; tests that want it are left out elsewhere.
+// shared returns the directory of the whole archives; tests that want it are left out elsewhere.
 func shared(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("SHARED")

@@ -46,10 +46,10 @@ func newNaive() *naive {
 	return &naive{records: map[string][]*record{}, configurations: map[string][]configuration{}}
 }
 
-// naives are those that were read before, by folder.
+// naives are those that were read before, by directory.
 var naives = map[string]*naive{}
 
-// readNaive reads the sets that say who is affected from a folder of archives.
+// readNaive reads the sets that say who is affected from a directory of archives.
 func readNaive(folder string) (*naive, error) {
 	if n := naives[folder]; n != nil {
 		return n, nil
@@ -67,7 +67,7 @@ func readNaive(folder string) (*naive, error) {
 	return n, nil
 }
 
-// judge says whether a report has to show the vulnerability for the package.
+// judge reports whether a report has to show the vulnerability for the package.
 func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, unconfirmed bool) {
 	switch {
 	case p.Replaced,

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
 )
 
-// databases are those that were built before, by folder; TestMain closes them.
+// databases are those that were built before, by directory; TestMain closes them.
 var databases = map[string]*vulndb.DB{}
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// database builds one of a folder of archives, by the real builder. The file is gone at
+// database builds one of a directory of archives, by the real builder. The file is gone at
 // once, what is open of it stays.
 func database(t *testing.T, folder string) *vulndb.DB {
 	t.Helper()
@@ -64,7 +64,7 @@ func none(catalog.Package) []cpe.Product { return nil }
 // them are unconfirmed.
 type answer map[string]bool
 
-// ask gives an answer for each package. A package is told apart from others of its name
+// ask returns an answer for each package. A package is told apart from others of its name
 // and version by its place in the list.
 func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(catalog.Package) []cpe.Product) []answer {
 	t.Helper()

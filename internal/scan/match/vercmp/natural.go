@@ -72,7 +72,7 @@ func parseNVD(text string) (value, error) {
 	return natural{tokens: tokenize(text), revision: "0"}, nil
 }
 
-// isCommit says whether a text looks like the name of a commit, which NVD has for makers
+// isCommit reports whether a text looks like the name of a commit, which NVD has for makers
 // that publish no versions: hexadecimal digits with some letters among them.
 func isCommit(s string) bool {
 	letters := 0

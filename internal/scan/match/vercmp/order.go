@@ -41,7 +41,7 @@ type value interface {
 	compare(other value) int
 }
 
-// String gives the version as it was written.
+// String returns the version as it was written.
 func (v Version) String() string { return v.text }
 
 // Compare is below, at or above zero as v is below, equal to or above w. Both must come of

@@ -6,7 +6,7 @@ import "strings"
 // by one and takes missing ones for zero, so that they need no parsing: this is what makes
 // a scan of thousands of packages fast.
 
-// isPlain says whether a text is numbers with single dots between.
+// isPlain reports whether a text is numbers with single dots between.
 func isPlain(s string) bool {
 	number := false
 	for i := range len(s) {

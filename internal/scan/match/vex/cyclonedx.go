@@ -62,7 +62,7 @@ func collect(purls map[string]string, components *[]cyclonedx.Component) {
 	}
 }
 
-// products gives the products that an entry names: those that are as the state says, and
+// products returns the products that an entry names: those that are as the state says, and
 // those that the entry calls affected or unknown itself. Single versions are taken as they
 // stand; ranges are not understood, and so name nothing.
 func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.Component) {

@@ -153,7 +153,7 @@ func (s *Statements) add(to statement, ids []string) {
 // lastPart is the id in an address of a vulnerability.
 func lastPart(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
 
-// Suppresses says whether the newest statement on a finding calls it none, and what it says.
+// Suppresses reports whether the newest statement on a finding calls it none, and what it says.
 func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
 	var newest *statement
 	ids := append([]string{f.Vulnerability.ID, f.Advisory}, f.Vulnerability.Related...)
@@ -171,7 +171,7 @@ func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
 	return newest.status, true
 }
 
-// about says whether one of the products of a statement is the package of a finding.
+// about reports whether one of the products of a statement is the package of a finding.
 func (s *statement) about(f *match.Finding) bool {
 	names := slices.Concat(spellings(f.Package.PURL), f.Package.CPEs)
 	return slices.ContainsFunc(s.products, func(p openvex.Component) bool {

@@ -36,7 +36,7 @@ type File struct {
 }
 
 // Create begins a file that Commit puts at a path. What others that were killed have left in
-// the folder is removed. An error names the path, as nobody asked for the name beside it.
+// the directory is removed. An error names the path, as nobody asked for the name beside it.
 func Create(path string) (*File, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
@@ -51,7 +51,7 @@ func Create(path string) (*File, error) {
 	return &File{f, path}, nil
 }
 
-// CreateUnnamed gives a file without a name, whose space is free as soon as it is closed.
+// CreateUnnamed returns a file without a name, whose space is free as soon as it is closed.
 func CreateUnnamed(folder string) (*os.File, error) {
 	f, err := locked(folder)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	return n, f.named(err)
 }
 
-// named gives an error about the file with the path that it is for.
+// named returns an error about the file with the path that it is for.
 func (f *File) named(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == f.Name() {
 		return &fs.PathError{Op: at.Op, Path: f.target, Err: at.Err}
@@ -96,7 +96,7 @@ func (f *File) Commit() error {
 	return errors.Join(f.Close(), syncFolder(f.target))
 }
 
-// Rename puts an open file that lies in the folder of a path there, as Commit does. When that
+// Rename puts an open file that is in the directory of a path there, as Commit does. When that
 // fails, both files are as they were.
 func Rename(f *os.File, path string) error {
 	if err := put(f, path); err != nil {
@@ -183,7 +183,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// is says whether a name is that of an open file.
+// is reports whether a name is that of an open file.
 func is(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {
@@ -193,7 +193,7 @@ func is(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// sweep removes what processes that have ended left in a folder.
+// sweep removes what processes that have ended left in a directory.
 func sweep(folder string) {
 	d, err := os.Open(folder)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package build makes a vulnerability database of public feeds.
 //
-// It fetches nothing: the feeds lie on the disk. It does not judge which source is right
+// It fetches nothing: the feeds are on the disk. It does not judge which source is right
 // about a package either; it only joins what is known of one vulnerability.
 //
 // Invariant: the same inputs give the same bytes, whatever order they are read in, and
@@ -24,9 +24,9 @@ import (
 
 // Options say what to build.
 type Options struct {
-	Inputs []string // files and folders of feeds
-	Target string   // file of the database; its folder exists
-	Temp   string   // folder of temporary files; "" is the target's folder
+	Inputs []string // files and directories of feeds
+	Target string   // file of the database; its directory exists
+	Temp   string   // folder of temporary files; "" is the target's directory
 
 	MaxMemory int       // bytes for sorting; 0 is 64 MB
 	Now       time.Time // that the database is dated with; zero is the date of its newest source
@@ -90,7 +90,7 @@ func writable(folder string) error {
 	return f.Close()
 }
 
-// read gives the items of an input to parsers, and their records to the sorters.
+// read returns the items of an input to parsers, and their records to the sorters.
 func (c *collector) read(ctx context.Context, from string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,7 +156,7 @@ func parse(ctx context.Context, items <-chan feed.Item, records chan<- []feed.Re
 	return nil
 }
 
-// built gives the date of the database.
+// built returns the date of the database.
 func (o Options) built(sources []vulndb.SourceInfo) time.Time {
 	if !o.Now.IsZero() {
 		return o.Now

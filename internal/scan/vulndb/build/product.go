@@ -49,7 +49,7 @@ func nameProducts(a vulndb.Applicability) *named {
 	return n
 }
 
-// about gives the configuration with, in the one node that names a product, only what is
+// about returns the configuration with, in the one node that names a product, only what is
 // about that product. Whether it is affected depends on nothing else of that node, when
 // one criterion is enough there; other nodes stay whole, as other things may meet them.
 func (n *named) about(p product) vulndb.Applicability {

@@ -60,7 +60,7 @@ func (c *collector) revision(r feed.Record) error {
 	return c.revisions.Add(record, date)
 }
 
-// newest gives what the newest revision of each record says to the sorters of facts and
+// newest returns what the newest revision of each record says to the sorters of facts and
 // advisories. Of revisions with one date all count: nothing tells which is newer.
 func (c *collector) newest(ctx context.Context) error {
 	defer c.revisions.Remove()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// shared gives the folder of real advisories, which not every machine has.
+// shared returns the directory of real advisories, which not every machine has.
 func shared(t testing.TB) string {
 	dir := os.Getenv("SHARED")
 	if dir == "" {

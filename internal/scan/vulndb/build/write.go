@@ -99,7 +99,7 @@ func (c *collector) join(ctx context.Context, w *vulndb.Writer, products *extsor
 	return errors.Join(err, end())
 }
 
-// kept counts a record that the file cannot hold, and goes on.
+// kept counts a record that the file cannot hold, and continues.
 func (c *collector) kept(err error, id string) error {
 	if !errors.Is(err, vulndb.ErrRecord) {
 		return err
@@ -108,7 +108,7 @@ func (c *collector) kept(err error, id string) error {
 	return nil
 }
 
-// sortProducts gives the configurations to the sorter, for each product that they name
+// sortProducts returns the configurations to the sorter, for each product that they name
 // as vulnerable. What was rejected applies to nothing.
 func (j *joined) sortProducts(products *extsort.Sorter) error {
 	if j.v.Rejected {

@@ -38,11 +38,11 @@ type Sorter struct {
 	runs    []*os.File
 }
 
-// record is where a key and a value lie in the arena.
+// record is where a key and a value are in the arena.
 type record struct{ at, key, end uint32 }
 
-// New gives a sorter that keeps about most bytes in memory, and the rest in files in a
-// folder. They have no names: nothing is left of a process that is killed.
+// New returns a sorter that keeps about most bytes in memory, and the rest in files in a
+// directory. They have no names: nothing is left of a process that is killed.
 func New(folder string, most int) *Sorter {
 	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
 }
@@ -110,7 +110,7 @@ func (s *Sorter) spill() error {
 	return err
 }
 
-// Each gives every record in order. The slices are good until fn returns. It is called
+// Each returns every record in order. The slices are good until fn returns. It is called
 // once, after the last Add.
 func (s *Sorter) Each(fn func(key, value []byte) error) error {
 	if len(s.runs) == 0 {
@@ -162,7 +162,7 @@ func (s *Sorter) merge(fn func(key, value []byte) error) error {
 	return nil
 }
 
-// Remove gives the space of the temporary files back and forgets the records.
+// Remove returns the space of the temporary files back and forgets the records.
 func (s *Sorter) Remove() {
 	for _, f := range s.runs {
 		f.Close()

@@ -55,7 +55,7 @@ func (r *Record) configure(id string, rank int, source vulndb.Source, list []con
 	}
 }
 
-// nodes gives the nodes of which something is left; all is false when one is not, or
+// nodes returns the nodes of which something is left; all is false when one is not, or
 // lost what it cannot do without.
 func (r *Record) nodes(conf configuration) (nodes []vulndb.Node, all bool) {
 	all = true

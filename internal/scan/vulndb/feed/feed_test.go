@@ -271,7 +271,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestPacking reads the same files as a folder, and in every packing that feeds come in.
+// TestPacking reads the same files as a directory, and in every packing that feeds come in.
 func TestPacking(t *testing.T) {
 	want := fixtures(t)
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// FuzzFeeds gives bytes to every reader, as a file of its form.
+// FuzzFeeds returns bytes to every reader, as a file of its form.
 func FuzzFeeds(f *testing.F) {
 	err := filepath.WalkDir("testdata", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.Contains(p, "fuzz") {

@@ -59,7 +59,7 @@ func (it Item) Parse() (records []Record) {
 	return []Record{r}
 }
 
-// recognise says what a file is by its name and first bytes; "" when it is no feed.
+// recognise returns what a file is by its name and first bytes; "" when it is no feed.
 func recognise(ext string, head []byte) Kind {
 	switch ext {
 	case ".json":

@@ -70,7 +70,7 @@ func recogniseElement(dec *json.Decoder) Kind {
 	}
 }
 
-// elements gives each element of the list of vulnerabilities of a large file.
+// elements returns each element of the list of vulnerabilities of a large file.
 func elements(r io.Reader, it Item, emit func(Item) error) error {
 	bound := &bounded{r: r}
 	dec := json.NewDecoder(bound)

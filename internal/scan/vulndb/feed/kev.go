@@ -14,7 +14,7 @@ const (
 	feedEPSS = "epss"
 )
 
-// parseKEV reads an element of CISA's catalogue of known exploited vulnerabilities.
+// parseKEV reads an element of CISA's catalog of known exploited vulnerabilities.
 func parseKEV(it Item) Record {
 	var k struct {
 		ID    string `json:"cveID"`

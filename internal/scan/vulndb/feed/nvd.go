@@ -124,7 +124,7 @@ func (m *nvdMetrics) best(r *Record) vulndb.Score {
 	return best
 }
 
-// scorer says who made a score that NVD shows.
+// scorer returns who made a score that NVD shows.
 func scorer(source string) vulndb.Source {
 	switch source {
 	case nvdItself:

@@ -281,7 +281,7 @@ func close1(r *vulndb.Range, last string) {
 	}
 }
 
-// oddVersion gives the first event that is about no version, but a list or a sentence.
+// oddVersion returns the first event that is about no version, but a list or a sentence.
 func oddVersion(events []osvEvent) string {
 	for _, e := range events {
 		if v := e.at(); odd(v) {
@@ -385,7 +385,7 @@ func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, relat
 	}
 }
 
-// score gives the best of a record's severities.
+// score returns the best of a record's severities.
 func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
 	best := score.Word(string(o.Specific.Severity), source)
 	list := o.Severity
@@ -408,7 +408,7 @@ func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
 	return best
 }
 
-// short gives an error in one line of bounded length.
+// short returns an error in one line of bounded length.
 func short(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 200 {

@@ -23,7 +23,7 @@ type Tally struct {
 	Ignored int // that were something else
 }
 
-// Read gives the items of a file or folder. A file that turns out to be bad in its middle
+// Read returns the items of a file or directory. A file that turns out to be bad in its middle
 // is named by reject, and the next one follows.
 func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Tally, error) {
 	var n Tally
@@ -83,7 +83,7 @@ func whole(f input.File) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// lines gives the lines of a table in bundles, without its head.
+// lines returns the lines of a table in bundles, without its head.
 func lines(f input.File, it Item, emit func(Item) error) error {
 	var b bytes.Buffer
 	send := func() error {

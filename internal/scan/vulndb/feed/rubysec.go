@@ -77,7 +77,7 @@ func parseRubySec(it Item) Record {
 	return r
 }
 
-// names gives the ids of an advisory, which are written without their prefixes.
+// names returns the ids of an advisory, which are written without their prefixes.
 func (a *rubyAdvisory) names(id string) (cves, related []string) {
 	if c := "CVE-" + string(a.CVE); cveID.MatchString(c) {
 		cves = append(cves, c)
@@ -126,7 +126,7 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 // requirement gives the versions that one requirement of an ecosystem holds.
 type requirement func(string) (versionrange.Interval, error)
 
-// complement gives the ranges that none of the requirements holds. In each, what commas
+// complement returns the ranges that none of the requirements holds. In each, what commas
 // divide must hold together.
 func complement(order versionrange.Order, parse requirement, good []string) ([]vulndb.Range, error) {
 	var sets []versionrange.Interval
@@ -190,7 +190,7 @@ func rubyRequirement(s string) (versionrange.Interval, error) {
 	}
 }
 
-// rubyBump gives the end of "~>": the last number but one goes up, letters are left out.
+// rubyBump returns the end of "~>": the last number but one goes up, letters are left out.
 // RubyGems compares releases there, so that pre-releases of the end are outside too: the
 // end is the first of them.
 func rubyBump(v string) (string, error) {

@@ -120,7 +120,7 @@ type cargoVersion struct {
 
 func (v cargoVersion) String() string { return numbered(v.numbers) + v.pre }
 
-// behind gives the first version, pre-releases too, after the part at i went up.
+// behind returns the first version, pre-releases too, after the part at i went up.
 func (v cargoVersion) behind(i int) string {
 	n := make([]uint64, 3)
 	copy(n, v.numbers[:i+1])
@@ -198,7 +198,7 @@ func cargoRequirement(s string) (versionrange.Interval, error) {
 	}
 }
 
-// caret gives the part that may not change: the first that is not zero.
+// caret returns the part that may not change: the first that is not zero.
 func (v cargoVersion) caret() int {
 	for i, n := range v.numbers {
 		if n != 0 {

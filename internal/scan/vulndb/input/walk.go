@@ -1,5 +1,5 @@
-// Package input goes through the files of feeds as they lie on a disk: single files,
-// folders, zip and tar archives, and whatever of these is compressed with gzip or zstd.
+// Package input goes through the files of feeds as they are on a disk: single files,
+// directories, zip and tar archives, and whatever of these is compressed with gzip or zstd.
 //
 // It does not know what the files mean, and unpacks nothing onto the disk.
 //
@@ -44,7 +44,7 @@ const (
 	bufferSize = 64 << 10
 )
 
-// Walk gives every file of a path.
+// Walk returns every file of a path.
 func Walk(ctx context.Context, path string, visit Visit) error {
 	w := &walker{ctx: ctx, visit: visit, buf: newBuffer()}
 	err := w.path(path)
@@ -104,7 +104,7 @@ func (w *walker) onDisk(p, name string) error {
 	return w.file(f, File{Name: name, Size: st.Size()}, 0)
 }
 
-// file gives a file to the visit, or what is packed in it.
+// file returns a file to the visit, or what is packed in it.
 func (w *walker) file(r io.Reader, f File, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err

@@ -113,7 +113,7 @@ func Word(s string, from vulndb.Source) vulndb.Score {
 	return out
 }
 
-// Severity gives the word for a base score; CVSS 2.0 knows no critical one.
+// Severity returns the word for a base score; CVSS 2.0 knows no critical one.
 func Severity(base float64, version string) vulndb.Severity {
 	switch {
 	case base <= 0:
@@ -150,7 +150,7 @@ var within = map[vulndb.Source]int{
 	vulndb.RustSec: 5, vulndb.PyPA: 6, vulndb.RubySec: 7, vulndb.HomebrewOSV: 8, vulndb.OSV: 9,
 }
 
-// Better says whether a counts before b. Scores of one rank are told apart by their
+// Better reports whether a counts before b. Scores of one rank are told apart by their
 // values, so that the order in which they came does not matter.
 func Better(a, b vulndb.Score) bool {
 	if ra, rb := rank(a), rank(b); ra != rb {

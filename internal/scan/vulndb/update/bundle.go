@@ -98,7 +98,7 @@ func Import(ctx context.Context, file string, o Options) (Status, error) {
 	return s, err
 }
 
-// take copies a file into the folder of the database, compares it and lets it settle.
+// take copies a file into the directory of the database, compares it and lets it settle.
 func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	f, err := input.Open(ctx, file)
 	if err != nil {

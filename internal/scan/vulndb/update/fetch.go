@@ -21,7 +21,7 @@ import (
 
 // source is where listings and databases come from.
 type source interface {
-	// listing gives the listing, or that it is the same as before.
+	// listing returns the listing, or that it is the same as before.
 	listing(ctx context.Context, known validators) (offer, error)
 	// file opens what a listing names at an offset, or at 0 when it cannot do that.
 	file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error)
@@ -41,7 +41,7 @@ type offer struct {
 	body []byte
 }
 
-// open gives the source of a listing.
+// open returns the source of a listing.
 func open(o Options) (source, error) {
 	if o.Listing == "" {
 		return nil, errors.New("no listing is set")
@@ -226,7 +226,7 @@ func (w *stallReader) Close() error {
 	return err
 }
 
-// fetch brings the listed file into the folder, goes on where a former one ended when it
+// fetch brings the listed file into the directory, continues where a former one ended when it
 // is of the same listing, compares all of it and makes it the database.
 func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing) error {
 	_, st := p.recall()

@@ -57,7 +57,7 @@ func (l Listing) SignedText() []byte {
 		l.Schema, l.Built.UTC().Format(time.RFC3339Nano), l.Checksum, l.Size)
 }
 
-// verify says whether the listing is signed by a key; without a key everything is good.
+// verify reports whether the listing is signed by a key; without a key everything is good.
 func (l Listing) verify(key ed25519.PublicKey) error {
 	if len(key) == 0 {
 		return nil
@@ -138,7 +138,7 @@ func describe(ctx context.Context, path string) (Listing, error) {
 	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sum, Size: n}, nil
 }
 
-// sumOf gives the checksum of a file as listings write it, and the bytes it has.
+// sumOf returns the checksum of a file as listings write it, and the bytes it has.
 func sumOf(path string) (string, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // dbLocation is where a database lies, with what is kept beside it: the lock, what the last
-// check found, and a file that is being fetched. All lie in one folder, so that a rename
+// check found, and a file that is being fetched. All are in one directory, so that a rename
 // never leaves its file system.
 type dbLocation string
 
@@ -40,7 +40,7 @@ type state struct {
 // known are the listings that the database in use may have come with.
 func (s state) known() []Listing { return []Listing{s.Part, s.Listing} }
 
-// origin gives the listing that the database in use came with; the zero one when it was built
+// origin returns the listing that the database in use came with; the zero one when it was built
 // here. When two fit, its bytes decide.
 func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	var fit []Listing
@@ -60,7 +60,7 @@ func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	return fit[0]
 }
 
-// recall gives what is there, and the state with the listing that it came with.
+// recall returns what is there, and the state with the listing that it came with.
 func (p dbLocation) recall() (Status, state) {
 	here, _ := Look(string(p)) // a database that cannot be read is replaced
 	st := p.load()
@@ -70,8 +70,8 @@ func (p dbLocation) recall() (Status, state) {
 	return here, st
 }
 
-// load gives the zero state when there is none or it is damaged: then everything is
-// asked for anew.
+// load returns the zero state when there is none or it is damaged: then everything is
+// asked for again.
 func (p dbLocation) load() state {
 	s, err := p.read()
 	if err != nil {

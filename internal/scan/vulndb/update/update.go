@@ -24,7 +24,7 @@ type Options struct {
 	// Stall is how long a server may send nothing; 0 is 30 s.
 	Stall time.Duration
 	// Within is how long all of it may take once no other update runs, however much comes; 0 is
-	// without end. What came until then is kept, and the next update goes on there.
+	// without end. What came until then is kept, and the next update continues there.
 	Within time.Duration
 	// Wait is how long another update of the same database is waited for; 0 is without end.
 	Wait time.Duration
@@ -77,7 +77,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Look says what database is there, without asking anybody. One that cannot be read is
+// Look returns what database is there, without asking anybody. One that cannot be read is
 // not present, and the error says why; a missing one is no error.
 func Look(target string) (Status, error) {
 	p := dbLocation(target)
@@ -95,7 +95,7 @@ func Look(target string) (Status, error) {
 	return s, db.Close()
 }
 
-// Verify says whether the database at a path may be judged by where a key is set: whatever
+// Verify reports whether the database at a path may be judged by where a key is set: whatever
 // was fetched or imported must be signed, also when that was before. What was built here
 // came from nobody else. One that is missing or cannot be read is no error here.
 func Verify(target string, key ed25519.PublicKey) error {
@@ -206,7 +206,7 @@ func (p dbLocation) settled(st state) error {
 	return writeJSON(p.state(), st)
 }
 
-// newer says whether what is listed replaces what is here. An older one never does: who
+// newer reports whether what is listed replaces what is here. An older one never does: who
 // wants to go back imports it. What is here and not signed, though it should be, is
 // replaced by any: its date protects nothing.
 func newer(l Listing, here Status, trusted bool) bool {

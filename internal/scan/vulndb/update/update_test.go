@@ -43,7 +43,7 @@ func database(t testing.TB, path string, built time.Time) {
 	check(t, w.Close(nil))
 }
 
-// site is a folder that a server shows, with a database and its listing.
+// site is a directory that a server shows, with a database and its listing.
 type site struct {
 	folder string
 	server *httptest.Server

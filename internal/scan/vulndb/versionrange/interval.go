@@ -44,7 +44,7 @@ func Only(v string) Interval { return Interval{Bound{Version: v}, Bound{Version:
 // Order compares two versions of an ecosystem.
 type Order func(a, b string) int
 
-// Intersect gives what all intervals hold; false when that is nothing.
+// Intersect returns what all intervals hold; false when that is nothing.
 func (o Order) Intersect(list []Interval) (Interval, bool) {
 	out := All
 	for _, i := range list {
@@ -58,7 +58,7 @@ func (o Order) Intersect(list []Interval) (Interval, bool) {
 	return out, !o.empty(out)
 }
 
-// Complement gives what none of the intervals holds, lowest first.
+// Complement returns what none of the intervals holds, lowest first.
 func (o Order) Complement(list []Interval) []Interval {
 	list = slices.DeleteFunc(slices.Clone(list), o.empty)
 	slices.SortStableFunc(list, func(a, b Interval) int { return o.compareLow(a.Low, b.Low) })
@@ -82,7 +82,7 @@ func (o Order) Complement(list []Interval) []Interval {
 	return append(out, Interval{low, Bound{None: true}})
 }
 
-// Ranges gives the intervals as ranges of an advisory.
+// Ranges returns the intervals as ranges of an advisory.
 func Ranges(list []Interval) []vulndb.Range {
 	out := make([]vulndb.Range, 0, len(list))
 	for _, i := range list {

@@ -102,7 +102,7 @@ type entry struct {
 	a   vulndb.Applicability
 }
 
-// byProduct gives the applicabilities under each of their products, in order.
+// byProduct returns the applicabilities under each of their products, in order.
 func byProduct(list []vulndb.Applicability) []entry {
 	var out []entry
 	for i, a := range list {

@@ -43,13 +43,13 @@ func FromEnvironment() (p Plan, err error) {
 	return p, nil
 }
 
-// Setting gives the environment's entry for a plan.
+// Setting returns the environment's entry for a plan.
 func (p Plan) Setting() (string, error) {
 	raw, err := json.Marshal(p)
 	return Env + "=" + string(raw), err
 }
 
-// Hook gives what is to be called before every step. What it cannot do ends the process, so that nothing is taken
+// Hook returns what is to be called before every step. What it cannot do ends the process, so that nothing is taken
 // for tried that was not.
 func (p Plan) Hook() func(step string) {
 	var mu sync.Mutex // guards met; held over what happens

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// File describes a file, folder or link. Folders on the way to one are made.
+// File describes a file, directory or link. Directories on the way to one are made.
 type File struct {
 	Path string
 	Mode uint16 // of Unix, with the type; 0 for a file that all may read
@@ -86,7 +86,7 @@ func (c *catalog) add(files []File) {
 			continue
 		}
 		if _, ok := c.ids[f.Path]; ok {
-			continue // a folder that was made before
+			continue // a directory that was made before
 		}
 		id := c.next
 		c.next++
@@ -101,7 +101,7 @@ func (c *catalog) add(files []File) {
 	}
 }
 
-// folder gives the number of a folder, which is made when it is new.
+// folder returns the number of a directory, which is made when it is new.
 func (c *catalog) folder(p string) uint64 {
 	if id, ok := c.ids[p]; ok {
 		return id
@@ -146,7 +146,7 @@ func byNumbers(a, b record) int {
 	return cmp.Or(cmp.Compare(le.Uint64(a.key), le.Uint64(b.key)), cmp.Compare(le.Uint64(a.key[8:]), le.Uint64(b.key[8:])))
 }
 
-// entry adds a name to a folder.
+// entry adds a name to a directory.
 func (c *catalog) entry(parent uint64, name string, id uint64, mode uint16) {
 	k := key(parent, 9)
 	value := le.AppendUint64(nil, id)
@@ -160,7 +160,7 @@ func (c *catalog) entry(parent uint64, name string, id uint64, mode uint16) {
 	c.records = append(c.records, record{append(k, name+"\x00"...), value})
 }
 
-// hash gives the 22 bits that names are sorted by.
+// hash returns the 22 bits that names are sorted by.
 func (c *catalog) hash(name string) uint32 {
 	name = norm.NFD.String(name)
 	if !c.v.CaseOnly {

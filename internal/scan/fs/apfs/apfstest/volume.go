@@ -55,7 +55,7 @@ func (v *Volume) seal(f uint64) uint64 {
 	return f
 }
 
-// hashed says whether names are sorted by a hash.
+// hashed reports whether names are sorted by a hash.
 func (v *Volume) hashed() bool { return !v.Sensitive }
 
 // volume writes a volume and gives the block of its superblock, and those of its catalog.

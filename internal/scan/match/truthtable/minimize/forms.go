@@ -17,7 +17,7 @@ import (
 type form struct {
 	is    func(name string) bool // whether a file is a record
 	named bool                   // its name is all the ids that it is about
-	// reduce gives the record without what does not decide, and the ids that it is about.
+	// reduce returns the record without what does not decide, and the ids that it is about.
 	reduce func(data []byte, ids map[string]bool) ([]byte, []string, error)
 }
 
@@ -112,7 +112,7 @@ func empty(v any) bool {
 	return false
 }
 
-// about gives the ids that a record names as its own.
+// about returns the ids that a record names as its own.
 func about(v map[string]any) []string {
 	var out []string
 	for _, key := range []string{"id", "aliases", "upstream"} {
@@ -229,7 +229,7 @@ func reduceKEV(data []byte, ids map[string]bool) ([]byte, []string, error) {
 	v["vulnerabilities"], v["count"] = list, len(list)
 	kevKeep.of(v)
 	out, err := json.Marshal(v)
-	// Any id of the table will do: the catalogue is one file.
+	// Any id of the table will do: the catalog is one file.
 	var some []string
 	for id := range ids {
 		some = append(some, id)

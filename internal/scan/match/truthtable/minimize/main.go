@@ -54,7 +54,7 @@ type file struct {
 	data []byte
 }
 
-// reduced gives the records of a set that the table needs, sorted by name.
+// reduced returns the records of a set that the table needs, sorted by name.
 func reduced(from, set string) ([]file, error) {
 	rows, err := truthtable.Rows()
 	if err != nil {
