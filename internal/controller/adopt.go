@@ -25,7 +25,7 @@ type OrphanedVM struct {
 	Ordered  bool                 // its node was told to remove it
 }
 
-// UnknownVMs returns what nobody owns, of one node given by id or name, or of all.
+// UnknownVMs returns the orphaned VMs of one node, given by id or name, or of all nodes.
 func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]OrphanedVM, error) {
 	nodes := []*farm.Node{}
 	if node == "" {
@@ -83,7 +83,7 @@ func (c *Controller) nodeCalled(ctx context.Context, name string) (*farm.Node, e
 	return node, err
 }
 
-// AdoptAction is what becomes of unknown VMs.
+// AdoptAction selects what an adoption does with orphaned VMs.
 type AdoptAction string
 
 // The actions.
@@ -109,7 +109,7 @@ type Adoption struct {
 	May func(node string) error // why the caller may not decide about a node; nil: they may about all
 }
 
-// Adopted says what became of one VM.
+// Adopted is the outcome of an adoption for one VM.
 type Adopted struct {
 	ID      string
 	Outcome string
@@ -248,8 +248,8 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 	return OutcomeKept, nil
 }
 
-// adoptRecord writes the record of a VM that becomes an instance again. The managed
-// address that it has becomes its own, unless another instance has got it meanwhile.
+// adoptRecord writes the record of an orphaned VM that becomes an instance again. The VM keeps the
+// managed address that it has, unless another instance has taken that address since.
 func (c *Controller) adoptRecord(ctx context.Context, inst *farm.Instance, rev int64) error {
 	put := func() store.Change { return store.Put(c.tables.Instances, inst.ID, inst, store.IfRev(rev)) }
 	if address, ok := c.macs.adopted(inst); ok {

@@ -63,8 +63,8 @@ func (a *agent) tellAll(known map[string]api.InventoryDetail) {
 	}
 }
 
-// lost starts instances on a node and loses their records. It gives what the node
-// knows of them, by id.
+// lost starts instances on a node and deletes their records. It returns what the node knows of
+// them, by id.
 func (c *cloud) lost(a *agent, req StartRequest) map[string]api.InventoryDetail {
 	c.t.Helper()
 	ids := c.mustStart(req)
@@ -307,7 +307,8 @@ func longPorts() []api.NodePortRule {
 	return slices.Repeat([]api.NodePortRule{{Name: long, HostIP: long, Protocol: long}}, nodeinput.MaxPorts)
 }
 
-// TestDetailsAreBounded: what nobody asked for, or is too large, is not kept.
+// TestDetailsAreBounded: details that the controller did not request, or that are too large, are
+// not kept.
 func TestDetailsAreBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -14,10 +14,10 @@ type delayedItem struct {
 	id   string
 }
 
-// delayQueue says when each record is to be looked at. A record has one entry at most, at
-// the earliest time that it was put down for; whoever looks at it too early just puts
-// it down again. So a record that moves costs nothing as long as it moves away from
-// its time, and one without a time costs nothing at all.
+// delayQueue holds the time at which each record is to be checked. A record has one entry at most,
+// at the earliest time that was set for it; a reader that checks it too early sets the time again.
+// So a record costs nothing as long as its time only moves to later, and one without a time has no
+// entry.
 type delayQueue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
@@ -62,8 +62,7 @@ func (a *delayQueue) drop(it delayedItem) {
 	a.tidyLocked()
 }
 
-// spareEntries is how much history the heap may hold beside as many entries as there
-// are active.
+// spareEntries is how many outdated entries the heap may hold in addition to one per active entry.
 const spareEntries = 1000
 
 // tidyLocked makes the heap again when most of it is history.

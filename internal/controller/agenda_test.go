@@ -102,7 +102,7 @@ func TestAgendaForgets(t *testing.T) {
 	}
 }
 
-// TestKeeperForgets: a record that is gone leaves the agenda with it.
+// TestKeeperForgets: the entry of a removed record leaves the delay queue.
 func TestKeeperForgets(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		k := &reconciler{c: c.Controller, agenda: newAgenda()}

@@ -46,8 +46,9 @@ func newAges(c *Controller) *peerContacts {
 // every is the pause between two digests of one replica.
 func (a *peerContacts) every() time.Duration { return min(a.c.opts.NodeTimeout/8, longestGap) }
 
-// publish writes what this replica hears, as long as there is another one. Whoever does not
-// hold the lease knows that there is one; its digest, be it empty, tells the holder.
+// publish writes the digest of this replica's node contacts, as long as there is another replica. A
+// replica without the lease knows that there is one; its digest, even an empty one, informs the
+// leader.
 func (a *peerContacts) publish(ctx context.Context) {
 	tick := time.NewTicker(max(a.every(), ageUnit))
 	defer tick.Stop()
@@ -69,8 +70,8 @@ func (a *peerContacts) publish(ctx context.Context) {
 	}
 }
 
-// alone reports whether nobody would read a digest: this replica holds the lease and hears
-// of no other one.
+// alone reports whether no replica would read a digest: this one holds the lease and knows of no
+// other.
 func (a *peerContacts) alone() bool {
 	if !a.c.keeping.Load() {
 		return false
@@ -111,7 +112,7 @@ func (a *peerContacts) hear(replica string, d *Digest) {
 	}
 	strange := h.strangely() || was.strangely() || !a.c.link.strangers.none()
 	if strange || now.Before(a.c.settled()) {
-		a.c.placer.touchAll() // a node that somebody hears may take starts, and one with other VMs on it fewer
+		a.c.placer.touchAll() // a node that another replica hears may take starts, and one with other VMs on it fewer
 	}
 	if strange {
 		a.c.macs.heard()
@@ -175,8 +176,9 @@ func (a *peerContacts) errandProgress(node, errand string) (most float64) {
 	return most
 }
 
-// strangers returns the orphaned VMs on nodes that other replicas hear, and whether
-// there may be more than they have told. Who has stopped telling does not make anybody wait.
+// strangers returns the orphaned VMs on nodes that other replicas hear. vague reports whether there
+// may be more than those replicas have reported; a replica that has stopped reporting does not
+// count.
 func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
 	now := a.c.now()
 	a.mu.Lock()

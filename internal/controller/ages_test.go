@@ -73,8 +73,8 @@ func TestReplicaThatIsMissing(t *testing.T) {
 	})
 }
 
-// TestReplicaTakesOver: the lease goes to the replica that the node did not poll, and
-// to the one that it did; neither gives a verdict before one time-out.
+// TestReplicaTakesOver: the lease goes to the replica that the node did not poll, and to the one
+// that it did; neither declares a node state before one timeout has passed.
 func TestReplicaTakesOver(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -120,7 +120,7 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 	})
 }
 
-// TestDigestOfRubbish: a digest that no replica of this version wrote harms nobody.
+// TestDigestOfRubbish: a digest that no replica of this version wrote does no harm.
 func TestDigestOfRubbish(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*ageBytes+5)} {
@@ -154,8 +154,8 @@ func TestReplicaThatIsRemoved(t *testing.T) {
 	})
 }
 
-// TestOrderTakenFromAnotherReplica: the one that gives the verdicts does not take an order
-// for left that it has not handed out itself.
+// TestOrderTakenFromAnotherReplica: the leader does not assume that an order was never acknowledged
+// when it has not sent that order itself.
 func TestOrderTakenFromAnotherReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

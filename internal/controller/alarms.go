@@ -69,7 +69,7 @@ func (c *Controller) Alarms() []api.Alarm {
 }
 
 const (
-	alarmLookEvery = 10 * time.Second // also when nobody asks for the status
+	alarmLookEvery = 10 * time.Second // also when no client requests the status
 	diskAskTimeout = 5 * time.Second
 )
 
@@ -122,8 +122,8 @@ func alarmOf(name, message, action string) []api.Alarm {
 	return []api.Alarm{{Name: name, Message: message, Action: action}}
 }
 
-// DiskLow reports whether free space is so short that an operator has to look. Of every size of disk that is before the
-// store refuses changes, which it does below an eighth of a small one.
+// DiskLow reports whether free space is so short that an operator has to act. On a disk of any size
+// that is before the store refuses changes, which it does below an eighth of a small one.
 func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < diskLowBytes }
 
 const diskLowBytes = 10 << 30

@@ -12,7 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// TestAlarms: an alarm tells since when it has held, whoever asks, and begins again after it has ended.
+// TestAlarms: an alarm reports since when it has been active, to every caller, and starts again
+// after it has ended.
 func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var message atomic.Pointer[string]
@@ -30,7 +31,7 @@ func TestAlarms(t *testing.T) {
 		}
 		first, second := "one", "two"
 		message.Store(&first)
-		time.Sleep(alarmLookEvery) // nobody asks
+		time.Sleep(alarmLookEvery) // without a request for the status
 		began := time.Now()
 		time.Sleep(time.Hour)
 		message.Store(&second)

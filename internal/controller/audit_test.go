@@ -42,7 +42,7 @@ func (b *inbox) told() map[string]farm.Actor {
 	return by
 }
 
-// TestEventsSayWhoAsked: those of what somebody asked for, and no others.
+// TestEventsSayWhoAsked: the events of requested changes name the caller, and no others do.
 func TestEventsSayWhoAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
@@ -83,7 +83,8 @@ func TestEventsSayWhoAsked(t *testing.T) {
 	})
 }
 
-// TestALateDeletionSaysWhoAsked for it, though the process that was asked has died meanwhile.
+// TestALateDeletionSaysWhoAsked: the event names the caller, though the process that received the
+// request has died since.
 func TestALateDeletionSaysWhoAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
 
-// farmBench is a controller over a durable store with nodes that start at once what
-// they are told to. There is no HTTP in between.
+// farmBench is a controller over a durable store with nodes that start their orders immediately.
+// There is no HTTP in between.
 type farmBench struct {
 	*Controller
 	b       *testing.B

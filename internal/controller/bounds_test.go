@@ -88,7 +88,8 @@ func TestRemovedNodesHaveNoSessions(t *testing.T) {
 	})
 }
 
-// TestPollThatDoesNotWait is answered at once: what its node says next is missing.
+// TestPollThatDoesNotWait: the poll is answered immediately, since part of the node's report is
+// missing.
 func TestPollThatDoesNotWait(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -156,7 +157,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestKeepNothing: with no time to keep it, the record of a terminated instance goes at once.
+// TestKeepNothing: with a retention of zero, the record of a terminated instance is removed
+// immediately.
 func TestKeepNothing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.stop()

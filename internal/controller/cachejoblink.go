@@ -12,9 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// cacheJobDue is what a node is to be told of a cache job, and what it last said of it.
-// Nothing of it is stored: it follows from the records, and a node whose agent is new
-// is told again.
+// cacheJobDue is what a node is to be sent of a cache job, and the last status it reported. Nothing
+// of it is stored: it follows from the records, and a node whose agent is new is sent the job
+// again.
 type cacheJobDue struct {
 	kind     api.CacheJobKind // that it is to be told
 	sent     time.Time        // zero: not yet
@@ -22,7 +22,7 @@ type cacheJobDue struct {
 	progress float64
 }
 
-// errandKinds are the kinds of the records by what a node is told.
+// errandKinds maps the kind of a record to the kind that the node is sent.
 var errandKinds = map[farm.CacheJobKind]api.CacheJobKind{
 	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
 }
@@ -112,7 +112,7 @@ func (s *session) setErrandLocked(id string, d cacheJobDue) {
 	s.errands[id] = d
 }
 
-// maxErrandsKept bounds the cache jobs of which a node is told that they do not exist.
+// maxErrandsKept bounds the cache jobs that a node is told to drop because they do not exist.
 const maxErrandsKept = 1000
 
 // dropErrand has the node forget a cache job that is over. One that it was never told of
@@ -135,8 +135,8 @@ func (s *session) dropErrand(id string, spoken bool) {
 	}
 }
 
-// errandDropped takes note that the node has forgotten a cache job. It is told again of
-// one that is open after all.
+// errandDropped records that the node has forgotten a cache job. A job that is still open is sent
+// again.
 func (s *session) errandDropped(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,8 +251,8 @@ func (l *nodeSessions) errandProgress(node, id string) float64 {
 	return s.errands[id].progress
 }
 
-// applyErrands takes over what a node says of its cache jobs: how far it is stays in
-// memory, what became of one is written, as many at a time as fit.
+// applyErrands applies the cache job statuses of a node: progress stays in memory, results are
+// written, as many at a time as fit into one transaction.
 func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
@@ -276,8 +276,8 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 	return nil
 }
 
-// knownErrands leaves out the statuses of cache jobs that have no record: the node is told to forget them. However many
-// there are, they cost one look at the store.
+// knownErrands leaves out the statuses of cache jobs that have no record: the node is told to
+// forget them. However many there are, they cost one read of the store.
 func (c *Controller) knownErrands(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,
 ) ([]api.CacheJobStatus, error) {
@@ -325,8 +325,8 @@ func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses 
 	return 0, store.ErrConflict
 }
 
-// errandChanges takes over one status and gives what it changes in the records; fresh
-// asks the store itself for them. An outcome counts only while its cache job is open.
+// errandChanges applies one status and returns the changes of the records. With fresh, it reads
+// them from the store itself. A result counts only while its cache job is open.
 func (c *Controller) errandChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
 	if status.Stage == api.ErrandDropped {
 		s.errandDropped(status.ID)

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Bounds of the cache jobs. The node of each is a record of its own in the end.
+// Bounds of the cache jobs. In the end each node of a job has its own record.
 const (
 	MaxErrandNodes = 10000  // of one
 	maxErrands     = 1000   // open and ended
@@ -31,7 +31,7 @@ type DistributeRequest struct {
 	NodeSelector
 }
 
-// NodeSelector says which nodes a request means.
+// NodeSelector selects the nodes of a request.
 type NodeSelector struct {
 	NodeIDs []string              // empty: all nodes on which the caller may do it
 	May     func(id string) error // why they may not do it on a node; nil: they may on all
@@ -45,14 +45,14 @@ func (a NodeSelector) may(id string) error {
 	return a.May(id)
 }
 
-// CacheJobView is a cache job with what is known of each addressed node.
+// CacheJobView is a cache job with the results and progress of its addressed nodes.
 type CacheJobView struct {
 	*farm.CacheJob
-	On map[string]farm.CacheJobResult // node id -> what became of it, or how far it is
+	On map[string]farm.CacheJobResult // node id -> its result, or its progress so far
 }
 
-// Distribute accepts a distribution and gives the id of its request once that is
-// durable. The nodes' orders are derived from the record.
+// Distribute accepts a distribution and returns the id of its request once that is durable. The
+// nodes' orders are derived from the record.
 func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (string, error) {
 	detail, version, err := c.version(ctx, toPull, ask.TemplateID, tagOrNumber{ask.Tag, ask.Version})
 	if err != nil {
@@ -170,10 +170,10 @@ func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with 
 	return c.store.Commit(ctx, append(with, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))...)
 }
 
-// CancelDistribution takes a distribution back: nodes that are not done stop. One that
-// has ended stays as it is.
+// CancelDistribution cancels a distribution: nodes that are not done stop. One that has ended stays
+// as it is.
 //
-// may says why the caller may not cancel it for a node that is there; nil: they may.
+// may returns why the caller may not cancel it for an existing node; nil: they may.
 func (c *Controller) CancelDistribution(ctx context.Context, id string, may func(node string) error) error {
 	if !validID(id) {
 		return farm.NotFound()
@@ -241,9 +241,9 @@ func (c *Controller) errandView(e *farm.CacheJob) CacheJobView {
 	return view
 }
 
-// RemoveFromNodes asks nodes to remove their cached versions of a template, and gives
-// the request; one without an id when there is nobody to ask. Without nodes named, those
-// are asked that may have one. The registry need not have the template any more.
+// RemoveFromNodes makes nodes remove their cached versions of a template, and returns the cache
+// job; it has no id when no node is addressed. Without named nodes, all that may have a version are
+// addressed. The template may already be deleted from the registry.
 func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask NodeSelector) (*farm.CacheJob, error) {
 	if uuid.Validate(template) != nil {
 		return nil, farm.NotFound()
@@ -322,7 +322,7 @@ func ofOutcome(id string) (errand, node string) {
 	return errand, node
 }
 
-// outcomesOf returns what became of a cache job so far, by node.
+// outcomesOf returns the results of a cache job so far, by node.
 func (c *Controller) outcomesOf(errand string) map[string]*farm.CacheJobResult {
 	list := map[string]*farm.CacheJobResult{}
 	for id, o := range c.tables.Outcomes.Range(errand+".", math.MaxInt) {

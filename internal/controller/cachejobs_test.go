@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// errands returns what the node is to do with its templates, without waiting.
+// errands returns the cache jobs that the node is sent, without waiting.
 func (a *agent) errands() []api.CacheJob {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
@@ -216,7 +216,7 @@ func TestCancelledDistribution(t *testing.T) {
 		if left := append(away.errands(), done.errands()...); len(left) != 0 {
 			t.Errorf("those that never heard of it, or are done, get %+v", left)
 		}
-		// What comes too late counts for nothing, and is told once more to stop.
+		// A status that comes too late is ignored, and the node is told once more to stop.
 		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
@@ -259,8 +259,8 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 	})
 }
 
-// TestErrandsOfAnEarlierLife: what a node has left of cache jobs that no record knows, or
-// that have ended while nobody looked, it is told to drop.
+// TestErrandsOfAnEarlierLife: a node is told to drop its cache jobs that have no record, or that
+// ended while no controller ran.
 func TestErrandsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
@@ -277,7 +277,7 @@ func TestErrandsOfAnEarlierLife(t *testing.T) {
 			t.Errorf("left are %+v", left)
 		}
 		c.wantErrand(id, map[string]farm.CacheJobResult{b.id: {}})
-		// One that was dropped by mistake is told again.
+		// A cache job that was dropped by mistake is sent again.
 		b.errand(api.ErrandPull)
 		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
 		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
@@ -574,7 +574,7 @@ func TestRemovalsOfUnknownTemplates(t *testing.T) {
 func TestDeleteAndRevert(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		one, nine := 1, 9
-		o := c.started(c.join("a", 1)) // an instance of it is no obstacle
+		o := c.started(c.join("a", 1)) // an instance of it does not prevent that
 		for name, tt := range map[string]struct {
 			do   func() error
 			want string // asked of the registry, or the error

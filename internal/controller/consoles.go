@@ -29,10 +29,10 @@ const (
 // ConsoleConn is one end of a console: it carries messages of bytes to a viewer or to a node, and from
 // there. Its methods may be called from several goroutines, Read from one at a time.
 type ConsoleConn interface {
-	// Read returns the next message. When the other side has left it gives a Left.
+	// Read returns the next message. When the other side has left it returns a ConsoleClosedError.
 	Read(ctx context.Context) ([]byte, error)
 	Write(ctx context.Context, message []byte) error
-	// Ping waits until the other side has answered, which somebody has to Read meanwhile.
+	// Ping waits until the other side has answered, which requires a concurrent Read.
 	Ping(ctx context.Context) error
 	// End tells the other side why, and is the end of all calls.
 	End(why string)
@@ -44,7 +44,7 @@ type ConsoleClosedError struct{ Why string }
 // Error implements error.
 func (l ConsoleClosedError) Error() string { return "the other side has left: " + l.Why }
 
-// consoles are the screens that somebody looks at through this replica. Nothing of them is stored.
+// consoles are the VM screens that clients view through this replica. Nothing of them is stored.
 type consoles struct {
 	shown metric.Counter
 
@@ -113,14 +113,14 @@ func (k *consoles) observe(events []store.Event) {
 	}
 }
 
-// Console is a screen that somebody looks at. Whoever has opened it calls Serve, and Close.
+// Console is a VM screen that a client views. The caller that opened it calls Serve, and Close.
 type Console struct {
 	c                              *Controller
 	session, instance, claim, node string
 
 	ctx    context.Context // is over when the console is, its cause says why
 	cancel context.CancelCauseFunc
-	joined chan ConsoleConn // gives the node's line, once
+	joined chan ConsoleConn // receives the node's connection, one time
 	done   chan struct{}    // closed when nothing of it continues
 
 	mu    sync.Mutex
@@ -190,7 +190,7 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, erro
 		return nil, err
 	}
 	now, _, _ := c.tables.Instances.Get(inst.ID)
-	k.check(now) // it may have ended before anybody looked after this console
+	k.check(now) // it may have ended before this console was registered
 	if s := c.link.session(k.node); s != nil {
 		s.wantConsole(api.ConsoleRequest{Session: k.session, InstanceID: k.instance, Claim: k.claim})
 	}
@@ -241,7 +241,7 @@ func (c *Controller) TakeConsole(node, session string) (*Console, error) {
 	return found, nil
 }
 
-// Join gives a console the line to its node, and returns when it is over.
+// Join hands a console the connection to its node, and returns when the console is over.
 func (k *Console) Join(node ConsoleConn) {
 	select {
 	case k.joined <- node:
@@ -285,7 +285,7 @@ func (k *Console) Serve(viewer ConsoleConn) {
 	k.c.log.Info("a console was closed", "instance", k.instance, "node", k.node, "shown", node != nil, "took", k.c.now().Sub(began).String(), "why", why)
 }
 
-// why says in a sentence why the console is over.
+// why returns why the console is over, as a sentence.
 func (k *Console) why() string {
 	err := context.Cause(k.ctx)
 	if errors.Is(err, context.Canceled) {
@@ -294,7 +294,7 @@ func (k *Console) why() string {
 	return err.Error()
 }
 
-// closeReason says why a console is over: a sentence for people.
+// closeReason is why a console is over: a sentence for people.
 type closeReason string
 
 // Error implements error.
@@ -344,8 +344,8 @@ func (k *Console) down(node, viewer ConsoleConn) {
 	}
 }
 
-// pass returns a message to the other side, which has to take it within some time. Where that side
-// has left, whoever reads from there says why.
+// pass sends a message to the other side, which has to accept it within some time. Where that side
+// has left, the goroutine that reads from it reports why.
 func (k *Console) pass(to ConsoleConn, message []byte) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), consoleWrite)
 	defer cancel()

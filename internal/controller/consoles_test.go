@@ -17,7 +17,7 @@ import (
 // written to the line is heard.
 type wire struct {
 	says  chan []byte
-	heard chan []byte // without room for more than a few: then it is slow
+	heard chan []byte // its buffer is small: when it is full the peer is slow
 	deaf  atomic.Bool // it answers no ping
 
 	once sync.Once
@@ -217,7 +217,7 @@ func TestConsoleEnds(t *testing.T) {
 	}
 }
 
-// flood says more than the other side takes.
+// flood sends more than the other side accepts.
 func flood(w *wire) {
 	go func() {
 		for {
@@ -320,8 +320,8 @@ func TestConsoleNeedsWhatRuns(t *testing.T) {
 	})
 }
 
-// TestConsolesWakePolls: a node that hangs in a poll is called at once, and its answer is not
-// taken for the quiet one.
+// TestConsolesWakePolls: a node that waits in a poll gets the console request immediately, and the
+// response is not mistaken for an empty one.
 func TestConsolesWakePolls(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		l := running(t, c)

@@ -35,13 +35,13 @@ type Options struct {
 	VMNamePrefix    string // of every VM that the controller starts
 	Scheduler       sched.Options
 
-	KeepTerminated   time.Duration // how long a terminated record stays; negative: it goes at once
+	KeepTerminated   time.Duration // how long a terminated record stays; negative: it is removed immediately
 	NodeTimeout      time.Duration // silence after which a node is Offline
 	InstanceTimeout  time.Duration // how long beyond that its instances may come back
 	StartTimeout     time.Duration // of a VM's start, without the pull
 	PullTimeout      time.Duration // how long a pull may go without progress
 	PushTimeout      time.Duration // how long a push may go without progress
-	UnknownReports   int           // full reports after which a VM nobody owns is removed
+	UnknownReports   int           // full reports after which an orphaned VM is removed
 	UnknownAge       time.Duration // and the minimum time it must have been seen
 	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
 	Now              func() time.Time
@@ -54,26 +54,27 @@ type Options struct {
 	Limits Limits // of callers
 	bounds bounds // of what is kept
 
-	// Licence says what is open; nil: everything.
+	// The licensed features; nil: all of them.
 	Licence License
 
-	Permits PlacementPolicy // nil: every node is open to everybody
+	Permits PlacementPolicy // nil: every node is open to all callers
 	Rights  RightsQuery     // what callers may do at the registry; nil: everything
-	Files   FileStore       // what is too large for the store; nil: there is no place for it
+	Files   FileStore       // stores what is too large for the store; nil: such content is not stored
 
 	ManageMACs bool          // instances get MAC addresses of a list
 	MACRange   farm.MACRange // what the list is populated with
 
-	// PauseRegistry asks the registry to collect nothing for a time, 0 to go on; nil
-	// when there is nobody to ask.
+	// PauseRegistry asks the registry to pause garbage collection for a time, 0 to resume; nil when
+	// there is no registry to ask.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
 
 	CentralLog bool // nodes send their logs to the registry
 
 	Packages       Packages // nil: there are none
-	NoNodeUpgrades bool     // agents become other versions only when somebody asks for it
+	NoNodeUpgrades bool     // agents are updated only when an operator requests it
 
-	// Chores are what the holder of the lease does for others, who keep records in the same store.
+	// Chores are background jobs that the leader runs for other parts, which keep records in the
+	// same store.
 	Chores []periodic.Job
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
@@ -155,13 +156,13 @@ type Controller struct {
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
-	groupTurn  chan struct{} // has room for the one call that changes the groups
+	groupTurn  chan struct{} // has capacity 1: one call at a time changes the groups
 
 	watches watches
 	backing atomic.Bool // a backup is being read
 	configs configCache
 	known   *knownTemplates
-	keeping atomic.Bool // this replica holds the lease and gives the verdicts
+	keeping atomic.Bool // this replica holds the lease and decides the node states
 	judge   orphanGuard // of the share of unknown VMs
 
 	alarmLog   alarmLog
@@ -242,7 +243,7 @@ const (
 	byStatus     = "status"   // of save requests
 )
 
-// NewTables makes the empty tables. render gives what Listed.Encoded holds of an
+// NewTables creates the empty tables. render returns the content of InstanceView.Encoded for an
 // instance; nil for nothing.
 func NewTables(render func(*farm.Instance) []byte) *Tables {
 	return &Tables{
@@ -344,8 +345,8 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 	return c, nil
 }
 
-// Run places requests and reconciles, whenever this replica holds the lease, until
-// the context ends; then the lease is free at once.
+// Run places requests and reconciles, whenever this replica holds the lease, until the context
+// ends; then it frees the lease immediately.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.campaign(ctx) })

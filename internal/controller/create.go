@@ -32,9 +32,9 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance, scr
 	return c.createNamed(ctx, r, parts, m, idsOf(instances))
 }
 
-// createNamed writes a start of several parts that is to be remembered. The first part says
-// that it has begun; only when it is known to be whole does it have an answer. What becomes of
-// one that is not is up to tidyKept, as long as this replica does not know better.
+// createNamed writes a start of several parts that has an idempotency key. The first part records
+// that the start has begun; the start has a stored answer only once it is known to be complete.
+// tidyKept resolves a start whose outcome this replica does not know.
 func (c *Controller) createNamed(ctx context.Context, r *leaderTerm, parts []*createBatch, m *idempotencyWrite, ids []string) error {
 	parts[0].with = m.begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
@@ -68,8 +68,8 @@ func idsOf(instances []*farm.Instance) []string {
 	return ids
 }
 
-// createParts writes parts beside each other, all or none. Where what is to be remembered goes
-// with a part of unknown outcome, that tells: it stays.
+// createParts writes parts concurrently, all or none. A part of unknown outcome is not rolled back
+// if it has the idempotency record, which then decides.
 func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*createBatch) error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup

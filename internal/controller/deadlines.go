@@ -10,7 +10,7 @@ import (
 // deadlineRule is something that an instance needs by time alone.
 type deadlineRule struct {
 	name string // why, for the log; "" is not logged
-	// pauses: a maintenance puts it off, since nobody has asked for it.
+	// pauses: maintenance mode delays it, since no caller has requested it.
 	pauses bool
 	// when returns the time from which it is due; zero: never, as the record is now.
 	when func(k *reconciler, i *farm.Instance) time.Time
@@ -35,8 +35,8 @@ var duties = []deadlineRule{
 // goes is the end of a record.
 func goes(*reconciler, *farm.Instance, time.Time) *farm.Instance { return nil }
 
-// neverPlacedAt: what was terminated before it had a node has nothing to wait for; for
-// a moment it is still there, so that clients see what became of it.
+// neverPlacedAt: an instance that was terminated before it had a node has nothing to wait for; it
+// stays for a moment so that clients see its final state.
 func neverPlacedAt(k *reconciler, i *farm.Instance) time.Time {
 	if i.State == farm.Terminating && i.NodeID == "" {
 		return i.Updated.Add(k.c.opts.HousekeepingTick)
@@ -44,8 +44,8 @@ func neverPlacedAt(k *reconciler, i *farm.Instance) time.Time {
 	return time.Time{}
 }
 
-// keptUntil returns when the record of a terminated instance goes; one that never
-// started goes at once.
+// keptUntil returns when the record of a terminated instance is removed; one that never started is
+// removed immediately.
 func keptUntil(k *reconciler, i *farm.Instance) time.Time {
 	switch {
 	case i.State != farm.Terminated:
@@ -69,8 +69,8 @@ func (k *reconciler) failRemovedNode(i *farm.Instance, now time.Time) *farm.Inst
 	return failRemovedNode(i, now)
 }
 
-// failRemovedNode returns an instance whose node is not in the cloud any more: there is nobody
-// to ask for the end of its VM.
+// failRemovedNode returns an instance whose node is no longer in the cloud: no agent can confirm
+// the end of its VM.
 func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
 	if i.State == farm.Terminating {
 		return finished(i, now)
@@ -82,8 +82,8 @@ func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// foundAt is for what a replica left undone that died while it took a node back. What
-// ended meanwhile is beyond that.
+// foundAt covers a replica that died while it brought a node back online, before all its instances
+// were updated. What ended since is not affected.
 func foundAt(k *reconciler, i *farm.Instance) time.Time {
 	node, _, ok := k.c.tables.Nodes.Get(i.NodeID)
 	_, heeds := farm.NextInstanceState(i.State, farm.NodeBack)
@@ -141,7 +141,7 @@ func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// lostMessage returns what becomes of an instance whose node is offline.
+// lostMessage returns the message of an instance whose node is offline.
 func lostMessage(i *farm.Instance) string {
 	if i.State == farm.Terminating {
 		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)

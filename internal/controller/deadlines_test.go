@@ -268,8 +268,8 @@ func TestReturnAfterTheError(t *testing.T) {
 	})
 }
 
-// TestNobodyIsOfflineAfterAStart: whoever begins to give verdicts waits one whole
-// time-out, also with instances that were lost before.
+// TestNobodyIsOfflineAfterAStart: a new leader waits one whole timeout before it declares nodes
+// offline, also with instances that were lost before.
 func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -355,8 +355,8 @@ func TestTimeToLive(t *testing.T) {
 	})
 }
 
-// TestMaintenancePutsDutiesOff: nothing ends by itself meanwhile, what clients ask for
-// goes on, and afterwards everything goes its way.
+// TestMaintenancePutsDutiesOff: during maintenance mode nothing ends automatically, what clients
+// request still happens, and afterwards everything resumes.
 func TestMaintenancePutsDutiesOff(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)

@@ -17,10 +17,10 @@ type Deletion struct {
 	By       farm.Actor `json:"by,omitzero"`
 }
 
-// settingDeletion begins the ids of these records: each request has one of its own.
+// settingDeletion begins the ids of these records: each request has its own record.
 const settingDeletion = "deletion-"
 
-// deletionTime is how long a deletion may take whose outcome nobody has noted.
+// deletionTime is how long a deletion without a recorded outcome may take.
 const deletionTime = 2 * time.Minute
 
 // DeleteTemplate removes a template with all versions from the registry. Instances of it
@@ -40,7 +40,7 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 		return err
 	}
 	err = c.deleteAtRegistry(ctx, id)
-	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // of all else nobody knows whether it was carried out
+	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // after any other error it is unknown whether it was carried out
 		if e := c.endDeletion(context.WithoutCancel(ctx), c.store, note, d, err == nil); e != nil {
 			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template", id, "error", e)
 		}
@@ -66,7 +66,7 @@ func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note strin
 	return w.Commit(ctx, store.Delete(c.tables.Settings, note, store.Any))
 }
 
-// tidyDeletions ends those whose outcome nobody has noted: the registry knows it.
+// tidyDeletions ends the deletions without a recorded outcome: the registry knows it.
 func (c *Controller) tidyDeletions(ctx context.Context, w *leaderTerm, now time.Time) error {
 	for note, s := range c.tables.Settings.All() {
 		if s.Deletion == nil || now.Sub(s.Deletion.At) < deletionTime {

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// TestDeletionsWithoutAnAnswer: whether a template was deleted is asked of the registry when nobody
-// has noted it, and then told, or not.
+// TestDeletionsWithoutAnAnswer: the controller asks the registry whether a template was deleted
+// when no outcome was recorded, and then writes the event, or not.
 func TestDeletionsWithoutAnAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		gone bool
@@ -31,7 +31,7 @@ func TestDeletionsWithoutAnAnswer(t *testing.T) {
 				c.shelf.mu.Unlock()
 				wantLines(t, to)
 				c.shelf.setDown(true)
-				time.Sleep(10 * time.Minute) // nobody knows
+				time.Sleep(10 * time.Minute) // no outcome is recorded
 				wantLines(t, to)
 				c.shelf.setDown(false)
 				time.Sleep(2 * time.Minute)
@@ -53,8 +53,8 @@ func wantNoDeletions(t *testing.T, c *cloud) {
 	}
 }
 
-// TestDeathInADeletion lets the process die at each commit of a deletion that the registry carries out:
-// it is told, once there is somebody to tell it, if the registry was asked.
+// TestDeathInADeletion lets the process die at each commit of a deletion that the registry carries
+// out: once a process runs again, it writes the event if the registry received the request.
 func TestDeathInADeletion(t *testing.T) {
 	for step := range 3 {
 		for _, after := range []bool{false, true} {

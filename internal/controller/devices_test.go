@@ -42,8 +42,8 @@ func (c *cloud) wantUSB(want map[string]farm.USBCount) {
 	}
 }
 
-// A device goes to one instance, as long as that has its room; who comes later waits and
-// is told why.
+// A device is assigned to one instance as long as that uses capacity; a later instance waits and
+// has the reason in its message.
 func TestUSBDevicesAreCounted(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.wantUSB(map[string]farm.USBCount{})

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// remaining returns how many instances still take room on a node.
+// remaining returns how many instances still use capacity on a node.
 func (c *Controller) remaining(node string) (n int) {
 	for _, inst := range c.tables.Instances.Where(byNode, node) {
 		if inst.UsesCapacity() {

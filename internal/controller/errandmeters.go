@@ -40,7 +40,7 @@ func (c *Controller) recordResults(changes []store.Change) {
 	}
 }
 
-// errandFamilies give the metrics of distributions and removals.
+// errandFamilies returns the metrics of distributions and removals.
 func (c *Controller) errandFamilies() []metric.Family {
 	return []metric.Family{
 		{

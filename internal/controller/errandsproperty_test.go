@@ -60,7 +60,8 @@ func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 	})
 }
 
-// outcome judges the outcome of a cache job on a node: it comes once, while the cache job is open.
+// outcome checks the result of a cache job on a node: it comes one time, while the cache job is
+// open.
 func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.CacheJob, ev store.RawEvent) {
 	_, again := j.outcomes[id]
 	keep(j.outcomes, id, ev)
@@ -75,7 +76,7 @@ func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Cach
 	}
 }
 
-// errand judges a change of a cache job: it ends once, and as finished when it is.
+// errand checks a change of a cache job: it ends one time, and as finished when all its nodes are.
 func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
 	switch {
 	case now.ID == "" || was.ID == "":

@@ -98,7 +98,7 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 	}
 }
 
-// send sends events and gives the places of those that arrived.
+// send sends events and returns the positions of those that arrived.
 func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map[eventPosition]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
@@ -173,7 +173,7 @@ func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err erro
 	return old.more, nil
 }
 
-// forget takes out records that are gone from the store, before it tells of that.
+// forget removes records that are gone from the store, before the store reports their deletion.
 func (e *eventLog) forget(keys []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -211,8 +211,8 @@ type expiredRecords struct {
 	more bool           // there are more of them
 }
 
-// surplus returns the oldest records beyond the recent ones, a bunch at a time: those that every
-// target has, or any when there are too many.
+// surplus returns the oldest records beyond the recent ones, in batches: those that every target
+// has received, or any when there are too many.
 func (e *eventLog) surplus() (s expiredRecords) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,7 +18,7 @@ type EventOptions struct {
 	Machine string // host of this process, as events say it
 	File    EventTarget
 	Push    EventTarget
-	// Actor says by its context who makes a request; nil: nobody knows.
+	// Actor returns the principal of a request by its context; nil: it is unknown.
 	Actor func(ctx context.Context) farm.Actor
 }
 
@@ -56,9 +56,9 @@ func newEventTable() *store.Table[EventBatch] {
 		}))
 }
 
-// eventLog has the events of the store in the order of their transactions, and hands them to
-// the targets while this replica holds the lease. It is an outbox: an event is there from the
-// moment at which what it tells of is, and goes when all targets have it.
+// eventLog has the events of the store in the order of their transactions, and sends them to the
+// targets while this replica holds the lease. It is an outbox: an event is committed with the
+// change that it describes, and is removed when all targets have it.
 type eventLog struct {
 	c       *Controller
 	machine string
@@ -90,7 +90,7 @@ func before(a, b pendingBatch) int {
 	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
 }
 
-// newEventLog returns nil when there is no target.
+// newEventLog returns nil when there is not a single target.
 func newEventLog(c *Controller, o EventOptions) *eventLog {
 	if o.Actor == nil {
 		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
@@ -229,7 +229,8 @@ func (e *eventLog) follow(ctx context.Context) {
 	}
 }
 
-// settle gives the records up to a revision their place, and says whether those were all.
+// settle moves the records up to a revision into their final order, and reports whether those were
+// all.
 func (e *eventLog) settle(rev int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

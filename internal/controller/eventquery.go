@@ -23,8 +23,8 @@ type EventQuery struct {
 	Match func(LoggedEvent) bool // nil: all
 }
 
-// RecentEvents gives events, the oldest first. Where After has none behind it yet, it waits
-// for some until ctx ends, which is no error.
+// RecentEvents returns events, the oldest first. When none follows After yet, it waits for some
+// until ctx ends, which is not an error.
 func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEvent, error) {
 	if c.events == nil {
 		return nil, farm.Refused("Events are not recorded: set SVC_ENABLE_EVENT_LOGGING or SVC_EVENT_LOG_URL on the controller")

@@ -17,7 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// inbox is a target of events; fail says what becomes of one. Those of its subject wait then.
+// inbox is a target of events; fail decides the result of one. Later events of its subject wait
+// then.
 type inbox struct {
 	mu   sync.Mutex
 	fail func(SentEvent) error
@@ -111,7 +112,7 @@ func TestEventsOfAVM(t *testing.T) {
 		wantLines(t, to, "TerminateVM Started")
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		wantLines(t, to, "VMTerminated Terminated")
-		time.Sleep(2 * time.Minute) // the record goes, which is no news
+		time.Sleep(2 * time.Minute) // the record is removed, which causes no event
 		wantLines(t, to)
 	})
 }
@@ -171,7 +172,7 @@ func TestEventsOfNodes(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a, b := c.join("mac-1", 1), c.join("mac-2", 1)
 		capacity := 2
-		for range 2 { // what changes nothing is no event
+		for range 2 { // a write that changes nothing causes no event
 			if err := c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: &capacity}); err != nil {
 				t.Fatal(err)
 			}

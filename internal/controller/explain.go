@@ -7,8 +7,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Explain says of a waiting instance how every node that the caller sees stands to it, and of
-// another one why there is nothing to wait for; farm.CodeNotFound when there is none.
+// Explain reports, for a pending instance, why each node that the caller may see can or cannot
+// start it. For another instance it reports why it does not wait; farm.CodeNotFound when it does
+// not exist.
 func (c *Controller) Explain(ctx context.Context, id string, sees func(node string) bool) (api.Explanation, error) {
 	inst, err := c.Instance(ctx, id)
 	if err != nil {

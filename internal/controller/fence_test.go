@@ -28,8 +28,8 @@ func (c *cloud) term() *leaderTerm {
 	return c.placer.reign
 }
 
-// formerTerm takes the lease away from its holder and gives the writer of the term that ended so.
-// It does not know that: only the store can refuse what it writes.
+// formerTerm takes the lease from its holder and returns the writer of the leader term that ended
+// so. The writer does not know that: only the store can refuse its writes.
 func (c *cloud) formerTerm() *leaderTerm {
 	c.t.Helper()
 	old := c.term()

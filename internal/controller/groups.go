@@ -61,7 +61,7 @@ func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Gro
 	return made, nil
 }
 
-// groupAnswer returns a group as the one who made it is told.
+// groupAnswer returns a group as its creator receives it.
 func groupAnswer(g *farm.Group) api.Group {
 	a := api.Group{ID: g.ID, Name: g.Name, Description: g.Description}
 	if g.Fallback != "" {
@@ -180,8 +180,8 @@ func (v groupView) detach(table *store.Table[farm.Group], id string, t *txn) boo
 	return true
 }
 
-// editGroups writes what decide makes of the groups as they are. Nobody else changes
-// them in between: two changes that are right each by itself may make a loop together.
+// editGroups writes the changes that decide derives from the current groups. No other call changes
+// them in between: two changes that are each valid alone may form a loop together.
 func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]store.Change, error)) error {
 	select {
 	case c.groupTurn <- struct{}{}:

@@ -263,8 +263,8 @@ func TestDeleteGroup(t *testing.T) {
 	})
 }
 
-// TestGroupDeletedHalf: what a replica left undone that died while it deleted a group is
-// done by whoever reconciles.
+// TestGroupDeletedHalf: the leader finishes the deletion of a group that a replica left unfinished
+// when it died.
 func TestGroupDeletedHalf(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g := c.mustGroup("g", nil)

@@ -51,7 +51,7 @@ func (j *groupJudge) read(t *testing.T, b *mem.Backend) {
 	})
 }
 
-// member judges the groups that a node came into: they are there at that moment.
+// member checks the groups that a node was added to: they exist at that moment.
 func (j *groupJudge) member(rev int64, was map[string]farm.Group, old, now farm.Node) {
 	for _, g := range now.Groups {
 		_, before := was[g]
@@ -61,7 +61,7 @@ func (j *groupJudge) member(rev int64, was map[string]farm.Group, old, now farm.
 	}
 }
 
-// whole judges the groups together.
+// whole checks the groups together.
 func (j *groupJudge) whole(rev int64) {
 	names := map[string]bool{}
 	for id, g := range j.groups {
@@ -133,9 +133,9 @@ func (r *trial) anyGroup(i int) *string {
 	return &groups[i%len(groups)].ID
 }
 
-// TestGroupsStayWhole changes groups through two replicas at once, through lost leases,
-// stuck and lost commits and restarts: at no revision is there a loop, a name twice, or a
-// fallback to nothing, and in the end nothing is left of what was deleted.
+// TestGroupsStayWhole changes groups through two replicas concurrently, through lost leases, stuck
+// and lost commits and restarts: at no revision is there a loop, a duplicate name, or a missing
+// fallback, and in the end nothing is left of what was deleted.
 func TestGroupsStayWhole(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := actsOf(groupDeeds).Draw(rt, "steps")
