@@ -18,7 +18,7 @@ import (
 )
 
 // farmBench is a controller over a durable store with nodes that start their orders immediately.
-// There is no HTTP in between.
+// They call it without HTTP.
 type farmBench struct {
 	*Controller
 	b       *testing.B

@@ -112,7 +112,7 @@ func (s *session) setErrandLocked(id string, d cacheJobDue) {
 	s.errands[id] = d
 }
 
-// maxErrandsKept bounds the cache jobs that a node is told to drop because they do not exist.
+// maxErrandsKept bounds the cache jobs that a node has to drop because they do not exist.
 const maxErrandsKept = 1000
 
 // dropErrand has the node forget a cache job that is over. One that it was never told of
@@ -276,7 +276,7 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 	return nil
 }
 
-// knownErrands leaves out the statuses of cache jobs that have no record: the node is told to
+// knownErrands leaves out the statuses of cache jobs that have no record: the node has to
 // forget them. However many there are, they cost one read of the store.
 func (c *Controller) knownErrands(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,

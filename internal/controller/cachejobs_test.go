@@ -216,7 +216,7 @@ func TestCancelledDistribution(t *testing.T) {
 		if left := append(away.errands(), done.errands()...); len(left) != 0 {
 			t.Errorf("those that never heard of it, or are done, get %+v", left)
 		}
-		// A status that comes too late is ignored, and the node is told once more to stop.
+		// A status that comes too late is ignored, and the node receives the stop order again.
 		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		time.Sleep(c.opts.OrderResend)
 		works.errand(api.ErrandDrop)
@@ -259,7 +259,7 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 	})
 }
 
-// TestErrandsOfAnEarlierLife: a node is told to drop its cache jobs that have no record, or that
+// TestErrandsOfAnEarlierLife: a node has to drop its cache jobs that have no record, or that
 // ended while no controller ran.
 func TestErrandsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -65,7 +65,7 @@ type Options struct {
 	MACRange   farm.MACRange // what the list is populated with
 
 	// PauseRegistry asks the registry to pause garbage collection for a time, 0 to resume; nil when
-	// there is no registry to ask.
+	// the cloud has no registry.
 	PauseRegistry func(ctx context.Context, length time.Duration) error
 
 	CentralLog bool // nodes send their logs to the registry

@@ -248,7 +248,7 @@ func (c *cloud) mustStart(req StartRequest) []string {
 	return ids
 }
 
-// state returns the state of an instance, Gone when there is no record.
+// state returns the state of an instance, Gone when it has no record.
 func (c *cloud) state(id string) farm.InstanceState {
 	c.t.Helper()
 	synctest.Wait()
@@ -262,7 +262,7 @@ func (c *cloud) state(id string) farm.InstanceState {
 	return inst.State
 }
 
-// wantSlots asks how many VMs the instances on a node take room for.
+// wantSlots checks how many VMs of capacity the instances on a node use.
 func (c *cloud) wantSlots(a *agent, want int) {
 	c.t.Helper()
 	synctest.Wait()

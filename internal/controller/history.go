@@ -15,7 +15,7 @@ import (
 const (
 	keepPast    = 24 * time.Hour
 	maxPast     = 20000
-	pastPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
+	pastPerTick = 2000 // removals in one tick, so that a large number of them delays no other job
 )
 
 func newPastTable() *store.Table[farm.InstanceHistory] {

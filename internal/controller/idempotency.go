@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// IdempotentRequest says under which name of its client's choice a request is made, so that the same one
-// can be told when it comes again.
+// IdempotentRequest identifies a request by its client's idempotency key, so that a repeated
+// request is recognized.
 type IdempotentRequest struct {
 	ID     string // of the name and what it is for; the id of a record
 	Digest string // of the parameters
@@ -32,8 +32,8 @@ type IdempotencyRecord struct {
 	Instances []string `json:"instances,omitempty"`
 }
 
-// What is kept of requests: whichever bound is reached first. Beyond half of Limits.IdempotencyKeys the oldest go; one
-// caller may have a quarter of everything.
+// Bounds of the idempotency records: whichever is reached first. Beyond half of
+// Limits.IdempotencyKeys the oldest are removed; one caller may have a quarter of everything.
 const (
 	keepAsked    = 24 * time.Hour
 	maxKeptBytes = 128 << 20       // of all answers

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestInstanceList: a list that is read from the snapshot shows what the whole list showed when it was made, each time,
-// and nothing of what came later.
+// TestInstanceList: a list that is read from the snapshot shows the instances as they were when it
+// was made, each time, and nothing that changed later.
 func TestInstanceList(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.mustStart(StartRequest{TemplateID: templateID, Count: 3, ExternalID: "some"})

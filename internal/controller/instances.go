@@ -18,15 +18,15 @@ import (
 type InstanceView struct {
 	*farm.Instance
 	Encoded []byte // what the renderer of the tables made of the record; nil without one
-	Message string // as they see it: the record's own, or what is known beside it
+	Message string // as clients see it: the record's own, or the computed one
 }
 
 func listed(row store.Row[farm.Instance]) InstanceView {
 	return InstanceView{Instance: row.Value(), Encoded: row.Encoded(), Message: row.Value().Message}
 }
 
-// Page is the part of the instances that a list shows, in the order of their ids: what
-// comes and goes meanwhile moves nothing to another page.
+// Page is the part of the instances that a list shows, in the order of their ids: instances that
+// are created or removed between two requests move nothing to another page.
 type Page struct {
 	ExternalID string                  // "": every one
 	After      string                  // an id, which need not exist any more; "": from the first
@@ -59,8 +59,9 @@ func (c *Controller) Instances(p Page) []InstanceView {
 	return list
 }
 
-// InstanceList is a part of the instances as they were at one moment. It has them in the table's snapshot and not in a
-// copy, so that a client that reads a long answer slowly keeps little memory.
+// InstanceList is a part of the instances as they were at one moment. It reads them from the
+// table's snapshot and not from a copy, so that a client that reads a long response slowly uses
+// little memory.
 type InstanceList struct {
 	rows     iter.Seq[store.Row[farm.Instance]]
 	messages []messageRun   // of all rows, in their order
@@ -224,7 +225,7 @@ func (c *Controller) Instance(ctx context.Context, id string) (InstanceView, err
 	return list[0], nil
 }
 
-// explainBatch is how many reasons are asked for at a time: nothing is placed meanwhile.
+// explainBatch is how many reasons are requested at a time: the placer waits during each batch.
 const explainBatch = 256
 
 // explain gives instances, nil ones aside, the messages that are not in their records.

@@ -46,8 +46,8 @@ func (c *Controller) owns(node string, h api.InventoryItem) bool {
 	return ok && inst.NodeID == node && inst.Claim == h.Claim
 }
 
-// vanish ends the instances that a node once had and has no more: its disk was
-// lost, or somebody removed the VM by hand.
+// vanish ends the instances that a node once had and has no longer: its disk was lost, or an
+// operator removed the VM by hand.
 func (c *Controller) vanish(ctx context.Context, s *session, have map[string]bool) {
 	var failed []error
 	for _, inst := range c.instancesOn(s.node) {
@@ -98,8 +98,8 @@ func (u orphan) mac() (farm.MAC, bool) {
 	return a, err == nil
 }
 
-// meet takes over the list of what a node holds and nobody owns, and gives what is new
-// among that and what is not among it any more.
+// meet takes over the list of orphaned VMs on a node, and returns the ids that are new in it and
+// those that are no longer in it.
 func (s *session) meet(strange map[string]api.InventoryItem, now time.Time) (fresh, gone []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +151,9 @@ func (s *session) dropUnknownLocked(id string) {
 	}
 }
 
-// owned takes note of a record: what its node holds under its claim is not unknown any
-// more. The node is asked for everything, since what it said meanwhile was nobody's.
+// ownedLocked processes a new record: the VM that its node has under its claim is no longer an
+// orphan. The node is asked for its full report again, since what it reported of the VM until now
+// had no record.
 func (s *session) ownedLocked(inst *farm.Instance) {
 	if u, ok := s.unknown[inst.ID]; ok && u.held.Claim == inst.Claim && u.held.InstanceID == inst.ID {
 		s.dropUnknownLocked(inst.ID)
@@ -211,9 +212,9 @@ func (s *session) learn(details []api.InventoryDetail) {
 	}
 }
 
-// foreign returns what the VMs of a node take that nobody owns: they take room too. told
-// says whether the node has said here what it holds; what it says elsewhere counts where
-// it was heard there since.
+// foreign returns the load of the orphaned VMs on a node, which use capacity too. told reports
+// whether the node has sent its inventory to this replica; an inventory sent to another replica
+// counts when that replica has heard the node since.
 func (c *Controller) foreign(node string) (load sched.Load, told bool) {
 	seen := time.Time{}
 	if s := c.link.find(node); s != nil {
@@ -227,8 +228,8 @@ func (c *Controller) foreign(node string) (load sched.Load, told bool) {
 	return load, told
 }
 
-// foreignLocked returns what the VMs take that nobody owns. One of which nothing is known
-// yet counts as a small one.
+// foreignLocked returns the load of the orphaned VMs. One without details yet counts as a small
+// one.
 func (s *session) foreignLocked() (load sched.Load) {
 	load.VMs, load.VCPU = s.unkept, s.unkept
 	for _, u := range s.unknown {

@@ -69,8 +69,8 @@ func (c *cloud) runs(a *agent, n int) {
 	}
 }
 
-// watch polls all nodes in full for a time and gives the nodes that were told to
-// remove something.
+// watch polls all nodes in full for a time and counts, for each node, the orders to remove
+// something.
 func watch(length time.Duration, agents ...*agent) (told map[string]int) {
 	told = map[string]int{}
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(3 * time.Second) {
@@ -177,8 +177,8 @@ func TestJudgeShares(t *testing.T) {
 	}
 }
 
-// TestGuardAfterARestart: the share is not judged before every node that should be
-// there has reported, or one full time-out has passed.
+// TestGuardAfterARestart: the share is not evaluated before every node that should be in contact
+// has reported, or one full timeout has passed.
 func TestGuardAfterARestart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b, d := c.join("a", 20), c.join("b", 20), c.join("d", 20)
@@ -208,7 +208,7 @@ func TestGuardAfterARestart(t *testing.T) {
 	})
 }
 
-// TestUnknownVMsTakeRoom: what nobody owns counts against the capacity.
+// TestUnknownVMsTakeRoom: orphaned VMs count against the capacity.
 func TestUnknownVMsTakeRoom(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 3)
@@ -234,8 +234,8 @@ func TestRoomOfUnknownVMs(t *testing.T) {
 	})
 }
 
-// TestRoomAsSoonAsItIsKnown: what a node says of an unknown VM counts at once, and is
-// bounded.
+// TestRoomAsSoonAsItIsKnown: the resources that a node reports for an orphaned VM count
+// immediately, and are bounded.
 func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 9)

@@ -13,8 +13,8 @@ import (
 
 const awayNote = "the registry cannot be reached: tag v2 is taken from the last known state of the template"
 
-// TestStartWhileTheRegistryIsAway: a template that was looked at once is started from its last
-// known state, with a note, also after a restart of the controller.
+// TestStartWhileTheRegistryIsAway: a template that was read from the registry earlier is started
+// from its last known state, with a note, also after a restart of the controller.
 func TestStartWhileTheRegistryIsAway(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
@@ -54,8 +54,8 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 	})
 }
 
-// TestStartOfTheUnknownWhileTheRegistryIsAway: none of the texts that make clients give up, or
-// start another version, is given for what only the registry knows.
+// TestStartOfTheUnknownWhileTheRegistryIsAway: an error about what only the registry knows has none
+// of the texts that make clients stop retrying, or start another version.
 func TestStartOfTheUnknownWhileTheRegistryIsAway(t *testing.T) {
 	seven, unknown := 7, "99999999-2222-4333-8444-555555555555"
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -87,8 +87,8 @@ func TestReasonForWaitingKeepsTheNote(t *testing.T) {
 	})
 }
 
-// TestKnownTemplatesFollowTheRegistry: what nodes have cached becomes known without a start, and
-// what is deleted is forgotten, whoever deletes it.
+// TestKnownTemplatesFollowTheRegistry: what nodes have cached becomes known without a start, and a
+// deleted template is forgotten, whichever client deletes it.
 func TestKnownTemplatesFollowTheRegistry(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		known := func(want int, when string) {

@@ -31,8 +31,9 @@ type leaderTerm struct {
 
 var _ store.Writer = (*leaderTerm)(nil)
 
-// Commit implements store.Writer. A leader term that has ended writes nothing, even where its lease would still let it: what
-// is decided from then on may rest on room that a write of unknown outcome has taken.
+// Commit implements store.Writer. A leader term that has ended writes nothing, even where its lease
+// would still allow it: later decisions may rely on capacity that a write of unknown outcome has
+// used.
 func (r *leaderTerm) Commit(ctx context.Context, changes ...store.Change) error {
 	select {
 	case <-r.over:
@@ -65,9 +66,9 @@ func (c *Controller) campaign(ctx context.Context) {
 	}
 }
 
-// runTerm does the holder's work until the lease is lost, and gives it up at once when
-// ctx ends. The records are read up to the moment at which the lease was won first:
-// no placement of an earlier holder is missing then, and none can follow.
+// runTerm does the leader's work until the lease is lost, and releases the lease immediately when
+// ctx ends. First it reads the records up to the moment at which the lease was won: no placement of
+// an earlier leader is missing then, and none can follow.
 func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error) {
 	under, end := context.WithCancel(ctx)
 	defer func() { err = errors.Join(err, c.resign(ctx, lease)) }()

@@ -92,7 +92,7 @@ func TestPlacedFromTheFirstMoment(t *testing.T) {
 	})
 }
 
-// TestTakeover: one that stops resigns, and the other places at once.
+// TestTakeover: a leader that stops resigns, and the other replica places immediately.
 func TestTakeover(t *testing.T) {
 	inPair(t, func(_ *testing.T, p *pair) {
 		p.join(p.ends[1], "one", 2)
@@ -201,8 +201,8 @@ type busy struct{}
 
 func (busy) Commit(context.Context, ...store.Change) error { return store.ErrBusy }
 
-// TestPlacementsGivenBackPause: the placer does not go on at once with what the store
-// does not take.
+// TestPlacementsGivenBackPause: the placer pauses before it retries placements that the store
+// refused.
 func TestPlacementsGivenBackPause(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
@@ -224,8 +224,8 @@ func (c *cloud) decide(instance, node string) placementDecision {
 	return c.placer.decisionLocked(sched.Assignment{RequestID: instance, NodeID: node})
 }
 
-// TestDecisionIsOld: what was decided before a node was drained is not written after it,
-// though the index has learnt of the drain meanwhile.
+// TestDecisionIsOld: a placement decided before a node was drained is not written after it, though
+// the index has learned of the drain since.
 func TestDecisionIsOld(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]

@@ -61,7 +61,8 @@ func started(i *farm.Instance) map[string]any {
 	}
 }
 
-// ending returns the further keys of what became of a VM: also where, which is ours.
+// ending returns the additional keys of the event that ends a VM: its state, and the node id, which
+// is an extension of ours.
 func ending(i *farm.Instance, state farm.InstanceState) map[string]any {
 	return map[string]any{"state": state, "node_id": nullable(i.NodeID)}
 }

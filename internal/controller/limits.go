@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Limits bound what all callers together may have in the store; one caller may have a quarter of each. Zero fields have
-// the defaults.
+// Limits bounds what all callers together may have in the store; one caller may have a quarter of
+// each. Zero fields have the defaults.
 type Limits struct {
 	Waiting         int   // instances that wait for a node, and as many save requests that are not done
 	WaitingSize     int64 // bytes of the records of either, without their scripts
@@ -84,8 +84,8 @@ const (
 	allCallers = "all"
 )
 
-// recordSize bounds the bytes of an instance's stored record, without its script. Tables ask for it at every change of an
-// instance, so it does not encode.
+// recordSize returns an upper bound of the bytes of an instance's stored record, without its
+// script. Tables call it at every change of an instance, so it does not encode.
 func recordSize(i *farm.Instance) int {
 	const fixed, perField = 1 << 10, 128
 	size := fixed + textSize(i.Name) + textSize(i.ExternalID) + textSize(i.Options.NameTemplate)
@@ -167,8 +167,9 @@ func (c *Controller) storedBy(caller string) amounts {
 	return amounts{int64(w[0]), int64(w[1]), int64(s[0]), int64(v[0]), int64(v[1])}
 }
 
-// admission holds callers to the limits at the creation of instances. What is stored follows from the records, so that
-// it is right after a restart and in every replica; requests that are being written are counted here.
+// admission enforces the callers' limits when instances are created. Stored amounts follow from the
+// records, so that they are right after a restart and in every replica; requests that are being
+// written are counted here.
 type admission struct {
 	limits Limits
 	stored func(caller string) amounts // "": of all callers

@@ -45,8 +45,9 @@ func (c *cloud) startFor(caller string, req StartRequest) error {
 	return err
 }
 
-// TestWaitingInstancesAreLimited: per caller and in total, after a restart and at another replica too; what has a node
-// does not count, and of a refused request nothing is left.
+// TestWaitingInstancesAreLimited: pending instances are limited per caller and in total, after a
+// restart and at another replica too. Instances with a node do not count, and a refused request
+// leaves nothing.
 func TestWaitingInstancesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		limits := Limits{Waiting: 8}
@@ -73,7 +74,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 		}
 		c.join("node", 7) // the five get their places
 		start(c, "key a", 5, fmt.Sprintf(mine, 0, 3))
-		start(c, "key a", 4, "") // two get places at once
+		start(c, "key a", 4, "") // two are placed immediately
 		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
 		for id, inst := range c.tables.Instances.All() {
 			if inst.Waiting() {
@@ -89,8 +90,8 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 	})
 }
 
-// TestSizesAreLimited: the records of waiting instances and scripts are limited in bytes, too. Instances of one request
-// share a script, which counts until the last of them is gone.
+// TestSizesAreLimited: the records of pending instances and scripts are limited in bytes, too.
+// Instances of one request share a script, which counts until the last of them is removed.
 func TestSizesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
@@ -138,8 +139,8 @@ func TestSizesAreLimited(t *testing.T) {
 	})
 }
 
-// TestSavesAreLimited: save requests that are pending or failed are limited by caller in number and bytes, and the oldest
-// that failed make room.
+// TestSavesAreLimited: pending or failed save requests are limited per caller in number and bytes,
+// and the oldest failed ones are removed for new ones.
 func TestSavesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -179,7 +180,8 @@ func TestSavesAreLimited(t *testing.T) {
 	})
 }
 
-// TestRequestsAtATimeAreLimited: what is being written counts, so that requests at the same time do not pass together.
+// TestRequestsAtATimeAreLimited: requests that are being written count, so that concurrent requests
+// cannot exceed a limit together.
 func TestRequestsAtATimeAreLimited(t *testing.T) {
 	one := func(string) amounts { return amounts{1} }
 	a := &admission{limits: Limits{Waiting: 8}, stored: one, writing: map[string]amounts{}}
@@ -202,7 +204,8 @@ func TestRequestsAtATimeAreLimited(t *testing.T) {
 	}
 }
 
-// TestKeysAreLimited: a caller has a share of the Idempotency-Keys that are remembered, and loses the oldest of theirs.
+// TestKeysAreLimited: a caller has a share of the stored idempotency keys, and loses the oldest of
+// its own.
 func TestKeysAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.limited(Limits{IdempotencyKeys: 16})

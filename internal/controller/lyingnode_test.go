@@ -137,7 +137,7 @@ func TestFailedStatusesAreKept(t *testing.T) {
 	})
 }
 
-// TestJoinsArePaced: a node that joins again and again under another name is told to wait.
+// TestJoinsArePaced: a node that joins again and again under another name has to wait.
 func TestJoinsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)

@@ -42,7 +42,7 @@ func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 	return list, nil
 }
 
-// pageMACs is what room is made for at once.
+// pageMACs bounds the capacity that is allocated in advance for a list of addresses.
 const pageMACs = 1000
 
 // freeAfter returns the free addresses of the list after one, one a call.

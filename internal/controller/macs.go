@@ -154,7 +154,7 @@ func (m *macAllocator) ring() {
 	}
 }
 
-// heard says that a node has told what it holds, or what that is.
+// heard wakes the allocator after a node has reported its inventory, or details of it.
 func (m *macAllocator) heard() {
 	if m == nil {
 		return
@@ -196,9 +196,8 @@ func (m *macAllocator) check(o farm.StartOptions) error {
 	return nil
 }
 
-// give gives new instances their addresses, as far as there are any now. They are
-// nobody else's in this process until release is called, when the instances are
-// written or not.
+// give assigns new instances their addresses, as far as any are free now. No other call in this
+// process gets them until release is called, when the instances are written or not.
 func (m *macAllocator) give(instances []*farm.Instance) (release func()) {
 	if m == nil {
 		return func() {}
@@ -286,7 +285,7 @@ func (m *macAllocator) strange() map[farm.MAC]struct{} {
 	return list
 }
 
-// eachStranger tells of the orphaned VMs and that nodes have told here.
+// eachStranger calls do for each orphaned VM that nodes have reported to this replica.
 func (m *macAllocator) eachStranger(do func(orphan)) {
 	if m.c.link.strangers.none() {
 		return
@@ -300,7 +299,7 @@ func (m *macAllocator) eachStranger(do func(orphan)) {
 	}
 }
 
-// strangerTime is how long a node has to say what a VM is that nobody owns.
+// strangerTime is how long a node has to send the details of an orphaned VM.
 const strangerTime = time.Minute
 
 // undecided returns why no address is given for the moment: after a restore, or a restart,
@@ -393,7 +392,7 @@ func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
 		release := m.give([]*farm.Instance{n})
 		if n.MAC != "" {
 			err := r.Commit(ctx, append(m.c.takeMAC(n), store.Put(m.c.tables.Instances, id, n, store.IfRev(rev)))...)
-			if err != nil && !errors.Is(err, store.ErrConflict) { // what was changed meanwhile comes again
+			if err != nil && !errors.Is(err, store.ErrConflict) { // after a concurrent change it is tried again
 				failed = err
 			}
 		}

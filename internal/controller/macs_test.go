@@ -48,7 +48,7 @@ func (c *cloud) macOf(id string) string {
 	return inst.MAC
 }
 
-// wantMACs asks that each instance has an address of its own, and that the list says so.
+// wantMACs checks that each instance has its own address, and that the list shows it.
 func (c *cloud) wantMACs(inUse int) {
 	c.t.Helper()
 	synctest.Wait()
@@ -86,7 +86,7 @@ func (c *cloud) ends(a *agent, o api.Order) {
 func TestEveryInstanceGetsAnAddress(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
-		ids := c.mustStart(StartRequest{Count: 3}) // two are placed at once, one waits for room
+		ids := c.mustStart(StartRequest{Count: 3}) // two are placed immediately, one waits for capacity
 		c.wantMACs(3)
 		orders := a.next()
 		for _, o := range orders {
@@ -168,7 +168,7 @@ func TestPopulateAndPurge(t *testing.T) {
 		count(nil, 1)
 		count(&yes, 1)
 		count(&no, 0)
-		c.stop() // a restart fills no list that somebody emptied
+		c.stop() // a restart does not refill a list that was emptied
 		c.manage("52:54:00:00:00:10-52:54:00:00:00:11")
 		a.contact()
 		count(nil, 1)
@@ -197,8 +197,8 @@ func TestSuspendedVersionGetsNoAddress(t *testing.T) {
 	})
 }
 
-// Two replicas create at the same time, of few addresses: whoever loses a race waits for
-// an address and gets one.
+// Two replicas create concurrently, of few addresses: the one that loses a race waits for an
+// address and gets one.
 func TestReplicasGiveAddressesOnce(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:28", func(t *testing.T, c *cloud) { // 40
 		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
@@ -262,7 +262,7 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 	})
 }
 
-// tell answers what a VM is that nobody owns.
+// tell reports the details of an orphaned VM.
 func (a *agent) tell(o api.Order, address string) {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)

@@ -13,14 +13,14 @@ import (
 // itself for a while. What clients ask for continues.
 type Maintenance struct {
 	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // ends by itself then; zero: only by hand
+	Until  time.Time `json:"until,omitzero"` // ends automatically then; zero: only by request
 	Ended  time.Time `json:"ended,omitzero"` // by hand
 	Reason string    `json:"reason,omitempty"`
 }
 
 const settingMaintenance = "maintenance"
 
-// MaxMaintenance bounds how long a maintenance that ends by itself may be asked for.
+// MaxMaintenance bounds the length of a maintenance that ends automatically.
 const MaxMaintenance = 30 * 24 * time.Hour
 
 // end returns when a maintenance ends or has ended; zero for one without end.
@@ -56,8 +56,7 @@ func (c *Controller) lastMaintenance() Maintenance {
 	return *s.Maintenance
 }
 
-// maintenance reports whether everything that removes or gives up something by itself
-// is to leave it alone now.
+// maintenance reports whether maintenance mode is on: automatic removals and timeouts are paused.
 func (c *Controller) maintenance() bool {
 	_, on := c.Maintenance()
 	return on
@@ -73,9 +72,9 @@ func (c *Controller) afterMaintenance(t time.Time) time.Time {
 	return t
 }
 
-// BeginMaintenance pauses everything that removes or gives up something by itself,
-// durably, for a time or, when that is 0, until it is ended. Where one continues
-// already its time and reason are replaced.
+// BeginMaintenance pauses everything that removes or terminates something automatically. It does so
+// durably, for a time or, when that is 0, until it is ended. If maintenance mode is already on, its
+// time and reason are replaced.
 func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration, reason string) (Maintenance, error) {
 	if length < 0 || length > MaxMaintenance {
 		return Maintenance{}, farm.Invalid("for", "must be between 0 and %s", MaxMaintenance)
@@ -92,7 +91,7 @@ func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration,
 	})
 }
 
-// EndMaintenance lets everything go on; nothing happens when there is no maintenance.
+// EndMaintenance ends maintenance mode; it does nothing when that is off.
 func (c *Controller) EndMaintenance(ctx context.Context) error {
 	_, err := c.changeMaintenance(ctx, func(m Maintenance, now time.Time) Maintenance {
 		if m.on(now) {
@@ -126,8 +125,8 @@ const (
 	pauseRenewal  = 20 * time.Second
 )
 
-// followMaintenance logs when a maintenance begins and ends, and keeps the registry
-// paused meanwhile.
+// followMaintenance logs when maintenance mode begins and ends, and keeps the registry paused in
+// between.
 func (c *Controller) followMaintenance(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -66,8 +66,8 @@ func TestMaintenance(t *testing.T) {
 	})
 }
 
-// TestMaintenancePausesTheRegistry: the registry is told again and again for a bounded
-// time, and once at the end.
+// TestMaintenancePausesTheRegistry: the registry is asked again and again to pause for a bounded
+// time, and one time to resume at the end.
 func TestMaintenancePausesTheRegistry(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var mu sync.Mutex
@@ -94,8 +94,8 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsUnknownVMs: nothing unknown is removed while it continues, and not
-// at once when it ends.
+// TestMaintenanceKeepsUnknownVMs: no orphaned VM is removed during maintenance mode, nor
+// immediately after it.
 func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.unknownOne()

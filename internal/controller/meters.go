@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters are what a controller counts of its own work.
+// meters are the metrics that a controller counts itself.
 type meters struct {
 	rounds *metric.Histogram // of the scheduler
 	parked *atomic.Int64     // polls that hang

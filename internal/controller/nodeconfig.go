@@ -34,8 +34,8 @@ type NodeConfig struct {
 	DrainFor     *time.Duration // after which what still runs there is terminated; 0: it is not
 }
 
-// ConfigureNode changes a node in one transaction: what is placed from then on respects it.
-// What runs there stays, however little it has room for.
+// ConfigureNode changes a node in one transaction: later placements respect it. VMs that run there
+// stay, even beyond the new capacity.
 func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConfig) error {
 	if _, _, err := c.lookupNode(ctx, id); err != nil {
 		return err
@@ -67,8 +67,7 @@ func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConf
 	return err
 }
 
-// given returns the fields that are, for the log of events, in which every event has a name
-// of its own.
+// given returns the fields that are set, under the names that the event log uses for them.
 func (f *NodeConfig) given() map[string]any {
 	fields := map[string]any{}
 	note(fields, "new_name", f.Name)

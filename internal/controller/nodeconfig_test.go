@@ -191,8 +191,9 @@ func TestDrainDeadline(t *testing.T) {
 	})
 }
 
-// TestDrainDeadlineOverAChangeOfLeader: whoever holds the lease when the time is over ends
-// what still runs, whichever replica was told to drain; and it is noted once that the node is empty.
+// TestDrainDeadlineOverAChangeOfLeader: the replica that holds the lease when the time is over
+// terminates what still runs, whichever replica received the drain request. The node is recorded as
+// empty one time.
 func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a := c.join("one", 1)
@@ -220,7 +221,7 @@ func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 		if v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 || v.Node.Shown() != farm.NodeDrain {
 			t.Errorf("%+v, %d left", v.Node, v.Remaining)
 		}
-		wantLines(t, to, "ConfigNode", "VMTerminated Terminated", "NodeDrained") // nobody asked for the end by the API
+		wantLines(t, to, "ConfigNode", "VMTerminated Terminated", "NodeDrained") // no API request caused the end
 	})
 }
 

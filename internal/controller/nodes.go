@@ -28,7 +28,7 @@ type NodeView struct {
 
 	VCPULimit, RAMLimit int // MB; what VMs may have together in the capacity mode resource, 0 in the other one
 
-	Unknown   int    // VMs that nobody owns
+	Unknown   int    // orphaned VMs
 	Stage     string // of an update of its agent, in words; "" when there is none, or it is not known here
 	Remaining int    // of a drained node: the instances that still take room there
 }
@@ -114,10 +114,10 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	return v
 }
 
-// usage returns what the VMs on a node take, and when it was last in contact. The VMs are
-// those that the records know to run, and those that nobody owns; the load is what the
-// node last said, here or to another replica, which tells it within longestGap. That a
-// node is not Offline says that somebody has heard it lately.
+// usage returns the resources that the VMs on a node use, and when the node was last in contact.
+// The VMs are those with a record that run, and the orphaned ones. The load is the node's last
+// report to this replica, or to another one, whose digest brings it within longestGap. A node that
+// is not Offline has been heard lately by some replica.
 func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, seen time.Time) {
 	now := c.now()
 	said, seen := c.link.usage(node.ID)
@@ -203,7 +203,7 @@ func sameDigest(secret, want string) bool {
 	return subtle.ConstantTimeCompare(have[:], kept[:]) == 1 && len(want) == len(kept)
 }
 
-// errRemoved says that the credential is right and its node was removed.
+// errRemoved means that the credential is right and its node was removed.
 var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 
 // authenticate checks the credential of a node. It gives errRemoved for a node that
@@ -225,8 +225,9 @@ func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	return node, nil
 }
 
-// VerifyNodeCredential refuses a credential that is no node's, of those too that were removed: they have to hear
-// of it. It looks at every node, and belongs before what costs more.
+// VerifyNodeCredential refuses a credential that is not a node's. Credentials of removed nodes
+// pass: their agents have to learn of the removal. It compares with every node, and is called
+// before more expensive work.
 func (c *Controller) VerifyNodeCredential(credential string) error {
 	have := digest(credential)
 	for _, n := range c.tables.Nodes.All() {
@@ -250,9 +251,9 @@ func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
 	return c.removeNode(ctx, id, farm.EventNodeUnregistered)
 }
 
-// DeleteNode removes a node that is gone permanently. Its instances end: those that
-// were terminating are done with, the others go to Error. Should its agent still
-// live, it is told to remove its VMs and to end; to come back it must join again.
+// DeleteNode removes a node that does not come back. Its instances end: terminating ones become
+// Terminated, the others go to Error. If its agent still runs, it has to remove its VMs and to
+// exit; to come back it must join again.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	return c.removeNode(ctx, id, farm.EventDeleteNode)
 }
@@ -274,7 +275,7 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 	for _, inst := range c.instancesOn(id) {
 		e := c.abandon(ctx, inst.ID)
 		if farm.CodeOf(e) == farm.CodeNotFound {
-			continue // it has ended meanwhile
+			continue // it has ended since
 		}
 		if err == nil {
 			err = e

@@ -27,9 +27,9 @@ type FileStore interface {
 	RemoveFile(ctx context.Context, name string) error
 }
 
-// NodeScan is what is known of the last results of the host scanner on a node. The results
-// are in a file; the record names one of the two places that a node has for it, so that a new
-// one is there before the old one counts no more.
+// NodeScan is the record of the last results of the host scanner on a node. The results are in a
+// file; the record names one of the two file names of a node, so that a new file is complete before
+// the old one is replaced.
 type NodeScan struct {
 	api.NodeScanSummary
 	Place string `json:"place"`
@@ -67,7 +67,7 @@ func (t *scanLocks) of(node string) *sync.Mutex {
 	return &t.turns[maphash.String(t.seed, node)%uint64(len(t.turns))]
 }
 
-// Bounds of what is said of a scan.
+// Bounds of the fields of a scan summary.
 const (
 	maxScanText  = 255
 	maxScanCount = 1_000_000_000

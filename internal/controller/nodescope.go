@@ -27,7 +27,7 @@ func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *ap
 	return c.scopeFor(node, *purpose)
 }
 
-// scopeFor judges one purpose by the tables as they are.
+// scopeFor evaluates one purpose by the tables as they are.
 func (c *Controller) scopeFor(node *farm.Node, p api.TokenPurpose) (scope auth.NodeScope, err error) {
 	switch p {
 	case api.TokenPurpose{}:

@@ -9,16 +9,16 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// nodeSessions is the server's side of the node link: what is known of each node's agent
-// while it polls. Nothing of it is stored; after a restart every node sends its
-// description again and every order that is still needed goes out again.
+// nodeSessions is the controller's side of the node API: the state of each node's agent while it
+// polls. Nothing of it is stored; after a restart every node sends its description again and every
+// order that is still needed is sent again.
 type nodeSessions struct {
 	c *Controller
 
 	mu       sync.Mutex // guards sessions; each session has its own lock
 	sessions map[string]*session
 
-	strangers orphanIndex     // what the nodes hold that nobody owns
+	strangers orphanIndex     // orphaned VMs on the nodes
 	waves     *rolloutLimiter // of the nodes that pull for distributions
 }
 
@@ -44,8 +44,8 @@ type session struct {
 	infoHash string
 	heldHash string
 	due      map[string]pendingOrder // instance id -> the order it needs
-	errands  map[string]cacheJobDue  // errand id -> what the node is to be told; nil: nothing
-	unknown  map[string]orphan       // instance id, else VM id -> what nobody owns
+	errands  map[string]cacheJobDue  // cache job id -> what the node is to be sent; nil: nothing
+	unknown  map[string]orphan       // instance id, else VM id -> orphaned VM
 	unkept   int                     // more of these, of which only the number is known
 	holds    int                     // things that the node holds, owned or not
 	met      time.Time               // when it last said what it holds; zero: never
@@ -65,8 +65,8 @@ type pendingOrder struct {
 	taken bool      // it is in the node's journal and is not sent again
 }
 
-// session returns the session of a node; nil when there is no such node: what comes late
-// must not bring the session of a removed one back.
+// session returns the session of a node; nil when the node does not exist: a late request must not
+// bring the session of a removed one back.
 func (l *nodeSessions) session(node string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()

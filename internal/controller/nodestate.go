@@ -37,8 +37,8 @@ func (c *Controller) infoOn(node string) *farm.NodeInfo {
 	return &farm.NodeInfo{}
 }
 
-// judge changes the state of a node that is in contact by what is known of it, and says
-// when to look again; zero: not before something changes.
+// judge changes the state of a node in contact by its reports. It returns when to check again;
+// zero: not before something changes.
 func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Time, err error) {
 	now := k.c.now()
 	info := k.c.infoOn(node.ID)

@@ -18,7 +18,7 @@ func (c *cloud) wantVerdict(a *agent, state farm.NodeState, reason string) {
 	}
 }
 
-// stops reports a VM that stopped by itself and is still there.
+// stops reports a VM that stopped without an order and still exists.
 func (a *agent) stops(o api.Order) {
 	a.t.Helper()
 	a.say(o, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
@@ -131,7 +131,7 @@ func TestExpiredLicense(t *testing.T) {
 		c.wantVerdict(a, farm.NodeOffline, "no contact for 2m0s")
 		a.contact()
 		c.wantVerdict(a, farm.NodeInactive, expired+soon)
-		license("not a time") // is no reason to stop anybody
+		license("not a time") // does not stop any node
 		c.wantVerdict(a, farm.NodeActive, "")
 		c.wantOn(waits, a)
 		license("2000-01-01") // it began before the bubble's time

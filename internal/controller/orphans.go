@@ -18,8 +18,8 @@ const (
 	// unknownGuard is the share of unknown VMs above which none is removed: that many
 	// are rather the sign of a wrong data directory than of so many leaks.
 	unknownGuard = 0.2
-	// suspectVMs is how many unknown VMs make one node suspect where they are more
-	// than that share of its own, however few they are of the whole cloud.
+	// suspectVMs is how many orphaned VMs make one node suspect where they are more than
+	// unknownGuard of its VMs, however few they are of the whole cloud.
 	suspectVMs = 3
 	// judgeEvery is how often the share is counted again, at most.
 	judgeEvery = time.Second
@@ -31,9 +31,9 @@ const (
 	alarmEvery = time.Minute
 )
 
-// countOrphans counts one more report of what nobody owns, and orders its removal when it
-// was reported often and long enough, the guard lets it go, and the store itself says
-// that it is nobody's. What an operator released needs none of the first three.
+// countOrphans counts one more report of orphaned VMs. It orders a removal when the VM was reported
+// often and long enough, the guard allows it, and the store itself has no record of it. For a VM
+// that an operator released, the store check alone decides.
 func (c *Controller) countOrphans(ctx context.Context, s *session) {
 	ripe, released := c.removableOrphans(s)
 	if len(ripe) > 0 && !c.maintenance() && c.mayRemove(ctx, s) {
@@ -44,8 +44,8 @@ func (c *Controller) countOrphans(ctx context.Context, s *session) {
 	}
 }
 
-// removableOrphans counts a report, and gives what was reported often and long enough, and what an
-// operator released.
+// removableOrphans counts a report, and returns the VMs that were reported often and long enough,
+// and those that an operator released.
 func (c *Controller) removableOrphans(s *session) (ripe, released []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +102,8 @@ type orphanGuard struct {
 	alarmed logLimiter
 }
 
-// judged counts what the nodes hold, at most once a second: it looks at every node
-// and at no instance.
+// judged counts the VMs on the nodes, at most once per second: it reads every session and no
+// instance.
 func (c *Controller) judged() orphanAssessment {
 	now := c.now()
 	c.judge.mu.Lock()
@@ -199,9 +199,9 @@ func (c *Controller) share(s *session, now time.Time) (n nodeShare, ok bool) {
 	return n, true
 }
 
-// mayRemove is the guard against a controller with the wrong records and against a
-// node that reports wrongly. Nothing is judged before every node that should be there
-// has reported, or one full time-out has passed since the start.
+// mayRemove is the guard against a controller with the wrong records and against a node that
+// reports wrongly. It allows nothing before every node that should be in contact has reported, or
+// one full timeout has passed since the start.
 func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	j := c.judged()
 	if j.silent > 0 {
@@ -257,8 +257,7 @@ func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	return list
 }
 
-// ReleasedOrphan is the word of an operator that a VM which nobody owns goes in spite of the
-// guard.
+// ReleasedOrphan is an operator's decision that an orphaned VM is removed in spite of the guard.
 type ReleasedOrphan struct {
 	At time.Time `json:"at"`
 }

@@ -32,7 +32,7 @@ func (r outboxStore) Under(fence store.Fence) store.Writer {
 	return outboxWriter{r.Store.WithFence(fence), r.events}
 }
 
-// Limits leaves room for one record of events in each commit.
+// Limits reserves one change of each commit for a record of events.
 func (r outboxStore) Limits() store.Limits {
 	limits := r.Store.Limits()
 	if r.events != nil {
@@ -51,7 +51,7 @@ func (r outboxWriter) Commit(ctx context.Context, changes ...store.Change) error
 	return r.to.Commit(ctx, r.events.join(ctx, changes)...)
 }
 
-// eventWriter is a writer whose commits carry an event that their records do not tell of.
+// eventWriter is a writer whose commits carry an event that does not follow from their records.
 type eventWriter struct {
 	to     store.Writer
 	events *eventLog

@@ -163,8 +163,8 @@ func (c *cloud) sayMany(n int) {
 	synctest.Wait()
 }
 
-// TestTooManyEvents has a target that is away for long: the oldest events go, and what comes
-// afterwards says how many; the target that is there misses none.
+// TestTooManyEvents has a target that is unreachable for long: the oldest events are removed, and
+// the next event it receives has their number; the reachable target misses none.
 func TestTooManyEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away, file := &inbox{}, &inbox{}

@@ -175,10 +175,11 @@ const (
 	transition                // all else: written immediately
 )
 
-// meaning returns what a status changes, by the records as this replica has them. A transition is what can happen a
-// bounded number of times for each order: a change of state, but not that between Scheduling and Pulling nor that of a
-// stopped VM that runs again; the end of what takes room on the node, of a task or of a recall; the first word of a VM
-// before its start, or of the outcome of a script.
+// meaning returns what a status changes, by the records as this replica has them. A transition can
+// happen a bounded number of times for each order: a change of state, but not that between
+// Scheduling and Pulling nor that of a stopped VM that runs again; the end of what uses capacity on
+// the node, of a task or of a recall; the first status of a VM before its start, or of the result
+// of a script.
 func (c *Controller) meaning(status api.InstanceStatus) statusMeaning {
 	inst, _, ok := c.tables.Instances.Get(status.InstanceID)
 	if !ok {

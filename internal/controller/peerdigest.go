@@ -12,22 +12,22 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// Digest says what one replica has heard of the nodes that poll it, and nobody has stored:
-// how long ago each was in contact, its load, how far its pulls are, and the VMs on it
-// that nobody owns. Whoever gives the verdicts, places or shows a node must know what the
-// others hear. Where there is one replica alone nothing is written.
+// Digest holds what one replica has heard of the nodes that poll it, and that is not stored
+// otherwise: how long ago each was in contact, its load, the progress of its pulls, and its
+// orphaned VMs. A replica that decides node states, places or shows a node must know what the
+// others hear. A single replica writes none.
 type Digest struct {
 	No      int64             `json:"no"`                // grows, so that no two are equal
 	Keeps   bool              `json:"keeps,omitempty"`   // its replica holds the lease
 	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
 	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
-	Pulls   map[string][]byte `json:"pulls,omitempty"`   // errand id -> 2 bytes of a node's place in Nodes, 1 of its progress in hundredths, and so on
+	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of a node's index in Nodes, 1 of its progress in hundredths, and so on
 	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
 	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
 }
 
-// OrphanReport is the VMs of a node that nobody owns.
+// OrphanReport describes the orphaned VMs of a node.
 type OrphanReport struct {
 	At       int        `json:"at"` // place of the node in Digest.Nodes
 	VMs      int        `json:"vms,omitempty"`
@@ -59,8 +59,8 @@ func (s *OrphanReport) load() sched.Load {
 type peerReport struct {
 	seen     time.Time // last contact, by our own clock
 	cpu, ram float64
-	pulls    map[string]float64 // errand id -> progress
-	strange  *OrphanReport      // nil: no VM there belongs to nobody
+	pulls    map[string]float64 // cache job id -> progress
+	strange  *OrphanReport      // nil: it has no orphaned VM
 }
 
 // digest writes out the nodes that this replica has heard within their time-out.
@@ -96,7 +96,7 @@ func (d *Digest) pull(errand string, at int, progress float64) {
 	d.Pulls[errand] = append(binary.BigEndian.AppendUint16(d.Pulls[errand], uint16(at)), hundredths(progress))
 }
 
-// tell notes the VMs of a node that nobody owns, as far as there is room.
+// tell adds the orphaned VMs of a node, as far as the bounds allow.
 func (d *Digest) tell(s *OrphanReport, at int) {
 	if s == nil {
 		return
@@ -166,7 +166,7 @@ func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls 
 	return s.seenLocked(now), s.usage, pulls
 }
 
-// stranger returns the VMs of a node that nobody owns; nil when there are none.
+// stranger returns the orphaned VMs of a node; nil when there are none.
 func (s *session) stranger(now time.Time) *OrphanReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()

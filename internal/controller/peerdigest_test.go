@@ -24,8 +24,8 @@ func meet(agents ...*agent) {
 	synctest.Wait()
 }
 
-// TestNodesAreShownAlike: what a node says of its load to one replica every replica shows,
-// also what it says to the one that gives the verdicts, and after it has moved.
+// TestNodesAreShownAlike: the load that a node reports to one replica is shown by every replica.
+// That includes what it reports to the leader, and after it has moved.
 func TestNodesAreShownAlike(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 1), c.join("two", 1)
@@ -56,7 +56,7 @@ func TestNodesAreShownAlike(t *testing.T) {
 		shows(b, 0.1, 0.2)
 		time.Sleep(longestGap + 6*time.Second)
 		shows(b.at(c), 0.1, 0.2)
-		time.Sleep(time.Minute) // nobody hears it
+		time.Sleep(time.Minute) // no replica hears it
 		for _, replica := range []*cloud{c, second} {
 			if v := replica.node(b.at(replica)); v.Usage.CPU != 0 {
 				t.Errorf("a node that fell silent has a load of %v", v.Usage.CPU)
@@ -119,8 +119,8 @@ func TestUnknownVMsOfAnotherReplica(t *testing.T) {
 	})
 }
 
-// TestAddressesOfUnknownVMsElsewhere: no replica gives the address of a VM that nobody
-// owns on a node that polls the other one.
+// TestAddressesOfUnknownVMsElsewhere: no replica assigns the address of an orphaned VM on a node
+// that polls the other one.
 func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 	const two = "52:54:00:00:00:01-52:54:00:00:00:02"
 	inManaged(t, two, func(t *testing.T, c *cloud) {
@@ -172,7 +172,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 	})
 }
 
-// TestDigestsFit: as many nodes as there is room for, all of them with something to tell.
+// TestDigestsFit: the maximum number of nodes, all of them with something to report.
 func TestDigestsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		now := c.now()
@@ -212,8 +212,8 @@ func TestDigestsFit(t *testing.T) {
 	})
 }
 
-// TestHolderWritesAsLongAsSomebodyReads: whoever gives the verdicts tells what it hears
-// while there is another replica, and takes it back when there is none any more.
+// TestHolderWritesAsLongAsSomebodyReads: the leader publishes its digest while there is another
+// replica, and withdraws it when there is none any longer.
 func TestHolderWritesAsLongAsSomebodyReads(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -18,7 +18,7 @@ type leaderJob struct {
 	do   func(context.Context, *leaderTerm, time.Time) error
 }
 
-// chores are what is done now and then, whatever happens.
+// chores runs the leader's periodic jobs that are due.
 func (k *reconciler) chores(ctx context.Context) {
 	now := k.c.now()
 	sweep := now.Sub(k.swept) >= sweepEvery

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// PlacementPolicy says which permission groups may start instances on which nodes.
+// PlacementPolicy tells which permission groups may start instances on which nodes.
 type PlacementPolicy interface {
 	// Starters gives these groups by the id of the node; nil where rights on single nodes do
 	// not count.
@@ -26,9 +26,9 @@ func (p *placer) followPermits(permits PlacementPolicy) {
 	p.permit(permits)
 }
 
-// permit takes the permits over as they are now. It counts at once for what waits: nodes that
-// are open to other groups than before are looked at again. To the index a permission group is
-// a group of nodes.
+// permit applies the current permits. They affect pending requests immediately: nodes whose
+// permitted groups have changed are evaluated again. To the index a permission group is a group of
+// nodes.
 func (p *placer) permit(permits PlacementPolicy) {
 	p.permitting.Lock() // what was read later must not be taken over earlier
 	defer p.permitting.Unlock()

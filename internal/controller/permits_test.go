@@ -172,7 +172,7 @@ func TestNeeds(t *testing.T) {
 		name, use   string
 		permissions []string
 		rights      []string
-		want        string // "" is no error
+		want        string // "": no error
 	}{
 		{"with the right", "show", all, []string{"list"}, ""},
 		{"without it", "show", all, []string{"get_config"}, notThere},
@@ -215,8 +215,8 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// TestSavesNeedRights: a save with a revert is judged as a revert too, by the registry or, where
-// that judges nobody, by the controller.
+// TestSavesNeedRights: a save with a revert is authorized as a revert too, by the registry or,
+// where that enforces no permissions, by the controller.
 func TestSavesNeedRights(t *testing.T) {
 	no := errors.New("no registry_delete")
 	for name, test := range map[string]struct {

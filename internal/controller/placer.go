@@ -12,15 +12,13 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// placer feeds the scheduler's index with every change of the records and carries
-// out what it decides. What takes room on a node is no record of its own: the
-// instances placed there say it, and the index adds them up.
+// placer feeds the scheduler's index with every change of the records and carries out its
+// decisions. The usage of a node is not stored: the index sums the instances placed there.
 //
-// Every replica has the index, to say why a request waits. Only the one that reigns
-// decides: then the index misses no placement, since this process alone makes them.
-// It may miss that an instance ended, which errs on the safe side. Of a node it may
-// be behind, so that every placement checks that the node's record is still the one
-// that the index knows.
+// Every replica has the index, to report why a request waits. Only the leader decides: then the
+// index misses no placement, since this process alone makes them. It may miss that an instance
+// ended, which errs on the safe side. Its state of a node may be outdated, so every placement
+// checks that the node's record is still the one in the index.
 type placer struct {
 	c    *Controller
 	wake chan struct{}
@@ -44,7 +42,7 @@ type indexedNode struct {
 
 // otherUsage is what else is on a node than instances.
 type otherUsage struct {
-	foreign sched.Load // what VMs take that nobody owns
+	foreign sched.Load // resources that orphaned VMs use
 	untold  bool       // that is not known yet: the node takes nothing
 }
 
@@ -116,7 +114,7 @@ func (p *placer) observe(events []store.Event) {
 	p.ring()
 }
 
-// touch looks at a node again: what it holds beside its instances changed.
+// touch reads a node again: its usage other than instances has changed.
 func (p *placer) touch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +213,7 @@ func (p *placer) setGroupLocked(id string) {
 func (p *placer) setInstanceLocked(id string) {
 	inst, _, ok := p.c.tables.Instances.Get(id)
 	switch {
-	case !ok, inst.Waiting() && p.c.link.strangers.has(id), // about its VM somebody has to decide first
+	case !ok, inst.Waiting() && p.c.link.strangers.has(id), // an operator has to decide about its VM first
 		p.c.macs.lacks(inst):
 		p.index.RemoveInstance(id)
 	default:
@@ -285,8 +283,8 @@ func (p *placer) run(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// placed returns the record of an instance on its node, under a claim of its own, with the
-// location of its USB device.
+// placed returns the record of an instance on its node, under a new claim, with the location of its
+// USB device.
 func placed(inst *farm.Instance, n *farm.Node, device string, now time.Time) *farm.Instance {
 	to, _ := farm.NextInstanceState(inst.State, farm.Placed)
 	i := inst.Clone()

@@ -18,7 +18,7 @@ func (c *cloud) tuned(o sched.Options) {
 	synctest.Wait()
 }
 
-// whereTo starts an instance and gives the name of its node, "" while it waits.
+// whereTo starts an instance and returns the name of its node, "" while it waits.
 func (c *cloud) whereTo() string {
 	c.t.Helper()
 	id := c.mustStart(StartRequest{})[0]

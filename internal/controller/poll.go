@@ -14,8 +14,8 @@ import (
 // MaxWait is the longest wait of one poll.
 const MaxWait = 30 * time.Second
 
-// Poll is a node's heartbeat and its question for work. It returns at once when
-// there are orders or something is missing, else after wait.
+// Poll is a node's heartbeat and its request for work. It returns immediately when there are orders
+// or something is missing, else after wait.
 func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (*api.PollAnswer, error) {
 	return c.poll(ctx, credential, &decodedPoll{req: req}, wait)
 }
@@ -164,8 +164,8 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	return needFull, nil
 }
 
-// storeInfo writes how a node describes itself, unless nothing of it that is worth a write has changed. Where the node
-// has described itself too often it is written later.
+// storeInfo writes the description that a node sent, unless nothing in it that justifies a write
+// has changed. If the node has sent new ones too often it is written later.
 func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeInfo) error {
 	s.describing.Lock()
 	defer s.describing.Unlock()
@@ -180,8 +180,9 @@ func (c *Controller) storeInfo(ctx context.Context, s *session, info *farm.NodeI
 	return c.writeInfo(ctx, s, info, nil)
 }
 
-// writeInfo writes the description of a node. When it was put off, base is the record of then: where another replica has
-// written one since, that stays, and the node is asked for everything when it is heard here again.
+// writeInfo writes the description of a node. For a delayed write, base is the record at that time:
+// if another replica has written one since, that stays, and the node is asked for everything when
+// it polls here again.
 func (c *Controller) writeInfo(ctx context.Context, s *session, info, base *farm.NodeInfo) error {
 	overtaken := false
 	_, err := store.Update(ctx, c.store, c.tables.Infos, s.node, func(old *farm.NodeInfo) (*farm.NodeInfo, error) {
@@ -199,8 +200,8 @@ func (c *Controller) writeInfo(ctx context.Context, s *session, info, base *farm
 	return err
 }
 
-// greet brings a node back that was offline, and takes over a changed address. Where the address has changed too often
-// it is written later.
+// greet brings an offline node back, and stores a changed address. If the address has changed too
+// often it is written later.
 func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, host string) error {
 	moves := func(n *farm.Node) bool { return host != "" && host != n.Host && !n.HostFixed }
 	s.dropWrite(func(w *pacedWrites) { w.host = "" })

@@ -145,8 +145,8 @@ func TestRememberedPollIsCheckedAsAny(t *testing.T) {
 	})
 }
 
-// TestRememberedPollHangsAsAny holds that it brings orders at once, ends with its time and
-// notes an agent that hangs up.
+// TestRememberedPollHangsAsAny checks that the poll returns orders immediately, ends with its time
+// and notices an agent that disconnects.
 func TestRememberedPollHangsAsAny(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)

@@ -13,10 +13,10 @@ const (
 	keepSaves    = 24 * time.Hour // how long a request is kept after its end
 	maxSaves     = 20000          // requests, beyond which the oldest that ended go
 	keepLoose    = 10 * time.Minute
-	savesPerTick = 2000 // removals in one tick, so that a flood of them holds nobody up
+	savesPerTick = 2000 // removals in one tick, so that a large number of them delays no other job
 )
 
-// tidyPending ends the requests that nobody works on any more.
+// tidyPending ends the save requests on which no instance works any longer.
 func (c *Controller) tidyPending(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	for _, s := range c.tables.Saves.Where(byStatus, string(farm.SavePending)) {
 		if err := c.tidySave(ctx, w, s); err != nil {
@@ -45,8 +45,8 @@ func (c *Controller) tidySaves(ctx context.Context, w *leaderTerm, now time.Time
 	return c.tidyPieces(ctx, w, now)
 }
 
-// saveSurplus finds failed requests to remove, so that a caller, and all together, have at most half of what they may:
-// the rest is for new ones.
+// saveSurplus finds failed requests to remove, so that a caller, and all together, use at most half
+// of their limits: the rest is for new ones.
 type saveSurplus struct {
 	limits Limits
 	stored func(caller string) amounts
@@ -105,9 +105,8 @@ func (c *Controller) tidySave(ctx context.Context, w *leaderTerm, s *farm.SaveRe
 	return c.endSave(ctx, w, s.ID, inst)
 }
 
-// tidyPieces removes the pieces that nobody needs: scripts of requests that have
-// ended, everything of requests that are gone, and the oldest output when there is
-// too much of it.
+// tidyPieces removes the chunks that are no longer needed: scripts of requests that have ended,
+// everything of requests that are removed, and the oldest output when there is too much of it.
 func (c *Controller) tidyPieces(ctx context.Context, w *leaderTerm, now time.Time) error {
 	excess := -c.opts.bounds.output
 	for id, p := range c.tables.Pieces.All() {

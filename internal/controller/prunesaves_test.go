@@ -48,8 +48,8 @@ func TestSavesAreForgotten(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsSaves: no request goes by itself while a maintenance continues, nor at once
-// when it has ended.
+// TestMaintenanceKeepsSaves: no request is removed automatically during maintenance mode, nor
+// immediately after it.
 func TestMaintenanceKeepsSaves(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		s := &farm.SaveRequest{ID: "s", Status: farm.SaveSucceeded, Updated: c.now()}

@@ -12,10 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// reconciler does what nobody asks for: it removes what is finished, notices nodes that
-// fell silent and steps that take too long, and ends the instances that nobody can
-// help any more. It lives as long as this replica is the one that does so, and writes
-// through w, which is fenced by that.
+// reconciler does the periodic work of the leader: it removes what is finished, detects nodes
+// without contact and steps that take too long, and ends the instances that cannot recover. It
+// exists for one leader term, and writes through w, which is fenced by it.
 type reconciler struct {
 	c      *Controller
 	w      *leaderTerm
@@ -172,7 +171,7 @@ const (
 // contact would be put off indefinitely.
 const contactGap = 2 * longestGap
 
-// round looks at every record whose time has come, and gives the time of the next one.
+// round checks every record whose time has come, and returns the time of the next one.
 func (k *reconciler) round(ctx context.Context) (next time.Time) {
 	ripe, next := k.agenda.take(k.c.now(), roundSize)
 	var wg sync.WaitGroup
@@ -293,8 +292,8 @@ func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time
 	return earliest(again, silent), err
 }
 
-// silent declares a node offline that was to be heard of by a time. Nobody is silent
-// before one full time-out has passed since this replica manages it.
+// silent declares a node offline from which a contact was due by a time. No node is silent before
+// one full timeout has passed since this replica became the leader.
 func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
 	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
 	return k.pass(ctx, node, stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})

@@ -23,8 +23,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// pair is two replicas over one backend, each with faults of its own, and a judge who
-// reads every revision.
+// pair is two replicas over one backend, each with its own faults, and a checker that reads every
+// revision.
 type pair struct {
 	t       *testing.T
 	backend *mem.Backend
@@ -147,7 +147,7 @@ func (p *pair) createFor(e *end, count int, owner string) ([]string, error) {
 	})
 }
 
-// judge reads every revision of the backend and holds against it what must never be.
+// judge reads every revision of the backend and checks the invariants.
 type judge struct {
 	nodes     map[string]farm.Node
 	instances map[string]farm.Instance
@@ -185,8 +185,8 @@ func (j *judge) read(t *testing.T, b *mem.Backend) {
 	j.next = last + 1
 }
 
-// revision judges what one transaction did. A placement may share it with a change of
-// its node: it then counts as the earlier one, as if it had gone alone.
+// revision checks what one transaction did. A placement may share it with a change of its node: it
+// then counts as the earlier one, as if it had been written alone.
 func (j *judge) revision(batch store.Batch) {
 	filled := map[string]bool{}
 	for _, ev := range batch.Events {
@@ -213,7 +213,7 @@ func idOf(kind store.Kind, key string) (id string, ok bool) {
 	return strings.CutPrefix(key, store.DefaultPrefix+"/v1/"+string(kind)+"/")
 }
 
-// keep takes over a change of a record and gives what it is now, the zero one for none.
+// keep applies a change of a record and returns its new state, the zero value for none.
 func keep[T any](records map[string]T, id string, ev store.RawEvent) (now T) {
 	delete(records, id)
 	if !ev.Deleted && json.Unmarshal(ev.Value, &now) == nil {
@@ -222,7 +222,7 @@ func keep[T any](records map[string]T, id string, ev store.RawEvent) (now T) {
 	return now
 }
 
-// step judges what became of one instance. The zero record stands for none.
+// step checks a change of one instance. The zero record stands for none.
 func (j *judge) step(rev int64, id string, was, now farm.Instance) {
 	switch {
 	case was.NodeID != "" && now.ID != "" && (now.NodeID != was.NodeID || now.Claim != was.Claim):
@@ -235,7 +235,7 @@ func (j *judge) step(rev int64, id string, was, now farm.Instance) {
 	}
 }
 
-// placedOn judges a node that something was placed on.
+// placedOn checks a node on which an instance was placed.
 func (j *judge) placedOn(rev int64, id string) {
 	node, ok := j.nodes[id]
 	if !ok || !node.TakesStarts() {
@@ -246,8 +246,8 @@ func (j *judge) placedOn(rev int64, id string) {
 	}
 }
 
-// takes returns how many instances a node of a trial has room for; each takes one virtual
-// CPU and 512 MB.
+// takes returns how many instances a node of a trial has capacity for; each uses one virtual CPU
+// and 512 MiB.
 func takes(n farm.Node) int {
 	if n.Mode != farm.CapacityByResources {
 		return n.Capacity
@@ -324,7 +324,7 @@ func (r *trial) async(s act, deed func(ctx context.Context)) {
 	}
 }
 
-// deeds are what happens at random, through one replica each.
+// deeds are the random actions, each through one replica.
 var deeds = map[string]func(*trial, *end, act){
 	"create":     (*trial).creates,
 	"terminate":  (*trial).terminates,
@@ -452,7 +452,7 @@ func (r *trial) configures(e *end, s act) {
 	r.async(s, func(ctx context.Context) { _ = e.ConfigureNode(ctx, id, conf) })
 }
 
-// agents lets every node carry out what it is told through one replica.
+// agents makes every node carry out its orders through one replica.
 func (r *trial) agents(e *end, s act) {
 	for _, node := range r.nodes {
 		var statuses []api.InstanceStatus

@@ -15,9 +15,9 @@ import (
 // with all of them for "". nil is everything. Whether a template exists, it does not say.
 type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, error)
 
-// requiredRight is what the registry must grant the caller of a use case that is about a template. What
-// the controller does there by itself, as for a start, takes no permission of the caller's, but
-// always the right on the template.
+// requiredRight is what the registry must grant the caller of a use case that is about a template.
+// What the controller does there automatically, as for a start, requires no permission of the
+// caller, but always the right on the template.
 type requiredRight struct {
 	permission farm.Permission // of the registry; "": none
 	right      farm.Permission
@@ -32,7 +32,8 @@ var (
 	toRevert = requiredRight{permission: "revert", right: "delete_revert"}
 	toDelete = requiredRight{permission: "delete_vm", right: "delete_revert"}
 
-	// toSaveRevert is for a save that reverts: who may revert nothing by itself may have this alone.
+	// toSaveRevert is for a save that reverts: a caller that may not revert separately may have
+	// this alone.
 	toSaveRevert = requiredRight{permission: "save_revert", right: "delete_revert", or: "revert"}
 )
 
@@ -78,11 +79,11 @@ func (r rights) on(template string, right farm.Permission) bool {
 	return r.CallerRights == nil || r.On(template, string(right))
 }
 
-// judges reports whether the registry asks callers for permissions at all.
+// judges reports whether the registry requires permissions of callers at all.
 func (r rights) judges() bool { return r.CallerRights != nil && r.Enforced }
 
-// saves refuses a caller who may not save into a template as is asked. The node that carries it
-// out is judged by the registry, as of its own credential.
+// saves refuses a caller that may not save into a template as requested. The registry authorizes
+// the node that carries it out by that node's own credential.
 func (r rights) saves(ask SaveImageRequest, template string) error {
 	err := r.meets(toSave, template)
 	switch {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// rolloutLimiter lets few nodes pull for distributions at a time: what the registry can send is
-// shared by all that pull, so that of a thousand at once none would be done before all
-// are, and every start that has to pull would wait for them. Others get their turn in
-// the order in which they asked. Each replica counts the nodes that poll it.
+// rolloutLimiter limits how many nodes pull for distributions simultaneously. All pulls share the
+// bandwidth of the registry: of a thousand simultaneous ones none would finish before all do, and
+// every start that has to pull would wait for them. Other nodes follow in the order of their
+// requests. Each replica counts the nodes that poll it.
 type rolloutLimiter struct {
 	most int
 
@@ -24,8 +24,8 @@ type rolloutSlot struct {
 	moved time.Time // when it last said something new of its pulls
 }
 
-// A turn ends by itself when its node falls silent, or gets no further for longer than
-// an agent tries. Should it go on all the same, there is one more that pulls.
+// A slot is freed automatically when its node falls silent, or makes no progress for longer than an
+// agent tries. Should that node continue anyway, one more than the limit pulls.
 const (
 	silentTurn = time.Minute
 	stuckTurn  = 15 * time.Minute

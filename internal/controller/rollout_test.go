@@ -99,7 +99,8 @@ func TestFewNodesPullAtATime(t *testing.T) {
 	})
 }
 
-// TestATurnIsRungFor: a node that hangs in its poll is told at once when there is a turn for it.
+// TestATurnIsRungFor: a node that waits in its poll is notified immediately when a slot is free for
+// it.
 func TestATurnIsRungFor(t *testing.T) {
 	inWaves(t, 3, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()

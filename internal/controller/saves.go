@@ -30,14 +30,13 @@ type SaveImageRequest struct {
 	// with both they must agree.
 	farm.SaveOptions
 	Script    []byte // as decoded
-	BadScript error  // the script could not be decoded: the request ends at once, and is kept without its description
+	BadScript error  // the script could not be decoded: the request ends immediately, and is kept without its description
 	Caller    string // whose limits it counts against
 	NoRevert  error  // why the caller may not revert where the registry leaves it to us; nil: they may
 }
 
-// SaveImage accepts a save and gives the id of its request once that is durable. The
-// request and the task of the instance are one transaction: neither is ever there
-// without the other.
+// SaveImage accepts a save and returns the id of its request once that is durable. The request and
+// the task of the instance are one transaction: neither ever exists without the other.
 func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (string, error) {
 	inst, err := c.latest(ctx, ask.InstanceID)
 	if err != nil {
@@ -85,9 +84,9 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept...)
 }
 
-// destination finds the template that gets the tag. A new one gets its id here, so
-// that an order which is sent again makes no second one. Whether the tag is taken is
-// judged as after the planned revert; the registry judges it again at the end.
+// destination finds the template that gets the tag. A new one gets its id here, so that an order
+// that is sent again creates no second one. Whether the tag exists is decided as of after the
+// planned revert; the registry checks it again at the end.
 func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask SaveImageRequest) (farm.SaveOptions, error) {
 	o := ask.SaveOptions
 	if o.TemplateID == "" {
@@ -162,7 +161,7 @@ func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
 	return nil
 }
 
-// begin gives an instance a task, in one transaction with what goes with it.
+// begin assigns a task to an instance, in one transaction with the changes in with.
 func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change) error {
 	for range statusAttempts {
 		inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)

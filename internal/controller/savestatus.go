@@ -25,7 +25,7 @@ func worksOn(inst *farm.Instance, task string) bool {
 	return inst != nil && inst.Task != nil && inst.Task.ID == task
 }
 
-// taskEvents says what the last stages of a task mean for its instance.
+// taskEvents maps the last stages of a task to the events of its instance.
 var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
 	farm.TaskSave:    {api.TaskDone: farm.SaveDone, api.TaskFailed: farm.SaveFailed},
 	farm.TaskRestart: {api.TaskDone: farm.Restarted},
@@ -117,8 +117,8 @@ func (w *work) settle(now time.Time) {
 	}
 }
 
-// whyEnded returns why nobody works on a pending save any more; inst is nil when the
-// instance is gone.
+// whyEnded returns why no agent works on a pending save any longer; inst is nil when the instance
+// is removed.
 func whyEnded(inst *farm.Instance) string {
 	switch {
 	case inst == nil || inst.State == farm.Terminating || inst.State == farm.Terminated:
@@ -158,7 +158,7 @@ var stages = map[string]string{
 	string(api.TaskTesting):  "testing the saved state",
 }
 
-// stageOf says in words how far the save of an instance is; "" when that is not known.
+// stageOf returns the stage of an instance's save in words; "" when that is not known.
 func (c *Controller) stageOf(inst *farm.Instance) string {
 	if inst.Task == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Script is the startup script of the instances of one request. It is written in the transactions that create them and
-// deleted with the last of them. The table in memory does not keep its text.
+// Script is the startup script of the instances of one request. It is written in the transactions
+// that create them and deleted with the last of them. The table in memory does not keep its text.
 type Script struct {
 	Caller string `json:"caller,omitempty"` // who asked for it, for limits
 	Size   int    `json:"size"`             // bytes of Text
@@ -58,8 +58,9 @@ func (c *Controller) scriptText(ctx context.Context, inst *farm.Instance) ([]byt
 	return script.Text, nil
 }
 
-// dropScript returns the change that deletes the script of an instance that goes, unless others have the same one. It
-// fails with a conflict when another instance with it is created meanwhile.
+// dropScript returns the change that deletes the script of an instance that is removed, unless
+// others have the same one. It fails with a conflict when another instance with it is created
+// concurrently.
 func (c *Controller) dropScript(inst *farm.Instance) []store.Change {
 	id := inst.Options.ScriptID
 	if id == "" {

@@ -22,9 +22,9 @@ const (
 	maxPulled     = 1 << 44 // bytes that a node is trusted to have pulled between two polls
 )
 
-// series is how busy the cloud was: in steps of a minute for hours, in longer ones for days.
-// Every replica follows it by itself, since each sees all records; of what nodes pull it is
-// told by them or by the replica that they poll. The holder of the lease records it.
+// series records the utilization of the cloud: in steps of a minute for hours, in longer ones for
+// days. Every replica computes it separately, since each sees all records; the bytes that nodes
+// pull it learns from them or from the replica that they poll. The leader stores it.
 type series struct {
 	c *Controller
 
@@ -230,7 +230,7 @@ func (r *ring) figures(bunch int64) *SeriesRecord {
 	return f
 }
 
-// outdatedLocked removes the records whose points nobody asks for any more.
+// outdatedLocked removes the records whose points no request can cover any longer.
 func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change) {
 	first := r.number(now) - int64(len(r.points))
 	for id, f := range s.c.tables.Figures.All() {

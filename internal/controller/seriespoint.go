@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Classes of start times: each is so much wider than the one before that what is told of one,
-// its middle, is at most 6 % from any time in it.
+// Classes of start times: each is so much wider than the previous one that the reported value of a
+// class, its middle, is at most 6 % from any time in it.
 const (
 	startClasses = 128
 	firstClass   = .01  // seconds, upper end of the first
@@ -25,14 +25,14 @@ func classOf(d time.Duration) int {
 	return min(int(math.Ceil(math.Log(s/firstClass)/math.Log(classGrowth))), startClasses-1)
 }
 
-// middle returns what is told of a class, in seconds.
+// middle returns the reported value of a class, in seconds.
 func middle(class int) float64 {
 	s := firstClass * math.Pow(classGrowth, float64(class)-.5)
 	digits := math.Pow(10, 2-math.Floor(math.Log10(s))) // three of them
 	return math.Round(s*digits) / digits
 }
 
-// point is what is known of one step.
+// point holds the measurements of one step.
 type point struct {
 	at      int64 // number of the step since 1970
 	samples int

@@ -113,8 +113,8 @@ func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.I
 	}
 }
 
-// owner says whose request it is, for fairness: the caller's key, else the host
-// part of the external id (CI plugins put the address of the job there), else root.
+// owner returns the owner of a request, for fairness: the caller's key, else the host part of the
+// external id (CI plugins put the address of the job there), else root.
 func owner(req StartRequest) string {
 	if req.Owner != "" {
 		return req.Owner

@@ -48,8 +48,8 @@ func (pushedAnew) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig,
 	return api.TemplateConfig{RAM: "64G"}, nil
 }
 
-// TestConfigOfOtherBytes: a revert and a push between two looks at the registry never
-// gives a version the configuration of another one.
+// TestConfigOfOtherBytes: a revert and a push between two reads of the registry never assign the
+// configuration of another version to a version.
 func TestConfigOfOtherBytes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.stop()

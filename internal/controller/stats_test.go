@@ -42,7 +42,7 @@ func TestStatsFollowTheLife(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		a.say(orders[0], api.PhaseRunning)
 		a.say(orders[1], api.PhaseFailed)
-		s = c.Stats() // the one that failed has left its room to the third
+		s = c.Stats() // the capacity of the failed one is free for the third
 		if s.StartsLastHour != 1 || s.FailuresLastHour != 1 || s.Instances["Started"] != 1 || s.Instances["Error"] != 1 || s.QueueDepth != 0 {
 			t.Errorf("with one up: %+v", s)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// phaseEvents says what a node's phase means for an instance. A phase brings the
-// events of those before it, since reports in between may have been lost or
-// merged; what an instance has behind it already is void there.
+// phaseEvents maps a node's phase to the events of an instance. A phase includes the events of
+// those before it, since reports in between may have been lost or merged; events that an instance
+// already had do nothing.
 var phaseEvents = map[api.Phase][]farm.InstanceEvent{
 	api.PhaseAccepted:   nil,
 	api.PhasePulling:    {farm.PullProgress},
@@ -32,8 +32,8 @@ var phaseEvents = map[api.Phase][]farm.InstanceEvent{
 // ended are the phases in which a node has nothing of an instance any more.
 var ended = map[api.Phase]bool{api.PhaseFailed: true, api.PhaseVanished: true, api.PhaseTerminated: true}
 
-// eventsOf returns the events of a status for an instance. A failed script depends on
-// its handler; a termination that nobody asked for is a VM that vanished.
+// eventsOf returns the events of a status for an instance. A failed script depends on its handler;
+// a termination that was not requested is a VM that vanished.
 func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEvent {
 	failed := farm.ScriptFailed(inst.Options.ScriptOnFailure)
 	switch {
@@ -48,10 +48,10 @@ func eventsOf(inst *farm.Instance, status api.InstanceStatus) []farm.InstanceEve
 	}
 }
 
-// advance returns an instance and its save after a status of its node; the same records
-// when the status says nothing new. The end is trusted whatever its number: a node
-// that lost its journal counts again. What becomes of a task comes before the phase: a
-// save that failed leads back to Started, and only from there to what the phase says.
+// advance returns an instance and its save after a status of its node; the same records when the
+// status changes nothing. A final status is accepted whatever its number: a node that lost its
+// journal counts from the start again. The result of a task is applied before the phase: a save
+// that failed leads back to Started, and only from there to the state of the phase.
 func advance(w work, status api.InstanceStatus, now time.Time) work {
 	inst := w.inst
 	old := status.No <= inst.StatusNo && status.Phase != api.PhaseTerminated
@@ -106,7 +106,7 @@ func settle(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatu
 	case farm.PullProgress:
 		n.Progress, n.Message = min(max(status.Progress, 0), 1), ""
 	case farm.Pulled:
-		if n.Progress > 0 { // else it lay on the node, which is no news
+		if n.Progress > 0 { // else it was cached on the node: no progress to report
 			n.Progress = 1
 		}
 	case farm.VMStarted:
@@ -302,11 +302,11 @@ func (c *Controller) batch(ctx context.Context, node string, statuses []api.Inst
 	return b, nil
 }
 
-// addStatus adds what one status changes, and says whether there was room for it.
+// addStatus adds the changes of one status, and reports whether they fit into the transaction.
 func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool) (bool, error) {
 	inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
 	if err != nil || inst == nil || inst.NodeID != node || inst.Claim != status.Claim {
-		return true, err // nobody's, which a restore can do to any VM: the held list deals with it
+		return true, err // it has no matching record, which a restore can cause for any VM: the inventory deals with it
 	}
 	w := work{inst: inst, rev: rev}
 	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
@@ -333,8 +333,8 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 	return true, nil
 }
 
-// leaveOut says that a status of a node was left out since no transaction takes what it
-// says: the others of the same report must not wait for it.
+// leaveOut logs that a status of a node was left out because no transaction can hold it: the other
+// statuses of the same report must not wait for it.
 func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
 	if count, due := c.unheard.due(1, c.now()); due {
 		c.log.ErrorContext(ctx, "ALARM: a node says what cannot be stored; it is left out, and the instance ends when its step takes too long",

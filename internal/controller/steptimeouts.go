@@ -115,8 +115,8 @@ func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
 	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name, now.Sub(since).Round(time.Second)))
 }
 
-// expired returns an instance that the controller gives up on. What never started is
-// taken back from its node, which may still be at it.
+// expired returns an instance after its step has timed out. An instance that never started is
+// recalled from its node, which may still be working on it.
 func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
 	to, ok := farm.NextInstanceState(i.State, farm.Expired)
 	if !ok || to == farm.Gone {

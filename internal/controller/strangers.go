@@ -52,9 +52,9 @@ func (s *orphanIndex) has(id string) bool {
 // undecided is the message of an instance that waits while a VM of it is unknown.
 const undecided = "A node holds a VM of this instance that the records know nothing of; decide about it with: buildyard node adopt"
 
-// protectsOrphan reports whether an order is kept back: it would cost a VM of the same instance
-// that the node has under another claim, and about which nobody has decided. Whoever
-// terminates the instance, or releases the VM, has.
+// protectsOrphan reports whether an order is withheld: it would destroy a VM of the same instance
+// that the node has under another claim, and about which no operator has decided. Terminating the
+// instance, or releasing the VM, is such a decision.
 func (c *Controller) protectsOrphan(s *session, inst *farm.Instance) bool {
 	if inst.State == farm.Terminating || !s.strangers.has(inst.ID) || c.isReleased(s.node, inst.ID) {
 		return false

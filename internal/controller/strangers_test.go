@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// backToWaiting puts instances that run on a node back to what they were before they were
-// placed, as a restore of a backup does. It gives what the node knows of them.
+// backToWaiting puts instances that run on a node back to their state before the placement, as a
+// restore of a backup does. It returns what the node knows of them.
 func (c *cloud) backToWaiting(a *agent, req StartRequest) map[string]api.InventoryDetail {
 	c.t.Helper()
 	before := map[string]*farm.Instance{}
@@ -104,9 +104,8 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 	})
 }
 
-// TestOrdersSpareAVM: an instance that was placed on the very node that has a VM of it under
-// another claim. No order goes out that would cost the VM, until somebody wants the
-// instance, or the VM, to end.
+// TestOrdersSpareAVM: an instance is placed on the very node that has a VM of it under another
+// claim. No order that would destroy the VM is sent, until a client ends the instance, or the VM.
 func TestOrdersSpareAVM(t *testing.T) {
 	for name, decide := range map[string]func(c *cloud, id string){
 		"terminated": func(c *cloud, id string) {
@@ -166,8 +165,8 @@ func TestStrangersOfARemovedNode(t *testing.T) {
 	})
 }
 
-// TestNoStartsBeforeANodeHasTold: after a restart of the controller a node takes nothing before
-// it has said what it holds, and no more than there is room for beside it then.
+// TestNoStartsBeforeANodeHasTold: after a restart of the controller a node gets no starts before it
+// has reported its inventory, and then only as many as fit in addition to that.
 func TestNoStartsBeforeANodeHasTold(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -185,8 +184,8 @@ func TestNoStartsBeforeANodeHasTold(t *testing.T) {
 	})
 }
 
-// TestNodesOfAnotherReplicaTakeStarts: a node that another replica hears takes starts, and so
-// does one that nobody has heard of for a full time-out.
+// TestNodesOfAnotherReplicaTakeStarts: a node that another replica hears gets starts, and so does
+// one from which no replica has heard for a full timeout.
 func TestNodesOfAnotherReplicaTakeStarts(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -213,7 +212,8 @@ func TestNodesOfAnotherReplicaTakeStarts(t *testing.T) {
 		c.wantSlots(a, 1)
 		time.Sleep(time.Minute - time.Second)
 		c.wantSlots(a, 1)
-		// It is declared Offline now; somebody says otherwise, until that comes before the next verdict.
+		// It is declared Offline now; the test overwrites that, until its write precedes the next
+		// check.
 		for i := 0; i < 100 && c.placer.used(a.id).VMs < 2; i++ {
 			time.Sleep(time.Second)
 			c.putNode(n)

@@ -9,9 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// instanceStats counts the instances and what becomes of them, event by event, so that nobody
-// has to look at all of them to say how busy the cloud is. Every replica has one; what
-// happened before it was opened is not in its sums.
+// instanceStats counts the instances and their outcomes, event by event, so that no reader has to
+// scan all of them for the utilization of the cloud. Every replica has one; events before it was
+// opened are not in its sums.
 type instanceStats struct {
 	c *Controller
 
@@ -31,7 +31,7 @@ type instanceStats struct {
 	waiting map[string]time.Time // instance id -> since when
 }
 
-// countedInstance is what a tally has taken in of an instance.
+// countedInstance is the state of an instance that instanceStats has counted.
 type countedInstance struct {
 	state           farm.InstanceState
 	slot            bool
@@ -137,7 +137,7 @@ func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.I
 	}
 }
 
-// statsSnapshot is the state of a tally at one moment.
+// statsSnapshot is a copy of the statistics at one moment.
 type statsSnapshot struct {
 	states map[string]int // every state of the API
 	slots  int

@@ -86,7 +86,7 @@ func TestRestartThatFails(t *testing.T) {
 				if tc.state != farm.Started {
 					return
 				}
-				c.save(a, o) // the failure is no obstacle, and its message goes
+				c.save(a, o) // the failure does not prevent it, and its message is cleared
 				if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
 					t.Errorf("message = %q", inst.Message)
 				}

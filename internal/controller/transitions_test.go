@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// inState puts an instance into the store that is in a state on the agent's node, with
-// the task that goes with it, and gives the order that it came from.
+// inState puts an instance into the store that is in a state on the agent's node, with the task
+// that goes with it. It returns the order that created it.
 func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailure) (o api.Order, task string) {
 	c.t.Helper()
 	now := c.now()
@@ -141,7 +141,7 @@ func TestEveryStateAndEvent(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 2)
 				o, _ := c.inState(a, state, 0)
-				want := farm.Errored // a VM that nobody ended has vanished
+				want := farm.Errored // a VM that ended without an order has vanished
 				if state == farm.Terminating || state == farm.Terminated {
 					want = farm.Terminated
 				}

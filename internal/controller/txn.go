@@ -86,7 +86,8 @@ func (b *bulk[T]) update(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// write commits what was gathered for some records; where one of them lost a race, each by itself.
+// write commits the gathered changes of some records together; if one of them lost a race, each
+// separately.
 func (b *bulk[T]) write(ctx context.Context, t *txn, ids []string) error {
 	if len(t.changes) == 0 {
 		return nil

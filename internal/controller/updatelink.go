@@ -19,8 +19,8 @@ type reportedUpdate struct {
 	status *api.UpdateStatus
 }
 
-// AuthorizePackageDownload reports whether somebody may load agent packages: who has the join token, or a node
-// by its id and its credential. farm.CodeUnauthenticated when not.
+// AuthorizePackageDownload authorizes a caller to load agent packages: it must have the join token,
+// or be a node with its id and its credential. Otherwise it returns farm.CodeUnauthenticated.
 func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
 		return nil
@@ -126,7 +126,7 @@ func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node
 	return nil
 }
 
-// updateStage says in words how far the update of a node is; "" when that is not known.
+// updateStage returns the stage of a node's update in words; "" when that is not known.
 func (l *nodeSessions) updateStage(node *farm.Node) string {
 	s := l.find(node.ID)
 	if s == nil || !node.Updating() {

@@ -46,12 +46,12 @@ func (noPackages) Problem() string { return "" }
 func (noPackages) Changed() <-chan struct{} { return nil }
 
 const (
-	// updateTime is how long one try of an update may take. An agent gives up earlier.
+	// updateTime is how long one try of an update may take. An agent stops earlier.
 	updateTime = 3 * time.Hour
 	// deafTime is how long an agent may say nothing of an update that it was told of.
 	deafTime = time.Minute
-	// updateShare is which part of the nodes changes its agents at once when nobody has
-	// asked for it: the others take what is started meanwhile.
+	// updateShare is the divisor of the share of nodes that update simultaneously without a
+	// request: the others take new instances.
 	updateShare = 10
 )
 
@@ -114,8 +114,8 @@ func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 	return c.opts.Packages.For(info.OS, info.Arch)
 }
 
-// forced returns a node whose update somebody asks for. One that continues to the same package
-// goes on; one that has failed begins again.
+// forced returns a node whose update a caller has requested. A running update to the same package
+// continues; one that has failed begins again.
 func (c *Controller) forced(n *farm.Node) *farm.Node {
 	info := c.infoOn(n.ID)
 	p, ok := c.packageFor(info)
@@ -148,9 +148,9 @@ func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 	return n
 }
 
-// tidyUpdates begins updates whose time has come, ends those that take too long, and asks
-// for those that nobody has to ask for: of every node whose agent is another version than
-// its package, unless that is older. Of the latter only a part continues at once.
+// tidyUpdates begins updates whose time has come, and ends those that take too long. It also
+// schedules automatic updates: of every node whose agent has another version than its package,
+// unless the package is older. Only a part of the automatic updates runs simultaneously.
 func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
@@ -178,8 +178,8 @@ func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Ti
 	return all.update(ctx, ids)
 }
 
-// steered returns a node with what its update needs now; the node itself when it needs
-// nothing. Without room no update begins that nobody has asked for.
+// steered returns a node with what its update needs now; the node itself when it needs nothing.
+// Without room no automatic update begins.
 func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node {
 	info := c.infoOn(n.ID)
 	p, ok := c.packageFor(info)

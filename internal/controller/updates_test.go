@@ -61,8 +61,8 @@ func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
 var _ Packages = (*cupboard)(nil)
 
-// inUpdates runs a test in a cloud with packages, whose nodes are not updated by themselves
-// unless so.
+// inUpdates runs a test in a cloud with packages, whose nodes are updated automatically only with
+// byItself.
 func inUpdates(t *testing.T, b *cupboard, byItself bool, test func(t *testing.T, c *cloud)) {
 	t.Helper()
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -83,7 +83,7 @@ func (a *agent) runs(version string) *agent {
 	return a
 }
 
-// hears polls and gives the update that the node is told of.
+// hears polls and returns the update that the node receives.
 func (a *agent) hears(status *api.UpdateStatus) *api.AgentUpdate {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Update: status, Held: a.held, HasHeld: true}, 0)
@@ -158,7 +158,7 @@ func TestNodesAreUpdated(t *testing.T) {
 	})
 }
 
-// TestUpdateWakesThePoll: a node that waits for work hears of its update at once.
+// TestUpdateWakesThePoll: a node that waits for work receives its update immediately.
 func TestUpdateWakesThePoll(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2).runs("1.0.0-a")
@@ -184,7 +184,8 @@ func TestUpdateWakesThePoll(t *testing.T) {
 	})
 }
 
-// TestFailedUpdates: the node is back at once, says why, and the tries end.
+// TestFailedUpdates: the node is back immediately, reports the reason, and the number of tries is
+// bounded.
 func TestFailedUpdates(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2).runs("1.0.0-a")
@@ -248,7 +249,7 @@ func TestDeafAgents(t *testing.T) {
 	})
 }
 
-// TestNodesFollowTheirPackages: by themselves, a few at a time, and never to an older one.
+// TestNodesFollowTheirPackages: automatically, a few at a time, and never to an older one.
 func TestNodesFollowTheirPackages(t *testing.T) {
 	b := newCupboard("1.0.0-a")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {

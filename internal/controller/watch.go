@@ -25,9 +25,8 @@ type watches struct {
 	byCaller map[string]int // caller -> number of open watches
 }
 
-// Watch follows the instances for one reader. It remembers which of them changed since
-// the reader last looked, each once: a slow reader sees the latest state of each and
-// holds nobody up.
+// Watch follows the instances for one reader. It keeps the ids that changed since the reader's last
+// call, each of them one time: a slow reader sees the latest state of each and delays no other.
 type Watch struct {
 	c      *Controller
 	caller string
@@ -144,9 +143,9 @@ func (w *Watch) ringLocked() {
 // Wake has a value when there may be something to take.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
-// Take gives instances that changed since they were last taken, in the order in which
-// they did. It gives a part when they are many, and rings again. ok is false when the
-// reader is so far behind that it has to begin again.
+// Take returns instances that changed since the last call, in the order of their changes. When they
+// are many it returns a part, and wakes the reader again. ok is false when the reader is so far
+// behind that it has to begin again.
 func (w *Watch) Take() (changes []WatchedInstance, ok bool) {
 	ids, rows, ok := w.take()
 	list := make([]InstanceView, len(rows))

@@ -75,7 +75,7 @@ func TestWatchGivesPartsAndGivesUp(t *testing.T) {
 	})
 }
 
-// TestWatchTellsOnce lets the tables be ahead of the changes that a reader is told of.
+// TestWatchTellsOnce lets the tables be ahead of the changes that a reader is notified of.
 func TestWatchTellsOnce(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{TemplateID: templateID, Count: 1})[0]
