@@ -27,7 +27,7 @@ type Limits struct {
 	Bytes int // keys and values together
 }
 
-// DefaultLimits are those of an etcd that nobody configured.
+// DefaultLimits are those of an etcd with its default configuration.
 var DefaultLimits = Limits{Ops: 128, Bytes: MaxBytes}
 
 // Txn is applied whole or not at all. No key may be written or compared twice; the backend's Limits hold.
@@ -57,7 +57,8 @@ type Lease interface {
 	Fence() Fence
 	// Lost is closed when the lease is known to be gone. It may close late; it never closes while the lease is safe.
 	Lost() <-chan struct{}
-	// Resign returns the lease up, so that a waiting process has it at once. Resigning twice is no error.
+	// Resign releases the lease, so that a waiting process gets it immediately. A second call
+	// returns nil.
 	Resign(ctx context.Context) error
 }
 

@@ -24,15 +24,16 @@ type barrierRound struct {
 	err  error
 }
 
-// AppliedRevision gives the revision up to which the tables lack nothing that any process wrote, and a channel that is closed
-// when it has grown. Records of later revisions may be there already, in any order.
+// AppliedRevision returns the revision up to which the tables have every write of any process, and
+// a channel that is closed when it has grown. Records of later revisions may already be in the
+// tables, in any order.
 func (s *Store) AppliedRevision() (rev int64, moved <-chan struct{}) {
 	rev, _, moved = s.model.progress()
 	return rev, moved
 }
 
-// WaitDelivered returns when the subscribers were told everything that the tables showed before the call: they are told a
-// moment later.
+// WaitDelivered returns when the subscribers have received everything that the tables showed before
+// the call: they receive it a moment later.
 func (s *Store) WaitDelivered(ctx context.Context) error { return s.model.out.wait(ctx) }
 
 // Barrier returns when the tables show everything that any process had committed before the call. Needed before a
@@ -50,8 +51,8 @@ func (s *Store) Barrier(ctx context.Context) error {
 	return s.waitApplied(ctx, round.rev)
 }
 
-// WaitConsistent returns when every table shows what any of them showed before the call: the records of one revision are
-// seen table by table.
+// WaitConsistent returns when every table shows what any of them showed before the call: the
+// records of one revision become visible table by table.
 func (s *Store) WaitConsistent() { s.model.settle() }
 
 func (s *Store) joinBarrier() *barrierRound {
@@ -81,7 +82,7 @@ func (s *Store) goUnlessClosed(fn func()) bool {
 	return !s.closed
 }
 
-// serveBarriers asks round after round and ends when nobody waits.
+// serveBarriers serves round after round and ends when no caller waits.
 func (s *Store) serveBarriers() {
 	b := &s.barrier
 	for {
@@ -103,8 +104,8 @@ func (s *Store) serveBarriers() {
 	}
 }
 
-// waitApplied waits until the watch has passed rev. A watch without events has to be asked for its progress, and does not
-// answer while it is catching up: ask again.
+// waitApplied waits until the watch has passed rev. A watch without events has to be asked for its
+// progress, and does not answer while it is catching up: it is asked again.
 func (s *Store) waitApplied(ctx context.Context, rev int64) error {
 	const again = 20 * time.Millisecond
 	for {

@@ -24,8 +24,8 @@ const (
 // opsSpare is what a transaction keeps for the committer's own key and for the fence.
 const opsSpare = 128 - MaxChanges
 
-// Limits returns how many changes, and how many bytes, one Commit may have: it always fits one backend transaction
-// beside the committer's own key.
+// Limits returns how many changes, and how many bytes, one Commit may have: it always fits one
+// backend transaction in addition to the committer's own key.
 func (s *Store) Limits() Limits {
 	return Limits{Ops: s.limits.Ops - opsSpare, Bytes: s.limits.Bytes}
 }
@@ -55,7 +55,7 @@ func Put[T any](t *Table[T], id string, v *T, cond Condition) Change {
 	return c
 }
 
-// Delete removes a record. With Any, removing what is not there is no error.
+// Delete removes a record. With Any, removing a record that does not exist succeeds.
 func Delete[T any](t *Table[T], id string, cond Condition) Change {
 	return Change{table: t, id: id, cond: cond}
 }
@@ -97,7 +97,7 @@ func (c Change) Value() any { return c.val }
 // Size is what the change takes of MaxBytes, the key's prefix estimated.
 func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
 
-// keyRoom is room for the prefix and the kind of a key.
+// keyRoom bounds the bytes of the prefix and the kind of a key.
 const keyRoom = 128
 
 // request is one Commit on its way through the committer.
@@ -106,7 +106,7 @@ type request struct {
 	keys    []string // backend keys of changes, same order
 	fence   *Fence
 	bytes   int
-	done    chan error // gets exactly one value; has room for it
+	done    chan error // gets exactly one value; has capacity for it
 }
 
 // request checks the changes and works out their keys.

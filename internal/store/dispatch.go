@@ -16,7 +16,7 @@ type dispatcher struct {
 	queue     []Event
 	added     int64         // events so far
 	delivered int64         // of them
-	moved     chan struct{} // closed when delivered grows; nil while nobody waits for that
+	moved     chan struct{} // closed when delivered grows; nil while no caller waits for that
 	subs      []*subscriber
 	closed    bool
 }

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// ErrForeign says that data is of another program, or of none.
+// ErrForeign means that data is of another program, or of none.
 var ErrForeign = errors.New("there are no records of Buildyard in it")
 
-// StartNewEpoch begins a new life of data that came out of a backup: another epoch, and no lease or half transaction of the
-// processes that wrote it. Data of a newer schema is refused, and so is data that no Store has written. No Store may be open on the backend. prefix is that of
-// Options.
+// StartNewEpoch prepares restored data for use: it sets another epoch, and removes the leases and
+// half transactions of the processes that wrote the data. It refuses data of a newer schema, and
+// data that no Store has written. No Store may be open on the backend. prefix is that of Options.
 func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch string, err error) {
 	s, err := newStore(backend, Options{Prefix: prefix})
 	if err != nil {

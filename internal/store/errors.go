@@ -40,5 +40,5 @@ func (e *ConflictError) Error() string {
 	return ErrConflict.Error() + " on " + strings.Join(e.Keys, ", ")
 }
 
-// Unwrap makes errors.Is(err, ErrConflict) true and gives the error its code.
+// Unwrap makes errors.Is(err, ErrConflict) true, and with that sets the code of the error.
 func (e *ConflictError) Unwrap() error { return ErrConflict }

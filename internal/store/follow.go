@@ -23,7 +23,7 @@ var errRewound = errors.New("backend went back to an older revision")
 // health is what Healthy reports.
 type health struct {
 	mu      sync.Mutex
-	watch   error // why there is no watch; nil while it stands
+	watch   error // why the watch does not run; nil while it does
 	probe   error
 	rewound context.CancelCauseFunc // ends the running watch
 }
@@ -44,16 +44,16 @@ func (s *Store) Healthy() error {
 	return errors.Join(busy, s.Following())
 }
 
-// Following tells why the tables may be out of date; nil when they are not. A backend that refuses changes is followed
-// as long as it answers.
+// Following returns why the tables may be out of date; nil when they are not. A backend that
+// refuses changes is followed as long as it answers.
 func (s *Store) Following() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	return errors.Join(s.health.watch, s.health.probe, s.schemaError())
 }
 
-// BlockedReason says in a sentence for users what keeps the backend from doing what it is asked although it can be reached: it
-// is full, or rewrites its file. Empty: nothing.
+// BlockedReason returns, as a sentence for users, why the backend refuses requests although it can
+// be reached: it is full, or rewrites its file. Empty: it does not refuse them.
 func (s *Store) BlockedReason() string {
 	if b, ok := s.backend.(interface{ BlockedReason() string }); ok {
 		return b.BlockedReason()

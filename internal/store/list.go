@@ -16,8 +16,8 @@ type listing struct {
 	epoch   string
 }
 
-// list reads the backend. Records are decoded beside each other, and while the next ones are on their way: decoding
-// takes most of the time of a start.
+// list reads the backend. It decodes records in parallel, and while the next ones are being read:
+// decoding takes most of the time of a start.
 func (s *Store) list(ctx context.Context, all bool) (listing, error) {
 	for {
 		l := listing{seen: map[string]struct{}{}}

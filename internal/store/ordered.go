@@ -86,8 +86,9 @@ func (o sortedMap[V]) edit() *edit[V] {
 	return &edit[V]{sortedMap[V]{chunks: slices.Clone(o.chunks), n: o.n}}
 }
 
-// done ends the edit and gives the new map; the edit must not be used again. It lets go of
-// the map: chunks name their edit for long, and would keep every chunk that their map had.
+// done ends the edit and returns the new map; the edit must not be used again. It drops its
+// reference to the map: chunks refer to their edit for long, and would keep every chunk of their
+// map in memory.
 func (e *edit[V]) done() sortedMap[V] {
 	made := e.sortedMap
 	e.sortedMap = sortedMap[V]{}

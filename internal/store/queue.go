@@ -10,7 +10,7 @@ import (
 
 const (
 	queueMax    = 4096
-	inFlight    = 2 // transactions under way at once
+	inFlight    = 2 // concurrent transactions
 	scanMax     = 1024
 	commitTime  = 5 * time.Second
 	resolveTime = 15 * time.Second
@@ -18,8 +18,9 @@ const (
 	commitAttempts = 3 // of a transaction that is lost on its way or meets another use of its slot
 )
 
-// committer gathers the commits of all callers into few transactions. There is no timer: a worker that is free takes
-// what is queued at that moment, so a lone commit goes at once and many share.
+// committer batches the commits of all callers into few transactions. It has no timer: an idle
+// worker takes what is queued at that moment, so a lone commit is sent immediately and many share a
+// transaction.
 //
 // Invariant: no key is written by two transactions at a time.
 type committer struct {
@@ -96,7 +97,8 @@ func (c *committer) withdraw(r *request) bool {
 	return true
 }
 
-// take waits for work and gives the requests of the next transaction; nil when the committer is closed.
+// take waits for work and returns the requests of the next transaction; nil when the committer is
+// closed.
 func (c *committer) take() []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,9 +113,10 @@ func (c *committer) take() []*request {
 	}
 }
 
-// pickLocked moves the requests of one transaction out of the queue, oldest first. What touches a key whose write is
-// under way, or the one of a request that has to wait, waits too: writes of one key keep their order, and a check
-// that is bound to fail costs nobody a round. Nothing waits for a check.
+// pickLocked moves the requests of one transaction out of the queue, oldest first. A request waits
+// if it touches a key that a running transaction or a waiting request writes. So the writes of one
+// key keep their order, and a check that is bound to fail uses no transaction. No request waits for
+// a check.
 func (c *committer) pickLocked() []*request {
 	var (
 		batch, kept []*request

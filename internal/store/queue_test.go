@@ -83,7 +83,8 @@ func TestPickKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestPickKeepsLimits: a transaction has room for the slot's write and compare, and for the compare of a fence.
+// TestPickKeepsLimits: a transaction reserves operations for the slot's write and compare, and for
+// the compare of a fence.
 func TestPickKeepsLimits(t *testing.T) {
 	for _, c := range []struct {
 		name, queue, batch string

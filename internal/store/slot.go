@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// commitLane is the lane of one transaction under way. Every transaction also rewrites the slot's own key, with a value
-// used once and on the condition that nobody did since the last one. That is what makes a time-out decidable: who
-// rewrites the key again either finds the lost transaction's value, so it went in, or has shut the door on it for
-// good, however late it may reach the backend. One goroutine uses a slot.
+// commitLane is the lane of one running transaction. Every transaction also rewrites the lane's own
+// key, with a value that is used one time and on the condition that the key has not changed since
+// the last one. That makes a timeout decidable: a process that rewrites the key again either finds
+// the lost transaction's value, so it was applied, or prevents it permanently, however late it may
+// reach the backend. One goroutine uses a lane.
 type commitLane struct {
 	committer *committer
 	key       string
@@ -127,8 +128,9 @@ func (sl *commitLane) merge(batch []*request) Txn {
 	return txn
 }
 
-// commit sends one transaction through the slot and gives a definite answer wherever one can be had. A transaction that
-// was lost on its way, as when the backend changes its leader, is sent again once it is certain that it was not applied.
+// commit sends one transaction through the lane and returns a definite result wherever it can get
+// one. A transaction that was lost in transit, as when the backend changes its leader, is sent
+// again once it is certain that it was not applied.
 func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error) {
 	compares, puts := txn.Compares, txn.Puts
 	for range commitAttempts {
@@ -180,8 +182,8 @@ func (sl *commitLane) reread(ctx context.Context) error {
 	return nil
 }
 
-// resolve finds out what became of the transaction that carried mark. nil: it went in, at rev. lostError: it did not and
-// never will. ErrUnknownOutcome: the backend did not answer in time.
+// resolve determines the outcome of the transaction that carried mark. nil: it was applied, at rev.
+// lostError: it was not and never will be. ErrUnknownOutcome: the backend did not answer in time.
 func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
@@ -202,7 +204,7 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 				return sl.verdict(kv, mark, seals, cause)
 			}
 		}
-		if sl.committer.store.BlockedReason() != "" { // it refuses everything until somebody has made room
+		if sl.committer.store.BlockedReason() != "" { // it refuses everything until space is freed
 			break
 		}
 		pause(ctx, wait)
@@ -222,8 +224,8 @@ func (sl *commitLane) verdict(kv KV, mark string, seals []string, cause error) (
 	return 0, fmt.Errorf("slot %s is in use by another process: %w", sl.key, cause)
 }
 
-// lostError says that a transaction was not applied and never will be: its outcome was unknown and has become known. It
-// keeps the cause's text without the sentence that says otherwise.
+// lostError means that a transaction was not applied and never will be: its outcome was unknown and
+// has become known. It keeps the cause's text without the sentence that calls the outcome unknown.
 type lostError struct{ cause error }
 
 // Error implements error.

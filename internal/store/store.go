@@ -1,13 +1,16 @@
-// Package store keeps the farm's records: durable in a Backend, readable in memory, changed only by compare-and-swap.
+// Package store keeps the cloud's records: durable in a Backend, readable in memory, changed only
+// by compare-and-swap.
 //
-// A Store lists all records once, then follows ONE ordered watch and applies its own commits at once, so that reading
-// takes no lock and sees every write of this process. Writes of all callers go through a group committer.
+// A Store lists all records at its start, then follows ONE ordered watch and applies its own
+// commits immediately, so that reading takes no lock and sees every write of this process. Writes
+// of all callers go through a group committer.
 //
-// It is no database: there are no queries beyond tables and their indexes, everything lives in memory, and it knows
-// nothing of what the records mean. Heartbeats, logs and scripts do not belong here.
+// It excludes what a database adds: there are no queries beyond tables and their indexes,
+// everything is in memory, and it does not interpret the records. Heartbeats, logs and scripts do
+// not belong here.
 //
-// Invariant: a record in memory only ever moves to a higher revision, and a commit that was answered with success is
-// durable and visible to every read that begins after the answer.
+// Invariant: a record in memory only ever moves to a higher revision, and a commit that was
+// answered with success is durable and visible to every read that begins after the answer.
 package store
 
 import (
@@ -215,10 +218,11 @@ func (s *Store) Families() []metric.Family {
 	}
 }
 
-// Subscribe calls fn with every change applied to the tables from now on, own commits too: from one goroutine, per
-// record in order, never while a lock is held. fn may read tables and commit, but a slow fn delays all subscribers.
-// To build on the present records, subscribe first and read the tables after; an event may then be seen twice, which
-// its Rev tells. Reading the table inside fn may give a later state than the event.
+// Subscribe calls fn with every change applied to the tables from now on, including own commits:
+// from one goroutine, per record in order, never while a lock is held. fn may read tables and
+// commit, but a slow fn delays all subscribers. To build on the present records, subscribe first
+// and read the tables after; an event may then be seen twice, which its Rev shows. Reading the
+// table inside fn may return a later state than the event.
 func (s *Store) Subscribe(fn func([]Event)) (cancel func()) { return s.out.subscribe(fn) }
 
 // Campaign waits until this process holds the named lease. The store resigns it when it is closed.
@@ -254,8 +258,8 @@ func (s *Store) resign(lease Lease) error {
 	return lease.Resign(ctx)
 }
 
-// Close fails what is queued, waits for what is under way, resigns every lease and stops following. The tables keep
-// their last state. Closing twice is no error. Not to be called from a subscriber.
+// Close fails queued commits, waits for running ones, resigns every lease and stops following. The
+// tables keep their last state. A second call returns nil. It must not be called from a subscriber.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	leases, closed := s.leases, s.closed

@@ -73,8 +73,8 @@ type sum[T any] struct {
 	of   func(*T) (key string, a Amounts)
 }
 
-// WithSums lets Sum give what records with the same key amount to together. What of gives must depend on the record
-// alone; a record without a key counts nowhere.
+// WithSums makes Sum return the totals of the records with the same key. The result of of must
+// depend on the record alone; a record without a key is not counted.
 func WithSums[T any](name string, of func(*T) (key string, a Amounts)) TableOption[T] {
 	return func(t *Table[T]) { t.sums = append(t.sums, sum[T]{name, of}) }
 }
@@ -139,7 +139,8 @@ func (t *Table[T]) Where(name, value string) iter.Seq2[string, *T] {
 // Len is the number of records.
 func (t *Table[T]) Len() int { return t.Snapshot().Len() }
 
-// Encoded returns the bytes of WithEncoded for a record, nil when there is no such record. They are shared.
+// Encoded returns the bytes of WithEncoded for a record, nil when it does not exist. They are
+// shared.
 func (t *Table[T]) Encoded(id string) []byte { return t.Snapshot().Encoded(id) }
 
 // Get is Table.Get at the moment of the view.
@@ -374,7 +375,7 @@ func (s *stage[T]) add(sum int, key string, a Amounts) {
 	s.sums[sum].put(key, all)
 }
 
-// publish makes everything that was staged visible at once.
+// publish makes all staged changes visible in one step.
 func (t *Table[T]) publish() {
 	if t.next == nil {
 		return

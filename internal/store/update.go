@@ -9,8 +9,9 @@ import (
 
 const updateAttempts = 32
 
-// GetLinearizable asks the backend itself: the answer is not older than the call, whatever this replica's tables
-// show. It belongs before every answer «not found» where several processes write. An absent record gives nil, 0, nil.
+// GetLinearizable reads the backend itself: the result is not older than the call, whatever this
+// replica's tables show. It is required before every "not found" response where several processes
+// write. For an absent record it returns nil, 0, nil.
 func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, error) {
 	kv, err := t.read(ctx, id)
 	if err != nil || kv.ModRev == 0 {
@@ -68,10 +69,11 @@ var (
 	_ Writer = fenced{}
 )
 
-// Update changes one record by compare-and-swap. fn gets the record, or nil when there is none, must not change it,
-// and gives the new one: a copy, nil to delete, or the very pointer it got to leave all as it is. It may be called
-// several times and must have no effect of its own. Update returns what the record is now; an error of fn is returned
-// as it is, ErrConflict means that others kept winning. w is the Store that t is open in, or a Writer of it.
+// Update changes one record by compare-and-swap. fn receives the record, or nil when it does not
+// exist, and must not change it. It returns the new one: a copy, nil to delete, or the very pointer
+// it received to leave all as it is. fn may be called several times and must have no side effects.
+// Update returns the record as it is now; an error of fn is returned as it is, ErrConflict means
+// that other writers kept winning. w is the Store that t is open in, or a Writer of it.
 func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn func(*T) (*T, error)) (*T, error) {
 	old, rev, ok := t.Get(id)
 	var err error

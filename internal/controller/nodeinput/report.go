@@ -97,7 +97,7 @@ func version(v *api.PushResult) {
 	clamp(maxBytes, &v.Size)
 }
 
-// errand bounds what a node says of a cache job.
+// errand bounds the fields of a node's cache job status.
 func errand(e *api.CacheJobStatus) error {
 	clampShare(&e.Progress)
 	clamp(maxCount, &e.Removed, &e.Kept)

@@ -168,8 +168,8 @@ func present(p Periodic) []string {
 	return names
 }
 
-// TestBackupsOfTheFuture: a file with a date in the future stays, does not count, and is named in the log; the backup that
-// was just taken stays.
+// TestBackupsOfTheFuture: a file with a date in the future stays, does not count, and is named in
+// the log; the backup that was just taken stays.
 func TestBackupsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -14,10 +14,11 @@ import (
 // sector is what the length of a database is a multiple of.
 const sector = 512
 
-// ErrDamaged says that a file, or a stream, is no whole backup.
+// ErrDamaged means that a file, or a stream, is not a complete backup.
 var ErrDamaged = errors.New("no complete backup")
 
-// ChecksumWriter checks a backup that is written through it, piece by piece. The zero value is not usable; NewSum makes one.
+// ChecksumWriter verifies a backup that is written through it in parts. The zero value is not
+// usable; NewSum creates one.
 type ChecksumWriter struct {
 	hash hash.Hash
 	tail []byte // the last bytes, which may be the checksum; at most sha256.Size
@@ -38,7 +39,7 @@ func (s *ChecksumWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Err returns why what was written is no whole backup; nil when it is one.
+// Err returns why the written data is not a complete backup; nil when it is one.
 func (s *ChecksumWriter) Err() error {
 	if s.size%sector != sha256.Size {
 		return fmt.Errorf("%w: it ends after %d bytes, in the middle", ErrDamaged, s.size)

@@ -12,7 +12,7 @@ import (
 // partSuffix ends the name of a file that is still being written.
 const partSuffix = ".part"
 
-// OverwritePolicy says what becomes of a file that has the name already.
+// OverwritePolicy selects what Write does with a file that already has the name.
 type OverwritePolicy int
 
 // What Write may do with it.
@@ -21,8 +21,8 @@ const (
 	Replace                        // put the new one in its place at the end
 )
 
-// Write stores a backup from a stream under path: in a file beside it at first, which is checked, flushed to disk and
-// renamed. A write that fails or is killed leaves what was there before.
+// Write stores a backup from a stream under path: first in a file next to it, which is checked,
+// flushed to disk and renamed. A write that fails or is killed leaves the existing file as it was.
 func Write(path string, src io.Reader, existing OverwritePolicy) (sum *ChecksumWriter, err error) {
 	if _, err := os.Lstat(path); err == nil && existing == Keep {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrExist)
@@ -59,8 +59,8 @@ func fill(part *os.File, src io.Reader) (*ChecksumWriter, error) {
 	return sum, errors.Join(err, part.Close())
 }
 
-// publish gives the file its name. A link fails where a file has appeared meanwhile, a rename would replace it; but some
-// shared directories know no links.
+// publish renames the finished file. A link fails where a file has appeared concurrently, a rename
+// would replace it; but some shared directories do not support links.
 func publish(part, path string, existing OverwritePolicy) error {
 	if existing == Keep {
 		err := os.Link(part, path)

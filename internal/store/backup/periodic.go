@@ -30,8 +30,8 @@ type Periodic struct {
 	Logger *slog.Logger
 }
 
-// Run takes a backup at once, unless the newest in the directory is younger than Every, then one every Every, until
-// the context ends. A failure is logged and tried again after a minute.
+// Run makes a backup immediately, unless the newest in the directory is younger than Every, then
+// one every Every, until the context ends. A failure is logged and tried again after a minute.
 func (p Periodic) Run(ctx context.Context) error {
 	for {
 		wait := p.due(time.Now())
@@ -77,8 +77,8 @@ func Newest(dir string) (path string) {
 	return ""
 }
 
-// names lists the periodic backups, oldest first, and those that a clock which was ahead has dated after now. Files whose
-// names have no time belong to others.
+// names lists the periodic backups, oldest first, and those that a clock which was ahead has dated
+// after now. Files whose names have no time are not periodic backups.
 func (p Periodic) names(now time.Time) (names, future []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix)) // fails for a bad pattern only
 	for _, path := range paths {

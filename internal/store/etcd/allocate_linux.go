@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate gives a file its space on the disk without changing its length. errors.ErrUnsupported: the file system
-// cannot.
+// allocate reserves disk space for a range of a file without changing its length.
+// errors.ErrUnsupported: the file system cannot.
 func allocate(file *os.File, off, length int64) error {
 	for {
 		err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, length)

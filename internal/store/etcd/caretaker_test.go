@@ -127,7 +127,7 @@ func TestRecoverySays(t *testing.T) {
 	})
 }
 
-// TestShed gives up records only while too much is in use, and ends when none are left.
+// TestShed: records are released only while too much is in use, until none are left.
 func TestShed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used    int64
@@ -223,7 +223,8 @@ func TestCompactionOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestTurn is taken when nobody else has taken it, and compacts to what the last one noted.
+// TestTurn: a replica takes its turn when no other has since, and compacts to the revision in the
+// last note.
 func TestTurn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		note *mvccpb.KeyValue
@@ -265,7 +266,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestCaretakerRuns at its pace, at once when a write was refused, and not beside a member that has failed.
+// TestCaretakerRuns: the maintainer runs periodically and immediately after a refused write, and
+// does nothing for a member that has failed.
 func TestCaretakerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, map[string]sizes{"a": {file: 1, used: 1, quota: 100}})

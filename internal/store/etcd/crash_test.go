@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// often is how many of n tries a test makes: a third under the race detector, which looks at this process and makes all
-// of it slow. Real processes are killed more often by make test-fault.
+// often returns how many of n tries a test makes: a third under the race detector, which observes
+// only this process and slows all of it. Real processes are killed more often by make test-fault.
 func often(n int) int {
 	if raceDetector {
 		return n/3 + 1
@@ -69,8 +69,8 @@ func openCrashStore(ctx context.Context, dir string) (*Backend, *store.Store, *s
 	return b, s, table, err
 }
 
-// crashChild writes until it is killed, beside other work that may be nil. A line on stdout, written in one call, says
-// that a commit was acknowledged.
+// crashChild writes until it is killed, concurrently with the function beside, which may be nil. A
+// line on stdout, written in one call, means that a commit was acknowledged.
 func crashChild(dir string, beside func(*Backend)) error {
 	ctx := context.Background()
 	b, s, table, err := openCrashStore(ctx, dir)

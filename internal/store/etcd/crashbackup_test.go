@@ -84,7 +84,7 @@ func TestKilledBackup(t *testing.T) {
 			t.Errorf("round %d: %v", round, err)
 		}
 	}
-	// The store that was read meanwhile is as it was.
+	// The store that was read concurrently is unchanged.
 	o = openOn(t, open(t, filepath.Join(dir, crashStore)))
 	defer o.close(t)
 	if o.table.Len() != 100 {
@@ -92,7 +92,8 @@ func TestKilledBackup(t *testing.T) {
 	}
 }
 
-// TestKilledRestore: whenever a restore is killed, the directory opens, with the former store or with the restored one.
+// TestKilledRestore: whenever a restore is killed, the directory can be opened, with the former
+// store or with the restored one.
 func TestKilledRestore(t *testing.T) {
 	dir := t.TempDir()
 	storeDir := filepath.Join(dir, crashStore)
@@ -111,8 +112,8 @@ func TestKilledRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreIsFinishedAtTheStart: killed between making way and taking the place, the restore is completed by whoever
-// opens the store next.
+// TestRestoreIsFinishedAtTheStart: if a restore is killed between moving the former store and
+// renaming the new one, the next process that opens the store completes it.
 func TestRestoreIsFinishedAtTheStart(t *testing.T) {
 	dir, file, _, _ := backedUp(t)
 	other := t.TempDir()

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// DamagedError says that a file of the store is not as it was written. The store is not opened then: it would lack
-// records, or end in the middle of its work.
+// DamagedError means that a file of the store is not as it was written. The store is not opened
+// then: it would lack records, or end in the middle of its work.
 type DamagedError struct {
 	File string
 	Err  error
@@ -26,9 +26,9 @@ func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", 
 // Unwrap returns the reason.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// checkMember reads all files of a member before etcd does, which meets damaged ones with a fault or a panic in a
-// goroutine of its own, or repairs its log by leaving out what it cannot read. A log that ends in the middle of a record
-// is what a crash leaves, and no damage.
+// checkMember reads all files of a member before etcd does. On damaged ones etcd faults or panics
+// in its own goroutine, or repairs its log by leaving out what it cannot read. A log that ends in
+// the middle of a record is the result of a crash, not of damage.
 func checkMember(dir string) error {
 	path := filepath.Join(dir, "member", "snap", "db")
 	at, err := checkDatabase(path)

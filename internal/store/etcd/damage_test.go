@@ -232,7 +232,7 @@ func TestCutFiles(t *testing.T) {
 	}
 }
 
-// TestTornLog: what a crash leaves of a record that was being written is no damage.
+// TestTornLog: a record that a crash left incomplete does not count as damage.
 func TestTornLog(t *testing.T) {
 	dir, want := made(t, true)
 	logs, err := filepath.Glob(filepath.Join(dir, Subdir, "member", "wal", "*.wal"))

@@ -32,7 +32,7 @@ const (
 // logFileBytes is the length of etcd's log files, which are allocated before they are used. Tests make it smaller.
 var logFileBytes int64 = 64 * 1000 * 1000
 
-// Files beside the member's.
+// Files next to the member's.
 const (
 	reserveFile  = "reserve"  // its space is given up when the disk is full, for what etcd has to write in spite of that
 	unsyncedFile = "unsynced" // the member failed: its files may be in memory only, although they can be read
@@ -63,7 +63,8 @@ type diskGuard struct {
 	probed     time.Time
 }
 
-// newDiskGuard looks at the file system and gives up the reserve when the store could not be opened otherwise.
+// newDiskGuard checks the file system and frees the reserve when the store could not be opened
+// otherwise.
 func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -95,8 +96,8 @@ func diskSpace(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
 }
 
-// admit returns why a change is refused now; nil: it is not. It asks the file system each time: another program may have
-// filled it since.
+// admit returns why a change is refused now; nil: it is accepted. It checks the file system each
+// time: another program may have filled it since.
 func (g *diskGuard) admit() error {
 	if g == nil {
 		return nil
@@ -175,7 +176,7 @@ func (g *diskGuard) makeReserve() bool {
 	return true
 }
 
-// sentence says for users why changes are refused; empty: they are not.
+// sentence returns why changes are refused, as a sentence for users; empty: they are accepted.
 func (g *diskGuard) sentence() string {
 	if g == nil {
 		return ""
@@ -225,8 +226,8 @@ func (g *diskGuard) allocateAhead() {
 	}
 }
 
-// lostSegment notes that etcd could not allocate its next log file. It ends when it needs that one, however much space
-// there is then, so the member has to be started again.
+// lostSegment records that etcd could not allocate its next log file. etcd ends when it needs that
+// file, however much space is free then, so the member has to be started again.
 func (g *diskGuard) lostSegment() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -284,7 +285,7 @@ func (b *Backend) Restart() <-chan error {
 	return b.guard.restart
 }
 
-// Refusing says in a sentence for users why changes are refused; empty: they are not.
+// Refusing returns why changes are refused, as a sentence for users; empty: they are accepted.
 func (b *Backend) Refusing() string {
 	if s := b.guard.sentence(); s != "" {
 		return s

@@ -28,7 +28,8 @@ func newTestGuard(t *testing.T) *diskGuard {
 
 const endless = 1 << 62 // bytes, more than any disk has
 
-// TestGuardRefuses while there is little space, gives up its reserve then, and makes it again before it continues.
+// TestGuardRefuses: the guard refuses changes while there is little space and frees its reserve,
+// and allocates the reserve again before it accepts changes.
 func TestGuardRefuses(t *testing.T) {
 	g := newTestGuard(t)
 	b := &Backend{guard: g}

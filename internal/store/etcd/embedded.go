@@ -29,8 +29,8 @@ const (
 	maxTxnOps       = 1024
 	compactPeriod   = 5 * time.Minute
 	slowWarning     = time.Second
-	// There is nobody to send heartbeats to, and none to lose an election to: a tick only wakes the process. The
-	// election time also bounds leases from below, at one and a half of it.
+	// A single member sends no heartbeats and loses no election: a tick only wakes the process. The
+	// election time is also a lower bound of leases, at 1.5 times its value.
 	tickMs, electionMs = 250, 1250
 	// A transaction of the group committer makes a raft entry of 100 KB and more. After a restart etcd has all entries
 	// since the last snapshot in memory, and later some hundred besides those for members that lag, of which a store
@@ -43,21 +43,22 @@ const (
 // Subdir is where the directory of an embedded member has etcd's own files.
 const Subdir = "etcd"
 
-// EmbeddedOptions says where the embedded member keeps its data.
+// EmbeddedOptions configures the embedded member.
 type EmbeddedOptions struct {
 	Dir    string       // data directory, made if missing; one process at a time
 	Logger *slog.Logger // warnings and errors of etcd; nil: silent
 	Quota  int64        // bytes of the database at which it takes no more writes; 0: 8 GiB
 
 	shrinkMin int64      // empty bytes that are worth rewriting the file; 0: shrinkMin
-	guard     *diskGuard // nil: nobody manages the disk
+	guard     *diskGuard // nil: the disk is not guarded
 	unlimited bool       // for tests: etcd itself meets a full disk
 
 	recoverAgain time.Duration // pause between recoveries of a full database; 0: recoverAgain
 }
 
-// Embedded starts a single-member etcd inside this process, without any listener, and gives a Backend on it. The
-// directory stays locked until Close, or the end of the process. An error says in one line what stands in the way.
+// Embedded starts a single-member etcd inside this process, without any listener, and returns a
+// Backend on it. The directory stays locked until Close, or the end of the process. An error has
+// one line with the cause.
 func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
@@ -131,7 +132,7 @@ func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backen
 	client := v3client.New(member.Server)
 	b := newBackend(client, client, store.DefaultPrefix, opts.Logger)
 	b.shut = func() error {
-		_ = client.Close() // only says that its context has ended
+		_ = client.Close() // only returns that its context has ended
 		closeMember(member, f)
 		return nil
 	}
@@ -247,8 +248,8 @@ func awaitAny(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan 
 	}
 }
 
-// revokeAll ends the leases of a run that was killed: the directory is ours alone, so nobody holds them, and waiting
-// for them to expire would stop the scheduler for seconds.
+// revokeAll ends the leases of a run that was killed: the directory is ours alone, so no process
+// holds them, and waiting for them to expire would stop the scheduler for seconds.
 func (b *Backend) revokeAll(ctx context.Context) error {
 	lctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

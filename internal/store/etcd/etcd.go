@@ -1,8 +1,10 @@
-// Package etcd is the durable store.Backend: one embedded etcd member (Embedded) or an external cluster (External),
-// both through the same client and the same code.
+// Package etcd is the durable store.Backend: one embedded etcd member (Embedded) or an external
+// cluster (External), both through the same client and the same code.
 //
-// It adds nothing to what etcd guarantees and interprets no key. It runs no cluster of its own: several replicas need
-// an external one. Invariant: no call of the server is without a deadline, and every failure that may have written is
+// It adds nothing to what etcd guarantees, interprets no key, and runs no cluster: several replicas
+// need an external one.
+//
+// Invariant: every call of the server has a deadline, and every failure that may have written is
 // reported as store.ErrUnknownOutcome.
 package etcd
 
@@ -27,8 +29,8 @@ import (
 
 const (
 	callTimeout = 5 * time.Second
-	// A transaction that a cluster lost with its leader never gets an answer. Whoever sent it finds out what became of
-	// it and sends it again, so that a short wait costs nothing.
+	// A transaction that a cluster lost with its leader never gets an answer. The caller determines
+	// its outcome and sends it again, so that a short wait costs nothing.
 	clusterTxnTimeout = 1500 * time.Millisecond
 
 	// The pages of List, in keys and bytes: records of some kinds are large.
@@ -41,7 +43,7 @@ const (
 // Backend speaks to an etcd. Close ends the embedded member too.
 type Backend struct {
 	kv       *clientv3.Client // everything but watches
-	watcher  *clientv3.Client // watches; on a connection of its own when external, so that big answers do not delay them
+	watcher  *clientv3.Client // watches; on a separate connection when external, so that big responses do not delay them
 	limits   store.Limits
 	probeKey string          // a key that may be read; need not exist
 	ctx      context.Context // ends with Close; renews the leases
@@ -122,8 +124,9 @@ func (b *Backend) transact(ctx context.Context, conditions []clientv3.Cmp, write
 // again before it was looked at.
 const conflictAttempts = 3
 
-// refused finds out what became of a transaction that met a full database: etcd gives the same answer for one that it
-// refused and for one that it applied as the last before the quota. Both are settled by the time of the answer.
+// refused determines the outcome of a transaction on a full database: etcd returns the same error
+// for one that it refused and for one that it applied as the last before the quota. Both are final
+// when the error arrives.
 func (b *Backend) refused(ctx context.Context, txn store.Txn) (int64, error) {
 	before := map[string]int64{}
 	for _, c := range txn.Compares {
@@ -173,9 +176,10 @@ func writesOf(txn store.Txn) []clientv3.Op {
 	return ops
 }
 
-// losers names the keys whose compare fails, after a transaction that wrote nothing. It is asked only then, and not by
-// the transaction itself, which would carry the question through the log every time. A revision never comes back, so
-// that what failed then fails now; only a key that had to be absent may be so again.
+// losers returns the keys whose compare fails, after a transaction that wrote nothing. They are
+// read only then, and not by the transaction itself, which would carry the reads through the log
+// every time. A revision never comes back, so a compare that failed then fails now; only a key that
+// had to be absent may be absent again.
 func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err error) {
 	var lookups []clientv3.Op
 	for _, c := range txn.Compares {

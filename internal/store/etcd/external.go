@@ -20,7 +20,7 @@ const (
 	keepAliveTimeout = 3 * time.Second
 )
 
-// ExternalOptions says how to reach an etcd cluster.
+// ExternalOptions configures the connection to an etcd cluster.
 type ExternalOptions struct {
 	Endpoints []string     // one or more client URLs of the cluster
 	TLS       *tls.Config  // nil: plain connections

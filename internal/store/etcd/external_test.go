@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// freeURL returns an address of this machine that nobody listens on.
+// freeURL returns an address of this machine with an unused port.
 func freeURL(t *testing.T) url.URL {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

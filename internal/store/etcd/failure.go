@@ -17,10 +17,11 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// failure is the end of an embedded member whose files could not be written. etcd meets a failed write of its log or
-// database by ending the process, with the stack of every goroutine. Here the goroutine that met it stops permanently
-// instead, so that nothing is written or answered after a failed write, and the backend refuses every call. Only a new
-// process that reads the files again may continue with them.
+// failure is the end of an embedded member whose files could not be written. After a failed write
+// of its log or database etcd ends the process, with the stack of every goroutine. Here the
+// affected goroutine blocks permanently instead, so that nothing is written or answered after a
+// failed write, and the backend refuses every call. Only a new process that reads the files again
+// may continue with them.
 type failure struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc
@@ -100,7 +101,7 @@ func refusal(sentence string, cause error) error {
 	return e
 }
 
-// sentence says for users why nothing can be changed; empty: there was no failure.
+// sentence returns why changes are refused, as a sentence for users; empty: there was no failure.
 func (f *failure) sentence() string {
 	var path *fs.PathError
 	switch err := f.cause(); {
@@ -124,8 +125,8 @@ func (b *Backend) within(ctx context.Context, limit time.Duration) (context.Cont
 	return ctx, func() { stop(); cancel() }
 }
 
-// goroutineID reads the number of the calling goroutine from its stack. It is asked when a member fails, and once when
-// one starts.
+// goroutineID returns the number of the calling goroutine, from its stack. It is called when a
+// member starts, and when one fails.
 func goroutineID() uint64 {
 	var buf [64]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

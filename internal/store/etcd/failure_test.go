@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// failWith has etcd say, in a goroutine of its own that is never heard of again, that it cannot go on.
+// failWith makes etcd log a fatal message, in a separate goroutine that then blocks permanently.
 func failWith(t *testing.T, f *failure, message string, fields ...zap.Field) {
 	t.Helper()
 	log := memberLogger(nil, f, nil)

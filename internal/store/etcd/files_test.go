@@ -278,7 +278,7 @@ func TestSealFails(t *testing.T) {
 // memberFiles makes a member whose database has applied an entry, and whose log is as given.
 func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "a [directory") // whose name is no pattern
+	dir := filepath.Join(t.TempDir(), "a [directory") // whose name is not a valid pattern
 	writeFiles(t, dir, map[string][]byte{
 		"member/snap/db":           small(t, metaBucket, map[string]string{"consistent_index": revisionKey(0, applied, "")[revisionSize-numberSize:]}),
 		"member/wal/" + logFile(0): log.data,
@@ -359,7 +359,8 @@ func TestCheckMember(t *testing.T) {
 	}
 }
 
-// TestFinishRestore puts a restore in its place once, with the former store beside it.
+// TestFinishRestore: a completed restore is moved to its final name one time, with the former store
+// next to it.
 func TestFinishRestore(t *testing.T) {
 	dir := t.TempDir()
 	if aside, err := finishRestore(dir); aside != "" || err != nil {

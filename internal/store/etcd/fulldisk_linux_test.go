@@ -85,9 +85,9 @@ func (c *diskChild) await(kind string, more int) (last string) {
 	return last
 }
 
-// TestFullDisk has another program fill the disk while records are written. The store refuses changes, can be read, loses
-// nothing that it acknowledged, continues by itself when there is space, and leaves no stack trace, also where etcd itself
-// meets the full disk.
+// TestFullDisk has another program fill the disk while records are written. The store refuses
+// changes, can be read, loses nothing that it acknowledged, continues automatically when there is
+// space, and leaves no stack trace, also where etcd itself meets the full disk.
 func TestFullDisk(t *testing.T) {
 	for _, work := range []string{"full disk", "full disk, no limit"} {
 		t.Run(work, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// writeToFullDisk writes until it is killed, whatever the disk is like, and begins again when the store asks for it. Each
-// line on stdout says what became of a commit.
+// writeToFullDisk writes until it is killed, whatever the free space, and starts again when the
+// store requests it. Each line on stdout has the outcome of a commit.
 func writeToFullDisk(dir string, unlimited bool) error {
 	ctx := context.Background()
 	b, err := Embedded(ctx, EmbeddedOptions{Dir: dir, unlimited: unlimited})

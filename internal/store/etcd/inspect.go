@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What etcd keeps in its database: a bucket for each kind. The keys of the records are revisions: eight bytes, a line,
-// eight bytes, and a letter where the revision is a removal.
+// The content of etcd's database: a bucket for each kind. The keys of the records are revisions:
+// eight bytes, a line, eight bytes, and a letter where the revision is a removal.
 const (
 	recordBucket = "key"
 	leaseBucket  = "lease"
@@ -28,8 +28,8 @@ var metaSizes = map[string]int{
 	"scheduledCompactRev": revisionSize, "finishedCompactRev": revisionSize,
 }
 
-// inspect reads a whole backup before etcd does, which meets one that is not as it should be with a fault or a panic in
-// a goroutine of its own, and so with the end of the process.
+// inspect reads a whole backup before etcd does. On a malformed one etcd faults or panics in its
+// own goroutine, which ends the process.
 func inspect(path string) error {
 	file, size, err := openSized(path)
 	if err != nil {

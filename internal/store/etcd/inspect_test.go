@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sealed gives a database the checksum that makes it a whole backup.
+// sealed appends the checksum to a database that makes it a complete backup.
 func sealed(db []byte) []byte {
 	sum := sha256.Sum256(db)
 	return append(bytes.Clone(db), sum[:]...)
@@ -123,7 +123,7 @@ const (
 	aRecord       = "\x0a\x01k\x10\x02\x18\x02\x20\x01\x2a\x01v"
 )
 
-// TestInspect tells what etcd can load from what it would panic at.
+// TestInspect: inspect distinguishes what etcd can load from what it would panic at.
 func TestInspect(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bucket string
@@ -160,8 +160,8 @@ func manyRevisions() map[string]string {
 	return many
 }
 
-// TestKeysOfAnotherPage: bbolt panics beside a goroutine that reads on, when the keys of a page are not between those
-// of the pages beside it.
+// TestKeysOfAnotherPage: bbolt panics in a concurrent goroutine that reads ahead, when the keys of
+// a page are not between those of the adjacent pages.
 func TestKeysOfAnotherPage(t *testing.T) {
 	db, size := small(t, recordBucket, manyRevisions()), 512
 	tried := 0
@@ -187,7 +187,7 @@ func TestKeysOfAnotherPage(t *testing.T) {
 	}
 }
 
-// TestPagesOfTwoKinds: bbolt panics at a page that has a second kind beside the right one.
+// TestPagesOfTwoKinds: bbolt panics at a page that has a second kind in addition to the right one.
 func TestPagesOfTwoKinds(t *testing.T) {
 	db, size := small(t, recordBucket, manyRevisions()), 512
 	refused := map[uint16]bool{} // kinds of pages

@@ -36,7 +36,7 @@ type logState struct {
 	snapshots []snapshotID
 }
 
-// errTorn says that a log ends in the middle of a record.
+// errTorn means that a log ends in the middle of a record.
 var errTorn = errors.New("it ends in the middle of a record")
 
 // checkLogs reads all files of a log.
@@ -86,7 +86,7 @@ func (s *logState) read(data []byte) error {
 	return nil
 }
 
-// end judges what is behind the last record: nothing, or zeros that were allocated.
+// end checks what follows the last record: nothing, or zeros that were allocated.
 func (s *logState) end(data []byte, at int) error {
 	if allZero(data[at:]) {
 		return nil
@@ -94,8 +94,8 @@ func (s *logState) end(data []byte, at int) error {
 	return s.broken(data, at, frameHead)
 }
 
-// broken judges a frame that cannot be read: a crash leaves sectors of it that were never written. Whoever changes its
-// length alone leaves a record whose checksum is right.
+// broken classifies a frame that cannot be read: a crash leaves sectors of it that were never
+// written. A change of its length alone leaves a record whose checksum is right.
 func (s *logState) broken(data []byte, at, length int) error {
 	damage := fmt.Errorf("the record at byte %d cannot be read", at)
 	if at+frameHead >= len(data) {
@@ -115,8 +115,8 @@ func (s *logState) broken(data []byte, at, length int) error {
 	return damage
 }
 
-// frameSize returns the bytes of the record in a frame that begins data; not ok: its length is none that etcd writes, or
-// it is longer than the file.
+// frameSize returns the bytes of the record in a frame that begins data; not ok: etcd writes no
+// such length, or it is longer than the file.
 func frameSize(data []byte) (size int, ok bool) {
 	head := binary.LittleEndian.Uint64(data)
 	size = int(head &^ (0xff << 56))
@@ -208,7 +208,7 @@ func (s *logState) entry(fields map[protowire.Number]uint64) error {
 	return nil
 }
 
-// varints reads the numbers of a message; what is no number is left out.
+// varints returns the numeric fields of a message; other fields are left out.
 func varints(data []byte) (map[protowire.Number]uint64, error) {
 	fields := map[protowire.Number]uint64{}
 	for len(data) > 0 {

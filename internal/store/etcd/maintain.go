@@ -31,9 +31,9 @@ const (
 
 // The shares of the quota, in percent, at which something happens.
 const (
-	shareEarly  = 50 // superfluous revisions go at once, not after minutes
+	shareEarly  = 50 // superfluous revisions are removed immediately, not after minutes
 	shareUrgent = 80 // the operator has to look
-	shareShed   = 75 // when this much is in use after a compaction, the store gives up expendable records
+	shareShed   = 75 // when this much is in use after a compaction, the store deletes expendable records
 )
 
 // maintainer keeps a database below its quota, and brings a full one back.
@@ -54,7 +54,7 @@ type maintainer struct {
 	expendable func(n int) []string
 }
 
-// gateAll is more than there can be calls at once.
+// gateAll is more than the number of concurrent calls can be.
 const gateAll = 1 << 30
 
 func newCaretaker(b *Backend, log *slog.Logger) *maintainer {
@@ -64,7 +64,8 @@ func newCaretaker(b *Backend, log *slog.Logger) *maintainer {
 	return &maintainer{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
 }
 
-// enter waits while the database file is rewritten; nothing is answered then, and nothing that was sent would be known.
+// enter waits while the database file is rewritten; the member does not answer then, and the
+// outcome of a call would be unknown.
 func (c *maintainer) enter(ctx context.Context) (leave func(), err error) {
 	if err := c.gate.Acquire(ctx, 1); err != nil {
 		busy := c.doing()
@@ -206,7 +207,8 @@ func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// defrag rewrites a member's file without its empty pages. The member answers nothing meanwhile, about 7 ms a MB.
+// defrag rewrites a member's file without its empty pages. The member does not answer during that,
+// about 7 ms per MB.
 func (c *maintainer) defrag(ctx context.Context, member string) error {
 	ctx, cancel := context.WithTimeout(ctx, defragLimit)
 	defer cancel()
@@ -234,11 +236,13 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 	return err
 }
 
-// Busy returns why the backend does not do what it is asked although it is there; empty when nothing is known against it.
+// Busy returns why the backend refuses requests although it can be reached; empty when it accepts
+// them.
 func (b *Backend) Busy() string { return b.care.doing() }
 
-// compactInTurn drops the revisions of a shared cluster that are older than a period. One of all the replicas does it
-// in each period: the one that is first to note the present revision, in a key beside the records.
+// compactInTurn drops the revisions of a shared cluster that are older than a period. One of all
+// the replicas does it in each period: the one that is first to note the present revision, in a key
+// next to the records.
 func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -256,7 +260,8 @@ func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	}
 }
 
-// turn takes the turn if nobody has since seen, and gives when the note was written.
+// turn compacts unless another replica has since seen, and returns the revision at which the note
+// was written.
 func (c *maintainer) turn(ctx context.Context, seen int64) (int64, error) {
 	key := c.b.probeKey + "/compact"
 	note, err := c.b.Get(ctx, key)

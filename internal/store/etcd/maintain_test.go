@@ -51,8 +51,8 @@ func body(n int) []byte {
 	return data
 }
 
-// TestFullStoreRecovers fills a store by rewriting few records from many sides. It must refuse, recover by itself, and
-// hold exactly what it acknowledged.
+// TestFullStoreRecovers fills a store by rewriting few records from many goroutines. It must
+// refuse, recover automatically, and contain exactly what it acknowledged.
 func TestFullStoreRecovers(t *testing.T) {
 	const writers, quota = 8, 24 << 20
 	b, s, live, _ := openSmall(t, t.TempDir(), quota, false)
@@ -124,7 +124,7 @@ func TestFullOfHistory(t *testing.T) {
 		}
 	}
 	last := 0
-	const enough = 1000 // records, more than there is room for
+	const enough = 1000 // records, more than fit
 	for n, refused := 1, 0; n < enough+200 && refused < 1000; n++ {
 		err := s.Commit(t.Context(), store.Put(old, newestFirst(n), &blob{n, body(16 << 10)}, store.Any))
 		if err != nil {
@@ -269,8 +269,8 @@ func TestFileIsMadeSmallerAtTheStart(t *testing.T) {
 	}
 }
 
-// TestCallsWaitForTheFile: what comes while the file is rewritten waits, and a call that cannot wait any longer is told
-// why; nothing of it was sent.
+// TestCallsWaitForTheFile: calls wait while the file is rewritten, and a call whose deadline passes
+// returns the reason; nothing of it was sent.
 func TestCallsWaitForTheFile(t *testing.T) {
 	b := open(t, t.TempDir())
 	defer func() {

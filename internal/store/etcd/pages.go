@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// errMalformed says that a file is no database that etcd can read without harm.
+// errMalformed means that etcd cannot read a file as its database without harm.
 var errMalformed = errors.New("it is no database of etcd")
 
 // The form of a bbolt file (go.etcd.io/bbolt, version 2). bbolt maps a file into memory and follows what is in it, so
@@ -150,8 +150,8 @@ func (p *pages) freelist(id uint64) error {
 	return nil
 }
 
-// span is where the keys of a page lie: from the first one on, before the end. A nil end is none. bbolt panics beside a
-// goroutine that reads on when a key lies elsewhere.
+// span is the range of the keys of a page: from the first one on, before the end. A nil end is
+// unbounded. bbolt panics in a concurrent goroutine that reads ahead when a key is outside.
 type span struct{ first, end []byte }
 
 func (p *pages) page(id uint64, path []string, depth int, keys span) error {
@@ -237,7 +237,7 @@ func elementsOf(data []byte, count int, leaf bool) ([]element, error) {
 	return all, nil
 }
 
-// bucket reads a bucket: a page of its own, or one within the value.
+// bucket reads a bucket: a separate page, or one within the value.
 func (p *pages) bucket(path []string, value []byte, depth int) error {
 	if len(value) < bucketSize {
 		return malformed("a bucket of %d bytes", len(value))

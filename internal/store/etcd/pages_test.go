@@ -51,7 +51,7 @@ func boltPage(id uint64, kind uint16, elements ...boltElement) []byte {
 	return page
 }
 
-// boltBucket is an element that is a bucket with a page of its own.
+// boltBucket is an element that is a bucket with a separate page.
 func boltBucket(name string, root uint64) boltElement {
 	return boltElement{key: name, flags: bucketLeaf, value: string(binary.LittleEndian.AppendUint64(nil, root)) + "sequence"}
 }
@@ -63,8 +63,8 @@ func boltInline(name string, elements ...boltElement) boltElement {
 	return e
 }
 
-// boltFile is a database with a page of each kind, which the cases change: 2 is the free list, 3 the root, 4 a branch over
-// 5 and 6 (with 7 as its overflow), and 8 and 9 are free.
+// boltFile is a database with a page of each kind, which the cases change: 2 is the free list, 3
+// the root, 4 a branch over 5 and 6 (with 7 as its overflow), and 8 and 9 are free.
 type boltFile struct{ data []byte }
 
 func newBoltFile() *boltFile {

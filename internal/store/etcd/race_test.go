@@ -2,5 +2,5 @@
 
 package etcd
 
-// raceDetector says that the tests run under it.
+// raceDetector reports whether the tests run under the race detector.
 const raceDetector = true

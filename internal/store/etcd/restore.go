@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// revisionBump is far more than any store writes between two backups: whoever has followed the old store sees
-	// revisions that only grow, and none that stands for two things.
+	// revisionBump is far more than any store writes between two backups: a process that has
+	// followed the old store sees revisions that only grow, and none that is used twice.
 	revisionBump = 1_000_000_000
 
 	// The member of a restore that is being made, of one that is complete and only lacks its place, and of the store
@@ -28,7 +28,7 @@ const (
 	asideSubdir    = Subdir + ".before-restore-" // and the time
 )
 
-// ExistingStore says what becomes of a store that is in the directory of a restore already.
+// ExistingStore selects what Restore does with a store that is already in its directory.
 type ExistingStore int
 
 // What Restore may do with it.
@@ -46,7 +46,7 @@ type RestoreOptions struct {
 	Logger   *slog.Logger // nil: silent
 }
 
-// Restored tells what Restore did.
+// Restored is the result of Restore.
 type Restored struct {
 	Epoch    string // of the restored data
 	Revision int64  // it begins with

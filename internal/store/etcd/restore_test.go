@@ -53,7 +53,7 @@ func (o *opened) backup(t *testing.T, path string) {
 	if err = errors.Join(err, stream.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if size <= 0 || sum.Size() < size/4 { // the file may be made smaller meanwhile
+	if size <= 0 || sum.Size() < size/4 { // the file may be made smaller concurrently
 		t.Errorf("the backup has %d bytes, %d were foretold", sum.Size(), size)
 	}
 }
@@ -110,7 +110,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("the lease of the backup is still held: %v after %s", err, time.Since(began))
 	}
 	o.put(t, 200, 210)
-	// What followed the old revisions is told to list again.
+	// A watch from an old revision must list again.
 	if err := o.backend.Watch(t.Context(), store.DefaultPrefix, rev, func(store.Batch) error { return nil }); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("a watch from a revision of before ends with %v", err)
 	}
@@ -210,8 +210,8 @@ func TestRestoreMovesTheFormerStoreAside(t *testing.T) {
 	}
 }
 
-// TestBackupBecomesAMemberElsewhere: the file that a single machine was backed up to is restored, by etcd's own means,
-// into a member of a cluster, and a controller works on that.
+// TestBackupBecomesAMemberElsewhere: the backup file of a single machine is restored, by etcd's own
+// means, into a member of a cluster, and a controller works on that.
 func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 	_, file, epoch, _ := backedUp(t)
 	dir := filepath.Join(t.TempDir(), "member")
@@ -258,8 +258,8 @@ func TestBackupBecomesAMemberElsewhere(t *testing.T) {
 	}
 }
 
-// TestRestoreOfAFullStore: what was backed up because the store was full can be restored, and takes writes again where
-// there is room.
+// TestRestoreOfAFullStore: a backup that was made because the store was full can be restored, and
+// accepts writes again with a larger quota.
 func TestRestoreOfAFullStore(t *testing.T) {
 	_, s, live, _ := openSmall(t, t.TempDir(), 8<<20, false)
 	n := 0

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// resync writes the files of a member that failed to the disk once more. After a failed sync the kernel may take what it
-// could not write for written: it can be read, and is lost with the next power failure.
+// resync writes the files of a failed member to the disk once more. After a failed sync the kernel
+// may consider data written that it could not write: it can be read, and is lost with the next
+// power failure.
 func resync(dir string) error {
 	mark := filepath.Join(dir, unsyncedFile)
 	if _, err := os.Lstat(mark); errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// sealFile has the checksums of all files of a member that was stopped. etcd's database has none of its own, so that a
-// changed record could be told from the right one in no other way. The next start verifies and removes it.
+// sealFile has the checksums of all files of a stopped member. etcd's database has none, so a
+// changed record could not be distinguished from the right one otherwise. The next start verifies
+// and removes it.
 const sealFile = "sealed"
 
 // maxSealBytes is the longest file that is sealed; a longer one is checked by its form alone. Tests make it smaller.

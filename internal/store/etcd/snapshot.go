@@ -38,7 +38,7 @@ func (s *openSnapshot) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// sizes is what a member tells of its database.
+// sizes are the sizes that a member reports of its database.
 type sizes struct {
 	file, used, quota int64 // bytes
 	full              bool  // it takes no writes until its alarm is disarmed

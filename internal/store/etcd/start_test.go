@@ -57,8 +57,8 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// TestStartIsDurable: a restore that was killed and files that were not synced are brought to the disk by the next start,
-// and a restored store has no seal of the former one.
+// TestStartIsDurable: the next start completes a restore that was killed and syncs files that were
+// not, and a restored store has no seal of the former one.
 func TestStartIsDurable(t *testing.T) {
 	dir := t.TempDir()
 	if err := open(t, dir).Close(); err != nil {

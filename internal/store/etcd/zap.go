@@ -19,8 +19,8 @@ type zapBridge struct {
 
 var _ zapcore.Core = zapBridge{}
 
-// zapLogger gives etcd a logger. What etcd calls fatal panics instead of ending the process at once, so that a start
-// can fail with an error and deferred functions run.
+// zapLogger returns a logger for etcd. A fatal message panics instead of ending the process
+// immediately, so that a start can fail with an error and deferred functions run.
 func zapLogger(log *slog.Logger) *zap.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -31,7 +31,7 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 // noSegmentMessage is what etcd says when it could not allocate its next log file.
 const noSegmentMessage = "failed to preallocate space when creating a new WAL"
 
-// memberLogger gives a member a logger whose fatal messages are its failure.
+// memberLogger returns a logger for a member whose fatal messages are its failure.
 func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -44,8 +44,9 @@ func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
 	return zap.New(zapBridge{log: log, heard: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
-// chatter is what etcd warns of at every start and stop and what is as it should be here: no port is open, nobody logs
-// in, and a stop may come before the single member has noted its own version.
+// chatter has the warnings that etcd logs at every start and stop about what is intended here: no
+// port is open, no client logs in, and a stop may come before the single member has noted its own
+// version.
 var chatter = map[string]bool{
 	"Running http and grpc server on single port. This is not recommended for production.": true,
 	"simple token is not cryptographically signed":                                         true,

@@ -36,7 +36,7 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 	}
 }
 
-// acquire creates the key, or gives a channel that closes when it is worth another try.
+// acquire creates the key, or returns a channel that closes when it is worth another try.
 func (b *Backend) acquire(ctx context.Context, key string) (rev int64, changed <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

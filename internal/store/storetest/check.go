@@ -26,8 +26,8 @@ func checkConditions(t *testing.T, b *bench) {
 	}
 }
 
-// checkShares lets more commits check one record than a transaction has compares: they share one, and those of two
-// transactions go at once.
+// checkShares lets more commits check one record than a transaction has compares: they share one,
+// and those of two transactions run concurrently.
 func checkShares(t *testing.T, b *bench) {
 	r := b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.b, "node", rec(1), store.IfAbsent)))
@@ -58,7 +58,8 @@ func checkShares(t *testing.T, b *bench) {
 	}
 }
 
-// checkSplit lets a transaction fail for one check: who asked for another state of the record has nothing to do with it.
+// checkSplit lets a transaction fail for one check: commits that expected another state of the
+// record are unaffected.
 func checkSplit(t *testing.T, b *bench) {
 	r, other := b.open(t), b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.b, "hot", rec(1), store.IfAbsent), store.Put(r.b, "calm", rec(1), store.IfAbsent)))

@@ -129,7 +129,8 @@ func faultLostRequest(t *testing.T, b *bench) {
 	r.settle(t, b)
 }
 
-// faultLostAgain gives up on a commit that is lost every time, and says only what is known of it.
+// faultLostAgain: Commit stops retrying a transaction that is lost every time, and its error states
+// only what is known of it.
 func faultLostAgain(t *testing.T, b *bench) {
 	r := b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.b, "warm", rec(1), store.Any))) // the slot is known

@@ -157,7 +157,7 @@ func (f *Faults) takeOff(txn store.Txn) (land func()) {
 	}
 }
 
-// keysOf gives the keys a transaction writes.
+// keysOf returns the keys that a transaction writes.
 func keysOf(txn store.Txn) []string {
 	keys := slices.Clone(txn.Deletes)
 	for _, kv := range txn.Puts {
@@ -211,7 +211,7 @@ func (f *Faults) fate(txn store.Txn) Fault {
 	return fault
 }
 
-// Late lets the oldest commit arrive that was held back, and gives what the backend says to it.
+// Late delivers the oldest delayed commit, and returns the result of the backend.
 func (f *Faults) Late(ctx context.Context) error {
 	f.mu.Lock()
 	txn := f.late[0]

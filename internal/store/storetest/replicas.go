@@ -167,7 +167,8 @@ func (w *worker) step(t *testing.T) {
 	}
 }
 
-// writeOwn changes a record nobody else touches: it must always succeed and show at once.
+// writeOwn changes a record that no other worker writes: it must always succeed and be visible
+// immediately.
 func (w *worker) writeOwn(t *testing.T) {
 	id := fmt.Sprintf("%s-%d", w.name, w.rng.IntN(6))
 	was, exists := w.own[id]
@@ -325,7 +326,7 @@ func (w *world) cas(t *rapid.T, r *replica, id string) {
 	w.settled(t, r, id, err, rec(w.n))
 }
 
-// settled notes a success and checks that it shows at once.
+// settled records a success and checks that it is visible immediately.
 func (w *world) settled(t *rapid.T, r *replica, id string, err error, want *Record) {
 	if err != nil {
 		t.Fatalf("write %s: %v", id, err)

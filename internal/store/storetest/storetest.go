@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Subject is a backend under test. Every test uses keys of its own, so one backend serves them all.
+// Subject is a backend under test. Every test uses its own keys, so one backend serves them all.
 type Subject struct {
 	Backend store.Backend
 	// Compact makes the backend forget its history up to and including rev.
