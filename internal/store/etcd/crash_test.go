@@ -69,7 +69,7 @@ func openCrashStore(ctx context.Context, dir string) (*Backend, *store.Store, *s
 	return b, s, table, err
 }
 
-// crashChild writes until it is killed, concurrently with the function beside, which may be nil. A
+// crashChild writes until it is killed, concurrently with its second argument, which may be nil. A
 // line on stdout, written in one call, means that a commit was acknowledged.
 func crashChild(dir string, beside func(*Backend)) error {
 	ctx := context.Background()

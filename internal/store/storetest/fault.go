@@ -130,7 +130,7 @@ func faultLostRequest(t *testing.T, b *bench) {
 }
 
 // faultLostAgain: Commit stops retrying a transaction that is lost every time, and its error states
-// only what is known of it.
+// only what is certain.
 func faultLostAgain(t *testing.T, b *bench) {
 	r := b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.b, "warm", rec(1), store.Any))) // the slot is known
