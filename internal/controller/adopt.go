@@ -14,15 +14,15 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// OrphanedVM is something that a node holds and no record owns.
+// OrphanedVM is a VM on a node without an owning record.
 type OrphanedVM struct {
 	Node     *farm.Node
 	ID       string // of its instance, or of the VM where no instance is known
 	Held     api.InventoryItem
 	Since    time.Time
-	Detail   *api.InventoryDetail // nil until its node has said what it is
-	Released bool                 // it goes at an operator's word
-	Ordered  bool                 // its node was told to remove it
+	Detail   *api.InventoryDetail // nil until its node has reported the details
+	Released bool                 // an operator released it for removal
+	Ordered  bool                 // its node has the order to remove it
 }
 
 // UnknownVMs returns the orphaned VMs of one node, given by id or name, or of all nodes.
@@ -88,8 +88,8 @@ type AdoptAction string
 
 // The actions.
 const (
-	AdoptKeep   AdoptAction = "keep"   // they get records again, so that they are instances as any other
-	AdoptRemove AdoptAction = "remove" // they go, in spite of the guard
+	AdoptKeep   AdoptAction = "keep"   // they get records again, so that they are instances like any other
+	AdoptRemove AdoptAction = "remove" // they are removed, in spite of the guard
 )
 
 // The outcomes of an adoption.
@@ -99,12 +99,12 @@ const (
 	OutcomeRefused = "refused"
 )
 
-// Adoption decides about unknown VMs of one node.
+// Adoption decides about orphaned VMs of one node.
 type Adoption struct {
 	Node   string // id or name
 	Action AdoptAction
-	VMs    []string // ids; none: all that are unknown
-	DryRun bool     // only say what would become of them
+	VMs    []string // ids; none: all orphaned VMs
+	DryRun bool     // only report the outcomes
 
 	May func(node string) error // why the caller may not decide about a node; nil: they may about all
 }
@@ -119,8 +119,8 @@ type Adopted struct {
 // MaxAdopted bounds one adoption; what is left is adopted with the next one.
 const MaxAdopted = 500
 
-// Adopt decides about unknown VMs. What it answers is durable; asked again it answers
-// the same and changes nothing.
+// Adopt decides about orphaned VMs. The outcomes are durable; a repeated call returns the same ones
+// and changes nothing.
 func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error) {
 	node, err := c.nodeCalled(ctx, ask.Node)
 	if err == nil {
@@ -159,14 +159,14 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	return list, nil
 }
 
-// told reports whether the node is in contact and has said what it holds.
+// told reports whether the node is in contact and has reported its inventory.
 func (s *session) told(now time.Time, timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.met.IsZero() && now.Sub(s.seenLocked(now)) < timeout
 }
 
-// adopter decides about the unknown VMs of one node.
+// adopter decides about the orphaned VMs of one node.
 type adopter struct {
 	c       *Controller
 	node    *farm.Node
@@ -174,7 +174,7 @@ type adopter struct {
 	dry     bool
 }
 
-// release lets a VM be removed in spite of the guard.
+// release allows the removal of a VM in spite of the guard.
 func (a adopter) release(ctx context.Context, id string) (string, error) {
 	c := a.c
 	if !a.unknown(id) {
@@ -207,7 +207,7 @@ func (a adopter) unknown(id string) bool {
 	return ok
 }
 
-// record asks the store itself for a record.
+// record reads a record from the store itself.
 func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, error) {
 	if !validID(id) {
 		return nil, 0, nil
@@ -215,9 +215,9 @@ func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, 
 	return a.c.tables.Instances.GetLinearizable(ctx, id)
 }
 
-// keep makes a record for a VM, or gives it that of its instance as long as that one
-// waits for a node. It takes no other one that exists: what is placed on one node can
-// then never be started on another, nor the other way round.
+// keep creates a record for a VM, or assigns it that of its instance as long as the instance is
+// pending. It uses no other existing record: an instance that is placed on one node can then never
+// be started on another, nor the other way round.
 func (a adopter) keep(ctx context.Context, id string) (string, error) {
 	u, err := a.claim(id)
 	if errors.Is(err, errNotUnknown) {
@@ -268,7 +268,7 @@ var (
 	errTaken      = error(farm.Refused("an instance of that id exists already, in another place"))
 )
 
-// claim takes an unknown VM out of the reach of its removal until unclaim.
+// claim protects an orphaned VM from removal until unclaim.
 func (a adopter) claim(id string) (orphan, error) {
 	s := a.session
 	s.mu.Lock()
@@ -304,8 +304,8 @@ func (a adopter) unclaim(id string) {
 	}
 }
 
-// kept reports whether a record that exists is the one that keep would have made; claim
-// "" leaves its claim open.
+// kept reports whether an existing record is the one that keep would have created; with claim ""
+// any claim matches.
 func (a adopter) kept(ctx context.Context, id, claim string) (string, error) {
 	inst, _, err := a.record(ctx, id)
 	switch {

@@ -11,13 +11,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// metadataAdopted marks the instances whose records were made again.
+// metadataAdopted marks the instances whose records were created again.
 const metadataAdopted = "adopted"
 
-// recordOf makes the record of a VM from what its node knows of it: where it runs,
-// from which version, and how far it is. asked is the record of its instance as that was
-// asked for; where it is nil what only the lost record knew (names, the external id, the
-// group) stays empty.
+// recordOf creates the record of a VM from its node's details: where it runs, from which version,
+// and its state. asked is the record of its instance as it was requested; where it is nil, the
+// fields that only the lost record had (names, the external id, the group) stay empty.
 func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *farm.Instance {
 	now := c.now()
 	d := *u.detail
@@ -35,13 +34,13 @@ func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *
 	status := d.Status
 	status.No, status.Task = max(1, status.No), nil
 	inst = advance(work{inst: inst}, status, now).inst
-	// The node is asked for its present status again; the same one must count again,
-	// since this one came without what the scripts wrote.
+	// The node is asked for its present status again. That status must count again, since this one
+	// came without the output of the scripts.
 	inst.StatusNo = max(1, status.No-1)
 	return inst
 }
 
-// newRecord makes the record of an instance as it was asked for, from what its node knows.
+// newRecord creates the record of an instance as it was requested, from its node's details.
 func (c *Controller) newRecord(node string, u orphan) *farm.Instance {
 	inst := &farm.Instance{
 		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
@@ -58,8 +57,8 @@ func (c *Controller) newRecord(node string, u orphan) *farm.Instance {
 	return inst
 }
 
-// templateOf names the version that a VM was started from, as far as its node or
-// another one knows it.
+// templateOf returns the version that a VM was started from, as far as its node or another one has
+// it cached.
 func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.TemplateRef {
 	ref := farm.TemplateRef{ContentID: d.ContentID, Arch: "amd64", CPUs: 1}
 	if info, _, ok := c.tables.Infos.Get(node); ok {
@@ -84,8 +83,8 @@ func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.Templat
 	return ref
 }
 
-// optionsOf returns what an order says of a start; it is the reverse of startOrder, but
-// for the script and the passwords, which stay with the node.
+// optionsOf returns the options of a start order; it is the reverse of startOrder, except for the
+// script and the passwords, which stay on the node.
 func optionsOf(o *api.StartOrder) farm.StartOptions {
 	out := farm.StartOptions{Priority: DefaultPriority, PortOverride: o.PortOverride}
 	for _, p := range o.Ports {
@@ -109,9 +108,9 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 	return out
 }
 
-// lostIdentity reports whether a node that joins with an identity is one that the records
-// have lost: then it keeps its id, and so its VMs, about which an operator decides. One
-// that was removed, or that another node has, is none.
+// lostIdentity reports whether a node joins with an identity whose record was lost: then it keeps
+// its id, and so its VMs, about which an operator decides. An identity that was removed, or that
+// another node has, does not qualify.
 func (c *Controller) lostIdentity(req api.JoinRequest) bool {
 	_, _, exists := c.tables.Nodes.Get(req.NodeID)
 	_, _, removed := c.tables.Removed.Get(req.NodeID)

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// delayedItem is a record that is looked at when its time comes.
+// delayedItem identifies a record to be checked at some time.
 type delayedItem struct {
 	kind store.Kind // kindInstance or kindNode
 	id   string
@@ -22,7 +22,7 @@ type delayQueue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
 	mu   sync.Mutex                // guards the fields below
-	at   map[delayedItem]time.Time // entries active; others in the heap are history
+	at   map[delayedItem]time.Time // active entries; others in the heap are outdated
 	heap delayHeap
 }
 
@@ -30,7 +30,7 @@ func newAgenda() *delayQueue {
 	return &delayQueue{wake: make(chan struct{}, 1), at: map[delayedItem]time.Time{}}
 }
 
-// put has a record looked at no later than a time; a zero time changes nothing.
+// put schedules a check of a record no later than a time; a zero time changes nothing.
 func (a *delayQueue) put(it delayedItem, at time.Time) {
 	if at.IsZero() {
 		return
@@ -54,7 +54,7 @@ func (a *delayQueue) put(it delayedItem, at time.Time) {
 	}
 }
 
-// drop forgets a record that is gone: its time may be a year away.
+// drop removes the entry of a deleted record: its time may be a year away.
 func (a *delayQueue) drop(it delayedItem) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,7 @@ func (a *delayQueue) drop(it delayedItem) {
 // spareEntries is how many outdated entries the heap may hold in addition to one per active entry.
 const spareEntries = 1000
 
-// tidyLocked makes the heap again when most of it is history.
+// tidyLocked rebuilds the heap when most of it is outdated.
 func (a *delayQueue) tidyLocked() {
 	if len(a.heap) <= 2*len(a.at)+spareEntries {
 		return
@@ -77,8 +77,8 @@ func (a *delayQueue) tidyLocked() {
 	heap.Init(&a.heap)
 }
 
-// take returns at most limit records whose time has come, with their entries gone, and
-// the time of the next one; zero when there is none.
+// take removes and returns at most limit records that are due, and the time of the next one; zero
+// when none is left.
 func (a *delayQueue) take(now time.Time, limit int) (ripe []delayedItem, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // longestGap is the longest pause between two digests.
 const longestGap = 15 * time.Second
 
-// peerContacts is what the other replicas have heard of the nodes.
+// peerContacts has the node contacts that the other replicas report.
 type peerContacts struct {
 	c       *Controller
 	replica string // of this process
@@ -27,8 +27,8 @@ type peerContacts struct {
 type peerDigest struct {
 	came  time.Time
 	no    int64                 // of the digest
-	alive bool                  // it was not the first one: its replica lives
-	keeps bool                  // its replica gave the verdicts
+	alive bool                  // it was not the first digest: its replica is alive
+	keeps bool                  // its replica held the lease
 	nodes map[string]peerReport // by node id
 
 	strange []OrphanReport // nodes with orphaned VMs
@@ -36,7 +36,7 @@ type peerDigest struct {
 	pulled  int64          // bytes that its nodes have pulled since it runs
 }
 
-// strangely reports whether a digest told of orphaned VMs.
+// strangely reports whether a digest contains orphaned VMs.
 func (h peerDigest) strangely() bool { return len(h.strange) > 0 || h.vague }
 
 func newAges(c *Controller) *peerContacts {
@@ -126,13 +126,13 @@ func (a *peerContacts) forget(replica string) {
 	delete(a.others, replica)
 }
 
-// missing is after how many digests that did not come a replica counts as unknown.
+// missing is the number of missed digests after which the state of a replica counts as unknown.
 const missing = 3
 
-// heard returns when a node was last in contact with another replica; zero when never.
-// What a replica knows whose digests stay away is not known: for the nodes that it
-// heard, silence counts from the moment at which the next digests were missed. Where it
-// gave the verdicts, who gives them now has begun again anyway.
+// heard returns when a node was last in contact with another replica; zero when never. If the
+// digests of a replica stop, its contacts are unknown: for its nodes, the time without contact
+// counts from the moment at which the next digests were missed. If that replica was the leader, the
+// new leader has started its timeouts again anyway.
 func (a *peerContacts) heard(node string) (last time.Time) {
 	now := a.c.now()
 	a.mu.Lock()
@@ -153,8 +153,8 @@ func (a *peerContacts) heard(node string) (last time.Time) {
 	return last
 }
 
-// elsewhere returns what another replica has told of a node, where one heard it later than
-// this replica did, at here.
+// elsewhere returns the report of another replica about a node, if that replica heard the node
+// later than this one did, at here.
 func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,7 +166,7 @@ func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok 
 	return t, ok
 }
 
-// errandProgress returns how far a node is with a cache job, as other replicas have told.
+// errandProgress returns the progress of a node with a cache job, as other replicas report it.
 func (a *peerContacts) errandProgress(node, errand string) (most float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,8 +191,8 @@ func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
 	return list, vague
 }
 
-// hears reports whether another replica that lives has heard a node. The digest of one that
-// died before this process began tells nothing of now.
+// hears reports whether another live replica has heard a node. The digest of one that died before
+// this process began does not count.
 func (a *peerContacts) hears(node string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,7 +204,8 @@ func (a *peerContacts) hears(node string) bool {
 	return false
 }
 
-// tidy forgets replicas that have been silent for so long that nothing depends on them.
+// tidy removes the digests of replicas that have been silent for so long that nothing depends on
+// them.
 func (a *peerContacts) tidy(ctx context.Context, w *leaderTerm, now time.Time) error {
 	alone := a.alone()
 	a.mu.Lock()

@@ -11,11 +11,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// AlarmSource returns the alarms that hold now. It is called for every status and must not wait: what takes time is
-// looked up elsewhere and kept. Since is filled in by the controller.
+// AlarmSource returns the alarms that are active. It is called for every status and must not wait:
+// slow checks run elsewhere and are cached. Since is filled in by the controller.
 //
-// To add an alarm of the controller, add its source to sources; to add one of something outside of it, such as the
-// settings of the process, pass its source in Options.Alarms.
+// To add an alarm of the controller, add its source to sources; to add one of something outside of
+// it, such as the settings of the process, pass its source in Options.Alarms.
 type AlarmSource func() []api.Alarm
 
 func (c *Controller) sources() []AlarmSource {
@@ -28,7 +28,7 @@ func (c *Controller) sources() []AlarmSource {
 	}, c.opts.Alarms)
 }
 
-// alarmLog remembers since when each alarm has held.
+// alarmLog stores since when each alarm has been active.
 type alarmLog struct {
 	mu    sync.Mutex
 	since map[alarmKey]time.Time
@@ -56,7 +56,7 @@ func (l *alarmLog) stamp(list []api.Alarm, now time.Time) (fresh []api.Alarm) {
 	return fresh
 }
 
-// Alarms returns everything that an operator has to look at.
+// Alarms returns the active alarms, which require an operator.
 func (c *Controller) Alarms() []api.Alarm {
 	var list []api.Alarm
 	for _, source := range c.sources() {
@@ -73,7 +73,7 @@ const (
 	diskAskTimeout = 5 * time.Second
 )
 
-// watchAlarms keeps the alarms of disks up to date and notes when alarms begin, until ctx ends.
+// watchAlarms keeps the alarms of disks up to date and logs when alarms begin, until ctx ends.
 func (c *Controller) watchAlarms(ctx context.Context) {
 	tick := time.NewTicker(alarmLookEvery)
 	defer tick.Stop()
@@ -88,7 +88,7 @@ func (c *Controller) watchAlarms(ctx context.Context) {
 	}
 }
 
-// alarmCache holds alarms that took time to find.
+// alarmCache holds the results of slow alarm checks.
 type alarmCache struct {
 	mu   sync.Mutex
 	list []api.Alarm

@@ -20,8 +20,8 @@ const (
 	placeRetry = time.Second // after placements that could not be written
 )
 
-// placementDecision is a place for a request, with its node as it was when that was decided: a
-// change of the node since then undoes it.
+// placementDecision assigns a request to a node, with the node as it was at that time: a later
+// change of the node invalidates it.
 type placementDecision struct {
 	id, node string
 	device   string // location of the USB device that goes with it; "" for none
@@ -39,7 +39,7 @@ func together(a, b placementDecision) int {
 	return cmp.Or(strings.Compare(a.node, b.node), cmp.Compare(a.at.rev, b.at.rev))
 }
 
-// pass places one batch and says whether there may be more.
+// pass places one batch and reports whether there may be more.
 func (p *placer) pass(ctx context.Context, r *leaderTerm) bool {
 	defer p.c.meters.round(time.Now())
 	p.mu.Lock()
@@ -67,11 +67,11 @@ func (p *placer) pass(ctx context.Context, r *leaderTerm) bool {
 		})
 	}
 	wg.Wait()
-	return len(assigned) == placeBatch && !failed.Load() // what was given back is tried again when the placer is rung for
+	return len(assigned) == placeBatch && !failed.Load() // returned requests are tried again when the placer is woken
 }
 
-// assignAll writes placements on one node, as many at a time as fit, and says
-// whether none had to be given back.
+// assignAll writes placements on one node, as many at a time as fit, and reports whether all of
+// them were written.
 func (p *placer) assignAll(ctx context.Context, r *leaderTerm, some []placementDecision) bool {
 	for len(some) > 0 {
 		done, err := p.assign(ctx, r, some)
@@ -84,8 +84,8 @@ func (p *placer) assignAll(ctx context.Context, r *leaderTerm, some []placementD
 	return true
 }
 
-// assign writes placements on one node as it was when they were decided on. It takes as
-// many as fit and says how many.
+// assign writes placements on one node as it was when they were decided. It writes as many as fit
+// and returns their number.
 func (p *placer) assign(ctx context.Context, r *leaderTerm, some []placementDecision) (done int, err error) {
 	id, at := some[0].node, some[0].at
 	if at.record == nil {
@@ -108,9 +108,9 @@ func (p *placer) assign(ctx context.Context, r *leaderTerm, some []placementDeci
 	return done, r.Commit(ctx, t.changes...)
 }
 
-// giveBack lets requests wait again whose placement could not be written. One that
-// lost a race first waits until the tables show what it lost to, which the index then
-// takes over: it may be the node.
+// giveBack returns requests to the pending ones whose placement could not be written. After a lost
+// race it first waits until the tables, and so the index, show the change that won: it may be of
+// the node.
 func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDecision, err error) {
 	lost := errors.Is(err, store.ErrConflict)
 	if lost && p.c.upToDate(ctx) != nil {
@@ -131,14 +131,14 @@ func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDe
 	}
 }
 
-// takeBackLocked undoes a decision: the index knows the instance as the records do.
+// takeBackLocked undoes a decision: the index has the instance as in the records again.
 func (p *placer) takeBackLocked(id string) {
 	p.index.UndoPlacement(id)
 	p.setInstanceLocked(id)
 }
 
-// draft is an instance that is about to be created: as it was asked for and, where
-// a node is free for it, as placed there.
+// draft is an instance that is about to be created: as it was requested and, where a node is free
+// for it, as placed there.
 type draft struct {
 	asked, placed *farm.Instance // placed: nil when it has to wait
 	node          string
@@ -192,7 +192,7 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *leaderTerm) {
 	return drafts, p.reign
 }
 
-// dismiss takes back what admit decided of instances that were not created so.
+// dismiss undoes the decisions of admit for instances that were not created.
 func (p *placer) dismiss(drafts []draft) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Backup streams everything in the store as it is at this moment; size is about what will come. The stream must be
-// read on and closed. One at a time: the store cannot reuse room while it is read.
+// Backup streams everything in the store as it is at this moment; size is the approximate length.
+// The caller must keep reading the stream and close it. Only one runs at a time: the store cannot
+// reuse freed space while it is read.
 func (c *Controller) Backup(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
 	if !c.backing.CompareAndSwap(false, true) {
 		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is being taken; try again when it is done")
@@ -22,7 +23,7 @@ func (c *Controller) Backup(ctx context.Context) (stream io.ReadCloser, size int
 	return &exclusiveBackup{ReadCloser: stream, backing: &c.backing}, size, nil
 }
 
-// exclusiveBackup lets another backup begin when it is closed.
+// exclusiveBackup allows another backup when it is closed.
 type exclusiveBackup struct {
 	io.ReadCloser
 	backing *atomic.Bool

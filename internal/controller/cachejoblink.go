@@ -16,9 +16,9 @@ import (
 // of it is stored: it follows from the records, and a node whose agent is new is sent the job
 // again.
 type cacheJobDue struct {
-	kind     api.CacheJobKind // that it is to be told
+	kind     api.CacheJobKind // that it is to be sent
 	sent     time.Time        // zero: not yet
-	taken    bool             // it has said something of it since
+	taken    bool             // it has reported a status since
 	progress float64
 }
 
@@ -27,7 +27,7 @@ var errandKinds = map[farm.CacheJobKind]api.CacheJobKind{
 	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
 }
 
-// followErrand takes over a change of a cache job for its nodes.
+// followErrand applies a change of a cache job to the sessions of its nodes.
 func (l *nodeSessions) followErrand(event store.Event) {
 	if e, ok := event.New.(*farm.CacheJob); ok {
 		l.wantErrand(e)
@@ -36,7 +36,7 @@ func (l *nodeSessions) followErrand(event store.Event) {
 	}
 }
 
-// wantErrand has the nodes of a cache job told of it as it is.
+// wantErrand sends a cache job in its present state to its nodes.
 func (l *nodeSessions) wantErrand(e *farm.CacheJob) {
 	if !e.Open() {
 		l.dropErrand(e)
@@ -61,7 +61,7 @@ func (l *nodeSessions) dropErrand(e *farm.CacheJob) {
 	}
 }
 
-// followOutcome takes note that a node is done with a cache job.
+// followOutcome records that a node is done with a cache job.
 func (l *nodeSessions) followOutcome(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := ofOutcome(event.ID)
@@ -71,8 +71,7 @@ func (l *nodeSessions) followOutcome(event store.Event) {
 	}
 }
 
-// wantErrand has the node told of a cache job, unless it has an outcome: then nothing is left
-// to do.
+// wantErrand sends a cache job to the node, unless it has a result: then nothing is left to do.
 func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +86,7 @@ func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
 	}
 }
 
-// endErrandLocked forgets a cache job; with the last pull the turn of the node ends.
+// endErrandLocked removes a cache job; with the last pull the node frees its rollout slot.
 func (s *session) endErrandLocked(id string) {
 	d := s.errands[id]
 	delete(s.errands, id)
@@ -115,8 +114,8 @@ func (s *session) setErrandLocked(id string, d cacheJobDue) {
 // maxErrandsKept bounds the cache jobs that a node has to drop because they do not exist.
 const maxErrandsKept = 1000
 
-// dropErrand has the node forget a cache job that is over. One that it was never told of
-// it need not forget, unless it has spoken of it.
+// dropErrand makes the node forget a cache job that is over. One that it was never sent it need not
+// forget, unless it has reported a status of it.
 func (s *session) dropErrand(id string, spoken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +151,7 @@ func (s *session) errandDropped(id string) {
 	}
 }
 
-// errandTold takes over what the node says of a cache job that is open.
+// errandTold applies the node's status of an open cache job.
 func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
 	}
 }
 
-// offerErrandsLocked has a new agent told of everything.
+// offerErrandsLocked sends everything again to a new agent.
 func (s *session) offerErrandsLocked() {
 	for id, d := range s.errands {
 		d.taken, d.sent = false, time.Time{}
@@ -175,12 +174,11 @@ func (s *session) offerErrandsLocked() {
 	}
 }
 
-// maxErrandsSent bounds one answer; the rest comes with the next poll.
+// maxErrandsSent bounds one response; the rest comes with the next poll.
 const maxErrandsSent = 100
 
-// takeErrands marks the cache jobs that are to be sent now and gives them by their ids,
-// with the moment at which the next one is due again. Pulls are sent when the node has its
-// turn.
+// takeErrands marks the cache jobs that are to be sent now and returns them by their ids, with the
+// time at which the next one is due again. Pulls are sent when the node has a rollout slot.
 func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +238,7 @@ func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
 	return out
 }
 
-// errandProgress returns how far a node is with a cache job, as it last said here.
+// errandProgress returns the progress of a node with a cache job, as it last reported here.
 func (l *nodeSessions) errandProgress(node, id string) float64 {
 	s := l.find(node)
 	if s == nil {
@@ -365,10 +363,10 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.C
 	}, nil
 }
 
-// maxErrandError bounds what is kept of why a node failed, since many nodes may.
+// maxErrandError bounds the stored error of a node, since many nodes may fail.
 const maxErrandError = 512
 
-// outcomeOf makes the record of a status that is permanently.
+// outcomeOf creates the record of a final status.
 func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 	o := &farm.CacheJobResult{
 		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,

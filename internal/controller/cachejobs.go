@@ -17,12 +17,11 @@ import (
 const (
 	MaxErrandNodes = 10000  // of one
 	maxErrands     = 1000   // open and ended
-	maxErrandsOpen = 500    // so that those that ended have room too
+	maxErrandsOpen = 500    // so that ended ones fit too
 	maxAddressed   = 100000 // nodes of all together
 )
 
-// DistributeRequest asks to have a version on nodes. Types and lengths were checked by the
-// caller.
+// DistributeRequest requests a version on nodes. The caller has checked types and lengths.
 type DistributeRequest struct {
 	TemplateID string
 	Tag        string
@@ -37,7 +36,7 @@ type NodeSelector struct {
 	May     func(id string) error // why they may not do it on a node; nil: they may on all
 }
 
-// may returns why the caller may not do what is asked on a node; nil when they may.
+// may returns why the caller may not do this on a node; nil when they may.
 func (a NodeSelector) may(id string) error {
 	if a.May == nil {
 		return nil
@@ -91,7 +90,7 @@ type tagOrNumber struct {
 	number *int
 }
 
-// version finds a version of the registry for a caller who has what is needed.
+// version returns a version in the registry to a caller with the required rights.
 func (c *Controller) version(ctx context.Context, n requiredRight, id string, which tagOrNumber) (api.TemplateDetail, api.TemplateVersion, error) {
 	detail, err := c.allowed(ctx, id, n)
 	if err != nil {
@@ -151,7 +150,7 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	return err
 }
 
-// createCacheJob makes a cache job durable, with what goes with it, unless there are too many.
+// createCacheJob writes a cache job, with the changes in with, unless there are too many.
 func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with ...store.Change) error {
 	open, nodes := 0, len(e.Nodes)
 	for _, other := range c.tables.Errands.All() {
@@ -210,8 +209,8 @@ func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id st
 	return c.errandView(e), nil
 }
 
-// CacheJobs returns at most limit cache jobs of a kind that come after an id and fit, oldest first.
-// Without fits all do.
+// CacheJobs returns at most limit cache jobs of a kind, oldest first, with ids after one and
+// accepted by fits. A nil fits accepts all.
 func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool) []CacheJobView {
 	var list []CacheJobView
 	for _, e := range c.tables.Errands.Range(after, math.MaxInt) {
@@ -225,8 +224,8 @@ func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, 
 	return list
 }
 
-// errandView adds to a cache job how far its nodes are. How far a pull is that continues is in
-// memory at the replica that its node speaks to; the others know it from its digests.
+// errandView adds the progress of its nodes to a cache job. The progress of a running pull is in
+// memory at the replica that its node polls; the others know it from that replica's digests.
 func (c *Controller) errandView(e *farm.CacheJob) CacheJobView {
 	view := CacheJobView{CacheJob: e, On: make(map[string]farm.CacheJobResult, len(e.Nodes))}
 	outcomes := c.outcomesOf(e.ID)
@@ -273,8 +272,8 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 	return e, c.createCacheJob(ctx, e)
 }
 
-// mayHave returns the nodes that have a version of a template as they last said, or that
-// may have got one since: by a distribution, or for an instance.
+// mayHave returns the nodes that have a version of a template by their last report, or that may
+// have got one since: by a distribution, or for an instance.
 func (c *Controller) mayHave(template string) map[string]bool {
 	having := map[string]bool{}
 	for node, info := range c.tables.Infos.All() {
@@ -298,8 +297,8 @@ func (c *Controller) mayHave(template string) map[string]bool {
 	return having
 }
 
-// sameRemoval returns an open removal that asks the same of all these nodes, none of
-// which has answered: a repeated request makes no second one.
+// sameRemoval returns an open removal with the same request for all these nodes, none of which has
+// a result: a repeated request creates no second one.
 func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	for _, e := range c.tables.Errands.All() {
 		if !e.Open() || e.Kind != farm.ErrandRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
@@ -312,8 +311,8 @@ func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	return nil
 }
 
-// outcomeID names the outcome of a cache job on a node. Those of one cache job are next to
-// each other.
+// outcomeID returns the id of the result of a cache job on a node. Those of one cache job are
+// adjacent.
 func outcomeID(errand, node string) string { return errand + "." + node }
 
 // ofOutcome returns the cache job and the node of an outcome.

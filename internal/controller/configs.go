@@ -8,15 +8,15 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// configCache keeps the configuration of versions by content id, which never
-// changes. The zero value is ready.
+// configCache caches the configuration of versions by content id, whose content never changes. The
+// zero value is ready.
 type configCache struct {
 	mu   sync.Mutex
 	byID map[string]api.TemplateConfig
 }
 
-// maxConfigs bounds the cache; when it is full it is emptied, since filling it
-// again costs one call a version.
+// maxConfigs bounds the cache; when it is full it is emptied, since filling it again costs one call
+// per version.
 const maxConfigs = 4096
 
 func (c *configCache) get(ctx context.Context, reg Registry, id string, v api.TemplateVersion) (api.TemplateConfig, error) {
@@ -26,7 +26,7 @@ func (c *configCache) get(ctx context.Context, reg Registry, id string, v api.Te
 	if ok {
 		return config, nil
 	}
-	// By its content id too: after a revert and a new push the number is other bytes.
+	// The content id is necessary too: after a revert and a new push the number means other bytes.
 	config, err := reg.Info(ctx, transfer.Ref{ID: id, Version: &v.Number, ContentID: v.ContentID})
 	if err != nil || v.ContentID == "" {
 		return config, err

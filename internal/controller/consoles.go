@@ -22,7 +22,7 @@ const (
 	ConsolesPerVM = 4
 	MaxConsoles   = 64               // on this replica
 	consoleWait   = 15 * time.Second // for the node
-	consoleWrite  = 30 * time.Second // that a side may take nothing
+	consoleWrite  = 30 * time.Second // that a side may accept nothing
 	consolePing   = 20 * time.Second
 )
 
@@ -34,11 +34,12 @@ type ConsoleConn interface {
 	Write(ctx context.Context, message []byte) error
 	// Ping waits until the other side has answered, which requires a concurrent Read.
 	Ping(ctx context.Context) error
-	// End tells the other side why, and is the end of all calls.
+	// End sends the reason to the other side, and ends all calls.
 	End(why string)
 }
 
-// ConsoleClosedError is the error of a Line whose other side has ended it, and why; "" when it did not say.
+// ConsoleClosedError is the error of a connection that the other side has ended, with its reason;
+// "" without one.
 type ConsoleClosedError struct{ Why string }
 
 // Error implements error.
@@ -67,7 +68,7 @@ func (k *consoles) of(instance string) int {
 	return len(k.all[instance])
 }
 
-// add notes a console, unless there are too many.
+// add registers a console, unless there are too many.
 func (k *consoles) add(con *Console) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,16 +119,16 @@ type Console struct {
 	c                              *Controller
 	session, instance, claim, node string
 
-	ctx    context.Context // is over when the console is, its cause says why
+	ctx    context.Context // ends with the console; its cause is the reason
 	cancel context.CancelCauseFunc
 	joined chan ConsoleConn // receives the node's connection, one time
-	done   chan struct{}    // closed when nothing of it continues
+	done   chan struct{}    // closed when all its goroutines have ended
 
 	mu    sync.Mutex
 	taken bool // by the node; guarded by mu
 }
 
-// check ends a console whose instance is not what it was opened for; nil when that is gone.
+// check ends a console whose instance no longer matches; nil when that is removed.
 func (k *Console) check(inst *farm.Instance) {
 	switch {
 	case inst == nil:
@@ -171,10 +172,10 @@ func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, e
 	return inst, nil
 }
 
-// abilityConsole is what a node says of itself that can show screens.
+// abilityConsole is the ability that nodes report which can show screens.
 const abilityConsole = "console"
 
-// OpenConsole asks the node of an instance to show its screen. The console ends with ctx.
+// OpenConsole requests the screen of an instance from its node. The console ends with ctx.
 func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, error) {
 	inst, err := c.showable(ctx, id)
 	if err != nil {
@@ -206,7 +207,7 @@ func (k *Console) Close() {
 	k.forget()
 }
 
-// forget takes the call for the node back.
+// forget withdraws the request to the node.
 func (k *Console) forget() {
 	k.c.consoles.remove(k)
 	if s := k.c.link.find(k.node); s != nil {
@@ -214,7 +215,7 @@ func (k *Console) forget() {
 	}
 }
 
-// TakeConsole returns the console that a node was asked to show, once.
+// TakeConsole returns the console that a node was asked to show, to one caller only.
 func (c *Controller) TakeConsole(node, session string) (*Console, error) {
 	c.consoles.mu.Lock()
 	var found *Console
@@ -300,17 +301,18 @@ type closeReason string
 // Error implements error.
 func (b closeReason) Error() string { return string(b) }
 
-// The ends that come from the lines.
+// The reasons that come from the connections.
 const (
 	errViewerLeft = closeReason("The viewer has left")
 	errNodeLeft   = closeReason("The node is gone, or its agent begins anew")
 	errSlow       = closeReason("The connection is too slow, or does not answer")
 )
 
-// up carries what the viewer says to the node. Before there is one, no more than a message is taken.
+// up forwards the viewer's messages to the node. Before the node has joined, it accepts one message
+// at most.
 func (k *Console) up(viewer ConsoleConn, node *ConsoleConn, ready <-chan struct{}) {
 	for {
-		message, err := viewer.Read(context.WithoutCancel(k.ctx)) // End ends it, and says why
+		message, err := viewer.Read(context.WithoutCancel(k.ctx)) // End unblocks it, and has the reason
 		if err != nil {
 			k.cancel(errViewerLeft)
 			return
@@ -326,7 +328,7 @@ func (k *Console) up(viewer ConsoleConn, node *ConsoleConn, ready <-chan struct{
 	}
 }
 
-// down carries what the screen says to the viewer.
+// down forwards the screen's messages to the viewer.
 func (k *Console) down(node, viewer ConsoleConn) {
 	for {
 		message, err := node.Read(context.WithoutCancel(k.ctx)) // as in up
@@ -356,7 +358,7 @@ func (k *Console) pass(to ConsoleConn, message []byte) bool {
 	return err == nil
 }
 
-// watch asks a side now and then whether it is there.
+// watch pings a side periodically.
 func (k *Console) watch(line ConsoleConn) {
 	ticks := time.NewTicker(consolePing)
 	defer ticks.Stop()
@@ -376,13 +378,13 @@ func (k *Console) watch(line ConsoleConn) {
 	}
 }
 
-// pendingConsole is a call that a node has not answered yet.
+// pendingConsole is a console request that a node has not answered yet.
 type pendingConsole struct {
 	call api.ConsoleRequest
 	sent time.Time // zero: not yet
 }
 
-// wantConsole has the node told of a console.
+// wantConsole sends a console request to the node.
 func (s *session) wantConsole(call api.ConsoleRequest) {
 	s.mu.Lock()
 	if s.consoles == nil {

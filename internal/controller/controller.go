@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Registry is what the controller asks of a registry.
+// Registry is the part of a registry that the controller uses.
 type Registry interface {
 	List(ctx context.Context) ([]api.Template, error)
 	Detail(ctx context.Context, id string) (api.TemplateDetail, error)
@@ -27,20 +27,21 @@ type Registry interface {
 	Revert(ctx context.Context, ref transfer.Ref) error
 }
 
-// Options configure a Controller. The durations must not be negative but where they say so.
+// Options configure a Controller. The durations must not be negative except where that is
+// documented.
 type Options struct {
 	Registry        Registry
-	RegistryAddress string // given to nodes and clients
+	RegistryAddress string // sent to nodes and clients
 	PushRegistry    string // where nodes push saved images to; "": RegistryAddress
 	VMNamePrefix    string // of every VM that the controller starts
 	Scheduler       sched.Options
 
 	KeepTerminated   time.Duration // how long a terminated record stays; negative: it is removed immediately
-	NodeTimeout      time.Duration // silence after which a node is Offline
-	InstanceTimeout  time.Duration // how long beyond that its instances may come back
+	NodeTimeout      time.Duration // time without contact after which a node is Offline
+	InstanceTimeout  time.Duration // after that, how long its instances may come back
 	StartTimeout     time.Duration // of a VM's start, without the pull
-	PullTimeout      time.Duration // how long a pull may go without progress
-	PushTimeout      time.Duration // how long a push may go without progress
+	PullTimeout      time.Duration // how long a pull may make no progress
+	PushTimeout      time.Duration // how long a push may make no progress
 	UnknownReports   int           // full reports after which an orphaned VM is removed
 	UnknownAge       time.Duration // and the minimum time it must have been seen
 	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
@@ -52,7 +53,7 @@ type Options struct {
 
 	Events EventOptions
 	Limits Limits // of callers
-	bounds bounds // of what is kept
+	bounds bounds // of stored data
 
 	// The licensed features; nil: all of them.
 	Licence License
@@ -135,12 +136,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Controller runs the use cases over one store. Open makes it, Run drives it.
+// Controller runs the use cases over one store. New creates it, Run drives it.
 type Controller struct {
 	opts      Options
 	log       *slog.Logger
 	store     outboxStore
-	events    *eventLog // nil: no event is made
+	events    *eventLog // nil: events are off
 	tables    *Tables
 	link      *nodeSessions
 	beats     *sharedTicker
@@ -163,7 +164,7 @@ type Controller struct {
 	configs configCache
 	known   *knownTemplates
 	keeping atomic.Bool // this replica holds the lease and decides the node states
-	judge   orphanGuard // of the share of unknown VMs
+	judge   orphanGuard // evaluates the share of orphaned VMs
 
 	alarmLog   alarmLog
 	diskAlarms alarmCache // of the registry and the nodes
@@ -197,17 +198,17 @@ type Tables struct {
 	Known     *store.Table[KnownTemplate]       // last known states of templates, by id
 }
 
-// RemovedNode is what is kept of a node that was removed, so that its agent can be
-// told so and not merely be unknown.
+// RemovedNode is the record of a node that was removed, so that its agent learns that and is not
+// merely unknown.
 type RemovedNode struct {
 	Credential string    `json:"credential"` // digest
 	At         time.Time `json:"at"`
 }
 
-// keepRemoved is how long a removed node is remembered.
+// keepRemoved is how long the record of a removed node is kept.
 const keepRemoved = 7 * 24 * time.Hour
 
-// Setting is a value that the controller keeps for itself.
+// Setting is a value that the controller stores for itself.
 type Setting struct {
 	Value       string       `json:"value,omitempty"`
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
@@ -237,7 +238,7 @@ const (
 	byNode       = "node"     // of instances: where they are placed
 	byExternalID = "external" // of instances, present and past
 	byAge        = "age"      // of instances: the youngest first
-	takenOn      = "taken"    // sums of instances: what those on a node take of it
+	takenOn      = "taken"    // sums of instances: what those on a node use
 	perState     = "state"    // sums of instances: how many are in a state
 	byInstance   = "instance" // of past ones
 	byStatus     = "status"   // of save requests
@@ -281,7 +282,7 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 	}
 }
 
-// given makes the values that an index files a record under; none when it has none.
+// given returns the values that an index files a record under; none for an empty one.
 func given(value string) []string {
 	if value == "" {
 		return nil
@@ -297,7 +298,7 @@ func (t *Tables) All() []store.AnyTable {
 	}
 }
 
-// New makes a controller over an open store. Nothing runs before Run.
+// New creates a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now()}

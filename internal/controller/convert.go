@@ -7,14 +7,14 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of texts. What nodes send is bounded by nodeinput before it comes here.
+// Limits of texts. nodeinput bounds the input from nodes before it reaches this package.
 const (
 	maxOutput = 64 << 10
 	maxField  = 1 << 10
 	maxLabel  = 255 // bytes of a name
 )
 
-// vmOf makes the domain's VM of a node's; what the node leaves out stays as it was.
+// vmOf converts a node's VM to the domain's; a field that the node leaves out stays as it was.
 func vmOf(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
 		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
@@ -69,9 +69,9 @@ func vlansOf(ids []int) []int {
 	return slices.Compact(ids)
 }
 
-// sameInfo reports whether two descriptions differ in nothing that is worth a write:
-// the disk figures move all the time and are written along with other changes, or
-// when they moved by more than a hundredth of the disk.
+// sameInfo reports whether two descriptions have no difference that justifies a write: the disk
+// numbers change all the time and are written along with other changes, or when they changed by
+// more than a hundredth of the disk.
 func sameInfo(a, b *farm.NodeInfo) bool {
 	return a.Arch == b.Arch && a.OS == b.OS && a.CPUs == b.CPUs &&
 		a.MemoryMB == b.MemoryMB && a.DiskSize == b.DiskSize && a.AgentVersion == b.AgentVersion &&

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// create writes new instances, placed where a node is free, else waiting. It fails
-// whole: what was written of a call that failed is ended again.
+// create writes new instances, placed where a node is free, else pending. It fails as a whole:
+// instances that a failed call has written are ended again.
 func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite) error {
 	drafts, r := c.placer.admit(instances)
 	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
@@ -87,23 +87,23 @@ func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*cr
 	return err
 }
 
-// createBatch is some new instances that go into one transaction.
+// createBatch is a group of new instances that go into one transaction.
 type createBatch struct {
 	drafts []draft
 	txn
 	script []store.Change // that they have, so that none is there without it
-	with   []store.Change // what else goes with them
+	with   []store.Change // additional changes
 }
 
-// parts divides new instances among as few transactions as the store allows. Those of
-// one node stay together, so that it is checked once.
+// parts divides new instances among as few transactions as the store allows. Those of one node stay
+// together, so that it is checked one time.
 func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch {
 	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
 	limits := c.store.Limits()
 	limits.Ops-- // for with
 	var parts []*createBatch
 	var last *createBatch
-	devices := map[string]bool{} // node -> a device of it is given away
+	devices := map[string]bool{} // node -> a device of it is assigned
 	for _, d := range drafts {
 		if d.placed != nil && d.placed.USB != "" {
 			devices[d.node] = true
@@ -128,8 +128,8 @@ func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch
 	return parts
 }
 
-// creation returns the changes that make one instance. That the id is free needs no asking: it
-// is new, and asking costs the store as much as writing.
+// creation returns the changes that create one instance. It does not check that the id is free: it
+// is new, and a check costs the store as much as a write.
 func (c *Controller) creation(d draft) []store.Change {
 	inst := d.placed
 	if inst == nil {
@@ -138,10 +138,10 @@ func (c *Controller) creation(d draft) []store.Change {
 	return append(c.takeMAC(inst), store.Put(c.tables.Instances, inst.ID, inst, store.Any))
 }
 
-// createPart writes some of the new instances. Where a placement among them has
-// lost a race, or another replica has given a MAC address of theirs away, all of them
-// wait, for an address too, and are placed like any other. A placement is written
-// whether the caller is still there or not: one whose outcome is unknown costs more.
+// createPart writes some of the new instances. If a placement among them has lost a race, or
+// another replica has assigned one of their MAC addresses, all of them become pending, without an
+// address too, and are placed like any other. A placement is written even if the caller is gone:
+// one whose outcome is unknown costs more.
 func (c *Controller) createPart(ctx context.Context, r *leaderTerm, p *createBatch) error {
 	var err error
 	if r == nil {

@@ -18,7 +18,7 @@ type deadlineRule struct {
 	do func(k *reconciler, i *farm.Instance, now time.Time) *farm.Instance
 }
 
-// duties are looked through in this order, and the first one that is due is done.
+// duties are checked in this order, and the first one that is due is applied.
 var duties = []deadlineRule{
 	{"", false, neverPlacedAt, goes},
 	{"", true, keptUntil, goes},
@@ -32,7 +32,7 @@ var duties = []deadlineRule{
 	{"its end is not confirmed", false, (*reconciler).unconfirmedAt, (*reconciler).unconfirmed},
 }
 
-// goes is the end of a record.
+// goes removes a record.
 func goes(*reconciler, *farm.Instance, time.Time) *farm.Instance { return nil }
 
 // neverPlacedAt: an instance that was terminated before it had a node has nothing to wait for; it
@@ -93,7 +93,7 @@ func foundAt(k *reconciler, i *farm.Instance) time.Time {
 	return node.StateSince.Add(foundGrace)
 }
 
-// foundGrace is what the replica that a node came back to has for telling its instances.
+// foundGrace is how long the replica with the returned node may take to update its instances.
 const foundGrace = 5 * time.Second
 
 func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance { return foundAgain(i, now) }
@@ -113,8 +113,8 @@ func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// overdueAt returns when an instance whose node stays away is given up. One whose node is
-// back and that was not told so yet is none of them.
+// overdueAt returns when an instance whose node stays offline fails. An instance whose node is
+// back, but that has not been updated yet, has no such time.
 func overdueAt(k *reconciler, i *farm.Instance) time.Time {
 	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
 		return time.Time{}
@@ -126,7 +126,7 @@ func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instanc
 	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
 }
 
-// lost returns an instance whose node is away; it keeps its state.
+// lost returns an instance whose node is offline; it keeps its state.
 func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	to, ok := farm.NextInstanceState(i.State, farm.NodeLost)
 	if !ok || !i.Lost.IsZero() {
@@ -135,7 +135,7 @@ func lost(i *farm.Instance, now time.Time) *farm.Instance {
 	n := i.Clone()
 	n.Enter(to, now)
 	n.Lost, n.Updated = now, now
-	if to != farm.Errored { // why it failed says more
+	if to != farm.Errored { // the reason of the failure is more useful
 		n.Message = lostMessage(n)
 	}
 	return n
@@ -149,7 +149,7 @@ func lostMessage(i *farm.Instance) string {
 	return fmt.Sprintf("Node %s is offline; the instance goes on when it returns", i.NodeName)
 }
 
-// timeToLive returns what a record holds of a time to live that begins now.
+// timeToLive returns the fields of a record for a time to live that begins now.
 func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.Time) {
 	if ttl <= 0 {
 		return 0, time.Time{}
@@ -157,7 +157,7 @@ func timeToLive(ttl time.Duration, now time.Time) (seconds int64, expires time.T
 	return int64(ttl / time.Second), now.Add(ttl)
 }
 
-// outlivedAt returns when an instance is terminated without being asked.
+// outlivedAt returns when an instance is terminated without a request.
 func outlivedAt(_ *reconciler, i *farm.Instance) time.Time {
 	if _, ok := farm.NextInstanceState(i.State, farm.Terminate); !ok {
 		return time.Time{}

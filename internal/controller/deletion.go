@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Deletion is what is kept of a template while the registry is asked to delete it, which no
-// transaction of ours reaches. Should this process die over it, the event is written later.
+// Deletion is the record of a template's deletion while the registry is asked for it, which is
+// outside of the store's transactions. If this process dies in between, the event is written later.
 type Deletion struct {
 	Template string     `json:"template"`
 	At       time.Time  `json:"at"`
@@ -23,10 +23,10 @@ const settingDeletion = "deletion-"
 // deletionTime is how long a deletion without a recorded outcome may take.
 const deletionTime = 2 * time.Minute
 
-// DeleteTemplate removes a template with all versions from the registry. Instances of it
-// go on, and nodes keep what they have cached.
+// DeleteTemplate removes a template with all versions from the registry. Its instances continue to
+// run, and nodes keep their cached versions.
 func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
-	detail, err := c.allowed(ctx, id, toDelete) // nothing is noted of what is not there
+	detail, err := c.allowed(ctx, id, toDelete) // nothing is recorded for a template that does not exist
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 	return nil
 }
 
-// endDeletion takes the note of a deletion away, with its event when the template is gone.
+// endDeletion removes the record of a deletion, and writes its event when the template is gone.
 func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *Deletion, gone bool) error {
 	if gone {
 		w = c.events.with(w, func() farm.Event {

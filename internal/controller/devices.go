@@ -54,7 +54,7 @@ func (c *Controller) checkDevice(o farm.StartOptions) error {
 	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node (buildnode usb claim)", o.USBDevice)
 }
 
-// Restart asks the node of an instance to end its VM by force and to start it again.
+// Restart requests a forced stop and a new start of an instance's VM from its node.
 func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
 	inst, err := c.latest(ctx, id)
 	if err != nil {
@@ -84,9 +84,9 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 	return store.ErrConflict
 }
 
-// device chooses the USB device of a restart, on the node that the instance is on. The
-// change that it gives writes the node's record as it is: no two transactions that give
-// devices of one node away can then both be decided on the same state of it.
+// device chooses the USB device of a restart, on the node of the instance. The change that it
+// returns rewrites the node's record unchanged: so no two transactions that assign devices of one
+// node can be decided on the same state of it.
 func (c *Controller) device(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error) {
 	p := c.placer
 	p.mu.Lock()
@@ -104,8 +104,7 @@ func (c *Controller) device(inst *farm.Instance, o *farm.RestartOptions) (store.
 	return store.Put(c.tables.Nodes, inst.NodeID, at.record, store.IfRev(at.rev)), nil
 }
 
-// deviceOf returns what a restart order says of USB: nothing, or the location of the device
-// that was chosen.
+// deviceOf returns the USB field of a restart order: nil, or the location of the chosen device.
 func deviceOf(o *farm.RestartOptions) *string {
 	if o.USBDevice == nil || o.Device == "" {
 		return o.USBDevice
@@ -113,9 +112,9 @@ func deviceOf(o *farm.RestartOptions) *string {
 	return &o.Device
 }
 
-// claims returns the change that goes with placements on a node: a check that its record
-// is the one that they rest on. Placements that give devices away write it instead: the
-// next ones that do must know of them.
+// claims returns the change that goes with placements on a node: a check that its record is the one
+// that they were decided on. Placements that assign devices rewrite it instead, so that the next
+// ones see them.
 func (c *Controller) claims(node string, at indexedNode, devices bool) store.Change {
 	if devices {
 		return store.Put(c.tables.Nodes, node, at.record, store.IfRev(at.rev))

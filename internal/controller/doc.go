@@ -1,10 +1,9 @@
-// Package controller holds the use cases of the build cloud's manager: start,
-// watch and end instances, place them on nodes, speak with the nodes' agents, and
-// clean up behind all of them.
+// Package controller has the use cases of the controller: start, watch and end instances, place
+// them on nodes, communicate with the nodes' agents, and clean up after all of them.
 //
-// It is not HTTP (internal/rest), not the decisions of the scheduler
-// (internal/sched) and not storage (internal/store): it wires them.
+// It excludes HTTP (internal/rest), the decisions of the scheduler (internal/sched) and storage
+// (internal/store): it connects them.
 //
-// Invariant: an acknowledged instance is a durable record, and that record leaves
-// only after its node has said that nothing of the VM is left.
+// Invariant: an acknowledged instance is a durable record, and that record is removed only after
+// its node has reported that nothing of the VM is left.
 package controller

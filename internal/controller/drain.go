@@ -45,7 +45,7 @@ func (k *reconciler) drained(i *farm.Instance, now time.Time) *farm.Instance {
 	return n
 }
 
-// emptied notes, once a drain, that nothing is left on a drained node.
+// emptied records, one time per drain, that a drained node has no instance left.
 func (k *reconciler) emptied(ctx context.Context, node *farm.Node) error {
 	if !empties(node) || k.c.remaining(node.ID) > 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 // shownErrands are the kinds of cache jobs, as metrics show them.
 var shownErrands = []farm.CacheJobKind{farm.ErrandDistribute, farm.ErrandRemove}
 
-// cacheJobMetrics count the nodes that are done with cache jobs, by kind.
+// cacheJobMetrics counts the nodes that are done with cache jobs, by kind.
 type cacheJobMetrics map[farm.CacheJobKind]*metric.Results
 
 func newErrandMeters() cacheJobMetrics {
@@ -20,7 +20,7 @@ func newErrandMeters() cacheJobMetrics {
 	return m
 }
 
-// recordResults counts the outcomes that were written here.
+// recordResults counts the results that were written here.
 func (c *Controller) recordResults(changes []store.Change) {
 	for _, change := range changes {
 		o, is := change.Value().(*farm.CacheJobResult)

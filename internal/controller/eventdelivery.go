@@ -17,12 +17,12 @@ import (
 
 // The rhythm of the delivery of events.
 const (
-	sendBatch   = 256 // events in one call of a target, give or take a transaction
+	sendBatch   = 256 // events in one call of a target, plus or minus those of a transaction
 	sendTime    = 30 * time.Second
 	resendFirst = time.Second // pause after a failure, doubled up to the last
 	resendLast  = time.Minute
-	manyFailed  = 4           // subjects of which nothing arrived, and of no other: the target takes nothing
-	tendEvery   = time.Second // how far the targets are is noted, when it has changed
+	manyFailed  = 4           // subjects of which nothing arrived, and of no other: the target accepts nothing
+	tendEvery   = time.Second // the progress of the targets is recorded, when it has changed
 	tendTime    = 2 * time.Second
 )
 
@@ -43,8 +43,8 @@ func (e *eventLog) deliver(ctx context.Context, r *leaderTerm) {
 	e.leave(ctx, r)
 }
 
-// noted reads how far a target is. What was noted of other data, before a restore, says
-// nothing: then everything that is there is sent.
+// noted returns the recorded progress of a target. A record of other data, before a restore, does
+// not count: then all stored events are sent.
 func (e *eventLog) noted(t *eventTarget) int64 {
 	setting, _, ok := e.c.tables.Settings.Get(t.setting())
 	if !ok {
@@ -63,8 +63,8 @@ func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
 	return store.Put(e.c.tables.Settings, t.setting(), &Setting{Value: value}, store.Any)
 }
 
-// serve sends what comes to one target. What does not arrive holds up what comes after it of its
-// subject, and nothing else, unless nothing arrives.
+// serve sends events to one target. An event that does not arrive delays the later ones of its
+// subject, and no others, unless nothing arrives.
 func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 	held, pause := deliveryBackoffs{}, resendFirst
 	for ctx.Err() == nil {
@@ -126,7 +126,7 @@ func subjectOf(record []byte) string {
 	return firstOf(of.Instance, of.Node, of.Template)
 }
 
-// tend notes how far the targets are, when that has changed, and lets the oldest events go.
+// tend records the progress of the targets, when that has changed, and removes the oldest events.
 func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -146,7 +146,7 @@ func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// tidy does one transaction of that, and says whether there is more to do.
+// tidy does one transaction of that, and reports whether there is more to do.
 func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err error) {
 	old := e.surplus()
 	changes := e.marks()
@@ -182,8 +182,9 @@ func (e *eventLog) forget(keys []string) {
 	}
 }
 
-// leave notes how far the targets are at the end of a leader term, so that the next one sends
-// little again. Placements do not depend on it, so that it goes past what ended the leader term.
+// leave records the progress of the targets at the end of a leader term, so that the next one sends
+// few events again. Placements do not depend on it, so it may be written after a leader term was
+// ended by a failed write.
 func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
 	defer cancel()
@@ -194,7 +195,7 @@ func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// marks returns the changes that note how far the targets are, where that is news.
+// marks returns the changes that record the progress of the targets, where that has changed.
 func (e *eventLog) marks() (changes []store.Change) {
 	for _, t := range e.targets {
 		if rev := t.done.Load(); rev > e.noted(t) {

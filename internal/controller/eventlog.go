@@ -13,23 +13,23 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// EventOptions say where events go. Without a target none are made.
+// EventOptions configures the targets of events. Without a target no events are written.
 type EventOptions struct {
-	Machine string // host of this process, as events say it
+	Machine string // host of this process, as named in events
 	File    EventTarget
 	Push    EventTarget
 	// Actor returns the principal of a request by its context; nil: it is unknown.
 	Actor func(ctx context.Context) farm.Actor
 }
 
-// EventTarget takes events. One call is under way at a time.
+// EventTarget accepts events. One call is running at a time.
 type EventTarget interface {
-	// Send delivers events, the oldest first, and says how far it came: those of one subject arrive in their order.
-	// What did not arrive is sent again, after a pause.
+	// Send delivers events, the oldest first, and reports which of them arrived: those of one
+	// subject arrive in their order. The others are sent again, after a pause.
 	Send(ctx context.Context, events []SentEvent) (arrived []bool, err error)
 }
 
-// SentEvent is an event on its way to a target.
+// SentEvent is an event to be sent to a target.
 type SentEvent struct {
 	ID      string // the same each time that it is sent
 	Subject string // what it is about: an instance, a node or a template; "": none of them
@@ -39,11 +39,11 @@ type SentEvent struct {
 // EventBatch is some events that one transaction carried: their records, as lines.
 type EventBatch struct{ lines [][]byte }
 
-// Bounds of the events that are kept.
+// Bounds of the stored events.
 const (
-	recentEvents = 1000  // that stay when they have been delivered, for those who ask
-	maxEvents    = 20000 // with those that wait for their delivery: beyond that the oldest go
-	eventBunch   = 100   // records that go at a time
+	recentEvents = 1000  // that stay when they have been delivered, for queries
+	maxEvents    = 20000 // including those that wait for their delivery: beyond that the oldest are removed
+	eventBunch   = 100   // records that are removed at a time
 )
 
 const kindEvent = store.Kind("e")
@@ -64,26 +64,26 @@ type eventLog struct {
 	machine string
 	actor   func(ctx context.Context) farm.Actor
 	targets []*eventTarget
-	seen    chan struct{} // has a value when records have come
+	seen    chan struct{} // has a value when there are new records
 	dropped logLimiter
 
 	mu      sync.Mutex     // guards what follows
 	young   []pendingBatch // of revisions that the tables may not have in full yet
-	old     []pendingBatch // in order; their revisions are below those of all that will come
+	old     []pendingBatch // in order; their revisions are below those of all later ones
 	count   int            // events in old
 	arrived chan struct{}
 }
 
-// pendingBatch is a record with its place in the order. A transaction of the store may carry
+// pendingBatch is a record with its position in the order. A transaction of the store may carry
 // several, of different callers.
 type pendingBatch struct {
 	rev  int64
 	key  string
-	base int // events of the same revision that come before it
+	base int // events of the same revision that precede it
 	*EventBatch
 }
 
-// place returns the place of one of its events.
+// place returns the position of one of its events.
 func (h pendingBatch) place(i int) eventPosition { return eventPosition{h.rev, h.base + i + 1} }
 
 func before(a, b pendingBatch) int {
@@ -107,12 +107,12 @@ func newEventLog(c *Controller, o EventOptions) *eventLog {
 	return e
 }
 
-// join adds to changes the events that they tell, as one record.
+// join adds the events that follow from changes to them, as one record.
 func (e *eventLog) join(ctx context.Context, changes []store.Change) []store.Change {
 	return e.say(ctx, changes, e.told(changes)...)
 }
 
-// say adds events to changes. A record of events that is among them already takes them up.
+// say adds events to changes. If a record of events is already among them, that record gets them.
 func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...farm.Event) []store.Change {
 	var lines [][]byte
 	for _, event := range events {
@@ -175,7 +175,7 @@ func (e *eventLog) ring() {
 	}
 }
 
-// forgetLocked takes a record out that is not in the store any more.
+// forgetLocked removes a record that is no longer in the store.
 func (e *eventLog) forgetLocked(key string) {
 	is := func(h pendingBatch) bool { return h.key == key }
 	if i := slices.IndexFunc(e.old, is); i >= 0 { // it is among the first
@@ -186,7 +186,7 @@ func (e *eventLog) forgetLocked(key string) {
 	e.young = slices.DeleteFunc(e.young, is)
 }
 
-// load takes up the records that there are. It comes after observe was subscribed.
+// load reads the existing records. It is called after observe was subscribed.
 func (e *eventLog) load() {
 	if e == nil {
 		return
@@ -201,7 +201,7 @@ func (e *eventLog) load() {
 	e.ring()
 }
 
-// follow puts what comes into order, until the context ends.
+// follow puts new records into order, until the context ends.
 func (e *eventLog) follow(ctx context.Context) {
 	if e == nil {
 		return
@@ -214,7 +214,7 @@ func (e *eventLog) follow(ctx context.Context) {
 		}
 		for {
 			settled, moved := e.c.store.AppliedRevision()
-			if e.c.store.WaitDelivered(ctx) != nil { // else something of that revision may come after it
+			if e.c.store.WaitDelivered(ctx) != nil { // else an event of that revision may arrive later
 				return
 			}
 			if e.settle(settled) {
@@ -254,13 +254,13 @@ func (e *eventLog) settle(rev int64) bool {
 	return len(e.young) == 0
 }
 
-// eventPosition is a place between events: behind the n-th one of a revision.
+// eventPosition is a position between events: after the n-th one of a revision.
 type eventPosition struct {
 	rev int64
 	n   int
 }
 
-// String returns the place as the id of the event before it.
+// String returns the position as the id of the event before it.
 func (p eventPosition) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
 
 // parseEventID reads the id of an event; ok is false when it cannot be one.
@@ -275,8 +275,8 @@ func parseEventID(id string) (p eventPosition, ok bool) {
 	return p, err == nil && err2 == nil && p.rev > 0 && p.n > 0
 }
 
-// after gives about limit events behind a place, all that there are of the last one's revision,
-// with their ids, and a channel that is closed when more come.
+// after returns about limit events after a position, including all of the last one's revision, with
+// their ids, and a channel that is closed when more arrive.
 func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -312,7 +312,7 @@ func (e *eventLog) newest(limit int) []SentEvent {
 	return list[max(0, len(list)-limit):]
 }
 
-// last returns the place behind the last event.
+// last returns the position after the last event.
 func (e *eventLog) last() (p eventPosition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

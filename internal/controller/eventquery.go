@@ -16,7 +16,7 @@ type LoggedEvent struct {
 // Field returns the value of one of its keys, as of decoded JSON; nil when there is none.
 func (e LoggedEvent) Field(key string) any { return e.fields[key] }
 
-// EventQuery asks for events.
+// EventQuery selects events.
 type EventQuery struct {
 	After string // the id of an event: only those that came later; "": the newest
 	Limit int
@@ -54,7 +54,7 @@ func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEv
 	}
 }
 
-// matching reports whether a query asks for an event.
+// matching reports whether a query selects an event.
 func (q EventQuery) matching(e SentEvent) (LoggedEvent, bool) {
 	logged := LoggedEvent{SentEvent: e}
 	if q.Match == nil {

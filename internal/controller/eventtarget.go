@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// eventTarget is a target with how far its delivery is.
+// eventTarget is a target with the progress of its delivery.
 type eventTarget struct {
 	name string
 	to   EventTarget
@@ -17,7 +17,7 @@ type eventTarget struct {
 	arrived map[eventPosition]bool // behind that; mu of the eventLog guards it
 }
 
-// setting names the record of how far the target is.
+// setting returns the id of the record with the progress of the target.
 func (t *eventTarget) setting() string { return "events-" + t.name }
 
 // lacksLocked counts the events of a record that have not arrived.
@@ -55,8 +55,8 @@ func (h deliveryBackoffs) waits(subject string, now time.Time) bool {
 	return now.Before(h[subject].until)
 }
 
-// first returns a channel that has a value when the first one has waited; nil when none waits. It
-// is called when there is nothing to send, and forgets those that have waited and have nothing left.
+// first returns a channel that has a value when the first backoff has ended; nil when none is
+// running. It is called when there is nothing to send, and removes the ended backoffs.
 func (h deliveryBackoffs) first() <-chan time.Time {
 	now := time.Now()
 	maps.DeleteFunc(h, func(subject string, _ deliveryBackoff) bool { return !h.waits(subject, now) })
@@ -70,8 +70,8 @@ func (h deliveryBackoffs) first() <-chan time.Time {
 	return time.After(time.Until(first))
 }
 
-// note lets the subjects wait of which something was sent and did not arrive, each time twice as long,
-// and no others. It says how many those are.
+// note starts a backoff, each time twice as long, for the subjects with events that did not arrive,
+// and for no others. It returns their number.
 func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool) (many int) {
 	failed := map[string]bool{}
 	for _, event := range sent {
@@ -90,8 +90,8 @@ func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool)
 	return many
 }
 
-// unsent returns at most limit events that have not arrived at a target and whose subject need not wait,
-// and a channel that is closed when more come.
+// unsent returns at most limit events that have not arrived at a target and whose subject has no
+// backoff, and a channel that is closed when more arrive.
 func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
 	now := time.Now()
 	e.mu.Lock()
@@ -119,8 +119,8 @@ func (e *eventLog) behindLocked(rev int64) int {
 	return i
 }
 
-// note takes down what has arrived, and moves the target behind the transactions that have arrived
-// in full.
+// note records which events have arrived, and moves the target past the transactions that have
+// arrived in full.
 func (e *eventLog) note(t *eventTarget, arrived map[eventPosition]bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

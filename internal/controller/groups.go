@@ -17,8 +17,8 @@ import (
 // MaxGroups is how many node groups there may be.
 const MaxGroups = 1000
 
-// settingGroups is a mark that every change of the groups replaces: what holds for all
-// of them together (names, fallbacks, their number) was decided on the groups as they are.
+// settingGroups is a record that every change of the groups rewrites: so what concerns all of them
+// together (names, fallbacks, their number) is decided on their current state.
 const settingGroups = "groups"
 
 // GroupEdit is what a group gets; nil fields stay as they are.
@@ -37,7 +37,7 @@ func (c *Controller) Groups() []*farm.Group {
 	return list
 }
 
-// CreateGroup makes a node group; its edit has a name.
+// CreateGroup creates a node group; its edit has a name.
 func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Group, error) {
 	made := &farm.Group{ID: newID()}
 	err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
@@ -85,10 +85,9 @@ func (c *Controller) UpdateGroup(ctx context.Context, id string, edit GroupEdit)
 	})
 }
 
-// DeleteGroup removes a node group: no group falls back to it any more, no node is in
-// it, and what waits for one of its nodes ends in Error. From the moment at which its
-// record goes nothing more can refer to it; what is left undone of the rest then is done
-// by the reconciling.
+// DeleteGroup removes a node group: no group falls back to it any longer, no node is in it, and
+// what waits for one of its nodes ends in Error. Once its record is removed no record can refer to
+// it any longer; the reconciler finishes the rest.
 func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 	var gone *farm.Group
 	for done := false; !done; {
@@ -98,7 +97,7 @@ func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 				return nil, farm.NotFound()
 			}
 			t := txn{limits: c.store.Limits()}
-			t.limits.Ops -= 2 // the mark and the group itself
+			t.limits.Ops -= 2 // the record settingGroups and the group itself
 			if done = all.detach(c.tables.Groups, id, &t); done {
 				gone = g
 				return append(t.changes, store.Delete(c.tables.Groups, id, store.IfRev(rev))), nil
@@ -163,8 +162,8 @@ func shorten(loop []string) string {
 	return strings.Join(loop, " -> ")
 }
 
-// detach takes a group from those that fall back to it, as many as fit, and says
-// whether those are all.
+// detach removes a group from those that fall back to it, as many as fit, and reports whether those
+// are all.
 func (v groupView) detach(table *store.Table[farm.Group], id string, t *txn) bool {
 	for other, g := range v.All() {
 		if g.Fallback != id || other == id {
@@ -191,7 +190,7 @@ func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]s
 	}
 	for range statusAttempts {
 		_, mark, _ := c.tables.Settings.Get(settingGroups)
-		if err := c.upToDate(ctx); err != nil { // else the mark might be newer than the groups
+		if err := c.upToDate(ctx); err != nil { // else the record settingGroups might be newer than the groups
 			return farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 		changes, err := decide(groupView{c.tables.Groups.Snapshot()})

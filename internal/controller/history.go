@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// What is kept of instances that are gone: whichever bound is reached first.
+// Bounds of the history: whichever is reached first.
 const (
 	keepPast    = 24 * time.Hour
 	maxPast     = 20000
@@ -27,11 +27,11 @@ func newPastTable() *store.Table[farm.InstanceHistory] {
 // pastKey names a record of the history so that the order of the names is the newest first.
 func pastKey(p *farm.InstanceHistory) string { return pastFrom(p.Finished) + "-" + p.ID }
 
-// pastFrom is what comes before the names of everything that finished then or earlier.
+// pastFrom returns the prefix of the ids of everything that finished at t; those of earlier ends
+// sort after it.
 func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.UnixNano()) }
 
-// archiveInstance takes the record of an instance that is at its end out of the live ones and
-// puts what is kept of it into the history, in one transaction.
+// archiveInstance moves the record of a finished instance into the history, in one transaction.
 func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
 	return append(append(c.freeMAC(inst), c.dropScript(inst)...),
@@ -39,7 +39,7 @@ func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Cha
 		store.Put(c.tables.Past, pastKey(p), p, store.Any))
 }
 
-// HistoryQuery asks for instances that are gone; empty fields ask for all.
+// HistoryQuery selects instances of the history; empty fields select all.
 type HistoryQuery struct {
 	ID, ExternalID string
 	After          string // the id of an instance: only those that finished before it
@@ -61,7 +61,7 @@ func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (f
 	return from, from != "" || lives
 }
 
-// History returns the instances that are gone and still remembered, the newest first.
+// History returns the removed instances that are still in the history, the newest first.
 func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 	view := c.tables.Past.Snapshot()
 	from, ok := c.after(view, q.After)
@@ -88,7 +88,7 @@ func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 	return list
 }
 
-// tidyHistory forgets what has been kept long enough, the oldest first.
+// tidyHistory removes the entries that have been kept long enough, the oldest first.
 func (c *Controller) tidyHistory(ctx context.Context, w *leaderTerm, now time.Time) error {
 	var old []string
 	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {

@@ -18,17 +18,17 @@ type IdempotentRequest struct {
 	Digest string // of the parameters
 	Caller string // whose limits it counts against; "": the totals alone count
 
-	over int64 // revision of a record that does not count any more; 0: there was none
+	over int64 // revision of a record that no longer counts; 0: there was none
 }
 
-// IdempotencyRecord is what is remembered of such a request that was carried out.
+// IdempotencyRecord is the stored result of a request with an idempotency key.
 type IdempotencyRecord struct {
 	Caller string          `json:"caller,omitempty"`
 	Digest string          `json:"digest"`
 	Answer json.RawMessage `json:"answer"`
 	At     time.Time       `json:"at"`
-	// Instances are those of a start that has not ended: it takes several transactions, of
-	// which this is part of the first.
+	// Instances are those of a start that has not ended: it takes several transactions, of which
+	// this record is part of the first.
 	Instances []string `json:"instances,omitempty"`
 }
 
@@ -36,21 +36,21 @@ type IdempotencyRecord struct {
 // Limits.IdempotencyKeys the oldest are removed; one caller may have a quarter of everything.
 const (
 	keepAsked    = 24 * time.Hour
-	maxKeptBytes = 128 << 20       // of all answers
-	abandoned    = 2 * time.Minute // after which a start that has not ended is known to be dead
+	maxKeptBytes = 128 << 20       // of all responses
+	abandoned    = 2 * time.Minute // after which a start that has not ended is considered dead
 )
 
 const kindKept = store.Kind("k")
 
 type askedKey struct{}
 
-// WithIdempotency returns the context of a request that was given a name.
+// WithIdempotency returns the context of a request with an idempotency key.
 func WithIdempotency(ctx context.Context, ask IdempotentRequest) context.Context {
 	return context.WithValue(ctx, askedKey{}, ask)
 }
 
-// LookupIdempotent returns the answer of an earlier request of the same name; ok is false when there was
-// none: then ask is ready for Asking. sure asks the store itself.
+// LookupIdempotent returns the response of an earlier request with the same key; ok is false
+// without one: then ask is ready for WithIdempotency. With sure, it reads the store itself.
 func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentRequest, sure bool) (answer json.RawMessage, ok bool, err error) {
 	kept, rev, there := c.tables.Kept.Get(ask.ID)
 	if !there && sure {
@@ -74,7 +74,7 @@ func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentReques
 	return nil, false, c.terminateAll(ctx, c.store, kept.Instances)
 }
 
-// terminateAll ends what is there of a start that died half-way, of which no client knows.
+// terminateAll ends the instances of a start that died half-way, of which no client knows.
 func (c *Controller) terminateAll(ctx context.Context, w store.Writer, ids []string) error {
 	for _, id := range ids {
 		if err := c.end(ctx, w, id); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
@@ -84,8 +84,8 @@ func (c *Controller) terminateAll(ctx context.Context, w store.Writer, ids []str
 	return nil
 }
 
-// idempotencyWrite is what is to be remembered of a request that is carried out. nil: nothing, since
-// its client gave it no name.
+// idempotencyWrite stores the result of a request that is being carried out. nil: nothing, since it
+// has no idempotency key.
 type idempotencyWrite struct {
 	c    *Controller
 	id   string
@@ -93,7 +93,7 @@ type idempotencyWrite struct {
 	cond store.Condition
 }
 
-// remember prepares that for a request with its answer.
+// remember prepares the record of a request with its response.
 func (c *Controller) remember(ctx context.Context, answer any) (*idempotencyWrite, error) {
 	ask, named := ctx.Value(askedKey{}).(IdempotentRequest)
 	if !named {
@@ -115,7 +115,7 @@ func (m *idempotencyWrite) changes() []store.Change {
 	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
 }
 
-// begun is changes of a start that takes more than one transaction.
+// begun returns the first changes of a start that takes more than one transaction.
 func (m *idempotencyWrite) begun(instances []string) []store.Change {
 	if m == nil {
 		return nil
@@ -125,7 +125,8 @@ func (m *idempotencyWrite) begun(instances []string) []store.Change {
 	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
 }
 
-// ended returns how a start that begun was ends: with its answer, or as if it had not been asked for.
+// ended writes the end of a start that begun has recorded: with its response, or as if it had not
+// been requested.
 func (m *idempotencyWrite) ended(ctx context.Context, failed error) error {
 	if m == nil {
 		return nil
@@ -138,15 +139,15 @@ func (m *idempotencyWrite) ended(ctx context.Context, failed error) error {
 	return m.c.store.Commit(context.WithoutCancel(ctx), change)
 }
 
-// newKeptTable makes the table of requests that are remembered.
+// newKeptTable creates the table of idempotency records.
 func newKeptTable() *store.Table[IdempotencyRecord] {
 	return store.NewTable(kindKept, store.WithSums(keptOf, func(k *IdempotencyRecord) (string, store.Amounts) {
 		return k.Caller, store.Amounts{1, len(k.Answer)}
 	}))
 }
 
-// tidyKept forgets requests that are too old, or too many, the oldest first, and ends what
-// starts that died left behind.
+// tidyKept removes records that are too old, or too many, the oldest first, and ends the instances
+// of starts that died.
 func (c *Controller) tidyKept(ctx context.Context, w *leaderTerm, now time.Time) error {
 	var gone []string
 	var all []expiredKey
@@ -208,7 +209,7 @@ func surplusKept(all []expiredKey, now time.Time, most, mostBytes int) (gone []s
 	return gone
 }
 
-// expiredKey is a remembered request that may go.
+// expiredKey is an idempotency record that may be removed.
 type expiredKey struct {
 	id, caller string
 	at         time.Time
