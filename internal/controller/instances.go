@@ -17,7 +17,7 @@ import (
 // InstanceView is an instance as clients see it.
 type InstanceView struct {
 	*farm.Instance
-	Encoded []byte // what the renderer of the tables made of the record; nil without one
+	Encoded []byte // the renderer's output for the record; nil without a renderer
 	Message string // as clients see it: the record's own, or the computed one
 }
 
@@ -34,8 +34,8 @@ type Page struct {
 	Match      func(InstanceView) bool // which of them; nil: all
 }
 
-// Instances lists instances, with the reason for waiting as message where one waits,
-// and how far its save is where one is saved.
+// Instances lists instances. The message of a pending one is its reason, and that of one being
+// saved the stage of the save.
 func (c *Controller) Instances(p Page) []InstanceView {
 	view := c.tables.Instances.Snapshot()
 	rows, room := view.Rows(p.After), view.Len()
@@ -74,8 +74,9 @@ type messageRun struct {
 	rows int
 }
 
-// ListInstances is Instances for a list that may be long. It calls each once for every instance, in their order: a
-// reader that needs sums of the list need not read all of it once more.
+// ListInstances is Instances for a list that may be long. It calls each one time for every
+// instance, in their order: a reader that needs sums of the list need not read all of it a second
+// time.
 func (c *Controller) ListInstances(p Page, each func(InstanceView)) *InstanceList {
 	if p.Match != nil {
 		l := &InstanceList{list: c.Instances(p)}
@@ -107,7 +108,7 @@ func (c *Controller) ListInstances(p Page, each func(InstanceView)) *InstanceLis
 	return l
 }
 
-// add counts the messages of the next rows and shows them to each.
+// add counts the messages of the next rows and passes them to each.
 func (l *InstanceList) add(batch []InstanceView, each func(InstanceView)) {
 	for _, one := range batch {
 		each(one)
@@ -149,8 +150,8 @@ func (l *InstanceList) All() iter.Seq[InstanceView] {
 	}
 }
 
-// NewestInstances returns a part of the instances, those that began last first, with how many there are
-// in each state. It looks at those of the part alone.
+// NewestInstances returns a part of the instances, the newest first, and the number of instances in
+// each state. It reads only the instances of the part.
 func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, states map[farm.InstanceState]int) {
 	view := c.tables.Instances.Snapshot()
 	states = make(map[farm.InstanceState]int, len(farm.InstanceStates))
@@ -178,8 +179,7 @@ func ageKey(created time.Time) string {
 
 const ageless = "9999999999999999999"
 
-// matching returns the instances that a page asks for, which are told by what clients see of
-// them.
+// matching returns the instances that a page selects, which depends on what clients see of them.
 func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []InstanceView {
 	list, batch := []InstanceView{}, make([]InstanceView, 0, explainBatch)
 	sift := func() (full bool) {
@@ -204,9 +204,9 @@ func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) [
 	return list
 }
 
-// InstancesETag returns which state of the records the list of instances shows that is asked for
-// next, or a later one: as long as it is the same, so is the list but for the messages that
-// are in no record.
+// InstancesETag returns a tag of the state of the records in the next list of instances, or of a
+// later one. As long as the tag is the same, so is the list except for the messages that are not
+// stored.
 func (c *Controller) InstancesETag() string {
 	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." + strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
 }
@@ -228,7 +228,7 @@ func (c *Controller) Instance(ctx context.Context, id string) (InstanceView, err
 // explainBatch is how many reasons are requested at a time: the placer waits during each batch.
 const explainBatch = 256
 
-// explain gives instances, nil ones aside, the messages that are not in their records.
+// explain sets the messages that are not in the records; it skips nil instances.
 func (c *Controller) explain(list []InstanceView) {
 	for batch := range slices.Chunk(list, explainBatch) {
 		waits := false
@@ -247,8 +247,8 @@ func (c *Controller) explain(list []InstanceView) {
 	}
 }
 
-// lookup reads an instance from memory, and from the store itself before it says
-// that there is none: another replica may have made it a moment ago.
+// lookup reads an instance from memory, and from the store itself before it returns that it does
+// not exist: another replica may have created it a moment ago.
 func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int64, error) {
 	if inst, rev, ok := c.tables.Instances.Get(id); ok {
 		return inst, rev, nil
@@ -266,7 +266,7 @@ func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int
 	return inst, rev, nil
 }
 
-// validID keeps texts that cannot be ids from the store.
+// validID reports whether a text can be an id; others are not sent to the store.
 func validID(id string) bool { return id != "" && len(id) <= 64 }
 
 // InstanceUpdate is what a client may change of an instance; nil fields stay.
@@ -274,11 +274,10 @@ type InstanceUpdate struct {
 	Name       *string
 	ExternalID *string
 	Metadata   map[string]any
-	TTL        *time.Duration // counts from now on; 0 lifts the limit
+	TTL        *time.Duration // from now on; 0 removes the limit
 }
 
-// UpdateInstance changes the names and metadata of an instance and renews its time to
-// live.
+// UpdateInstance changes the names and metadata of an instance and restarts its time to live.
 func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceUpdate) error {
 	return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		n := inst.Clone()
@@ -304,9 +303,9 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 	})
 }
 
-// modify reads, changes and writes one instance until no other writer is in
-// between. A change that gives back the very record it got writes nothing. A save
-// that the change takes from the instance ends with it.
+// modify reads, changes and writes one instance, and retries while another writer is faster. If
+// change returns its argument, nothing is written. A save that the change removes from the instance
+// ends with it.
 func (c *Controller) modify(ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error)) error {
 	if _, _, err := c.lookup(ctx, id); err != nil {
 		return err
@@ -328,8 +327,8 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 	return nil
 }
 
-// Terminate asks for the end of an instance, durably. It wins over everything that
-// is going on; asking twice is asking once.
+// Terminate requests the end of an instance, durably. It has precedence over everything in
+// progress; a second call changes nothing.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
 	var was *farm.Instance
 	asked := c.events.with(c.store, func() farm.Event {
@@ -341,7 +340,7 @@ func (c *Controller) Terminate(ctx context.Context, id string) error {
 	})
 }
 
-// end is Terminate of an instance that no client has heard of.
+// end is Terminate without an event, for an instance that no client knows.
 func (c *Controller) end(ctx context.Context, w store.Writer, id string) error {
 	return c.modify(ctx, w, id, c.terminating)
 }
@@ -361,7 +360,7 @@ func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
 	return n, nil
 }
 
-// finished makes the record of an instance of which nothing is left.
+// finished returns the final record of an instance of which nothing is left.
 func finished(inst *farm.Instance, now time.Time) *farm.Instance {
 	n := inst.Clone()
 	n.Enter(farm.Terminated, now)

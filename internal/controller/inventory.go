@@ -13,11 +13,11 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// heldID names what a node holds: its instance, or the VM where no instance is known.
+// heldID returns the id of an inventory item: its instance, or the VM where no instance is known.
 func heldID(h api.InventoryItem) string { return firstOf(h.InstanceID, h.VMID) }
 
-// reconcile compares everything that a node holds with the records: what no record
-// owns is remembered as unknown, and what the node has lost is vanished.
+// reconcile compares the inventory of a node with the records: VMs without a record become orphans,
+// and instances that the node has lost become vanished.
 func (c *Controller) reconcile(ctx context.Context, s *session, held []api.InventoryItem) {
 	have := make(map[string]bool, len(held))
 	strange := map[string]api.InventoryItem{}
@@ -30,8 +30,8 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 		}
 	}
 	fresh, gone := s.meet(strange, c.now())
-	c.placer.reconsider(fresh, gone) // before the node takes starts: what it holds unowned is not to be started there
-	// What is listed twice counts once.
+	c.placer.reconsider(fresh, gone) // before the node gets starts: an instance whose orphaned VM it has is not to be started there
+	// An item that is listed twice counts one time.
 	s.heardAll(len(have)+len(strange), c.now())
 	c.placer.touch(s.node)
 	c.macs.heard()
@@ -40,7 +40,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 	c.vanish(ctx, s, have)
 }
 
-// owns reports whether a record owns what a node holds.
+// owns reports whether a record owns an inventory item of a node.
 func (c *Controller) owns(node string, h api.InventoryItem) bool {
 	inst, _, ok := c.tables.Instances.Get(h.InstanceID)
 	return ok && inst.NodeID == node && inst.Claim == h.Claim
@@ -73,15 +73,15 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 	}
 }
 
-// orphan is something that a node holds and no record knows.
+// orphan is an inventory item of a node without a record.
 type orphan struct {
 	held    api.InventoryItem
 	since   time.Time
 	reports int
-	asked   time.Time            // when the node was last asked about it
+	asked   time.Time            // when the node was last asked for details of it
 	detail  *api.InventoryDetail // nil until it has answered
 	size    int                  // of detail, in bytes of JSON
-	keeping bool                 // a record is being made for it
+	keeping bool                 // a record is being created for it
 }
 
 // unidentified reports whether it may soon be known what it is, and is not now.
@@ -89,7 +89,7 @@ func (u orphan) unidentified(now time.Time) bool {
 	return u.detail == nil && now.Sub(u.since) < strangerTime
 }
 
-// mac returns the address that the VM says it has.
+// mac returns the address that the VM reports.
 func (u orphan) mac() (farm.MAC, bool) {
 	if u.detail == nil || u.detail.Status.VM == nil {
 		return 0, false
@@ -129,11 +129,11 @@ func (s *session) meet(strange map[string]api.InventoryItem, now time.Time) (fre
 	return fresh, gone
 }
 
-// maxUnknown bounds how many VMs without a record are kept of one node; the others are only counted, and are kept as
-// soon as these are decided about. A node has at most nodeinput.MaxCapacity instances.
+// maxUnknown bounds the orphaned VMs that are stored per node. Others are only counted, and are
+// stored once these are decided about. A node has at most nodeinput.MaxCapacity instances.
 const maxUnknown = nodeinput.MaxCapacity
 
-// heardAll notes that the node has said everything that it holds, and how much that is.
+// heardAll records that the node has sent its inventory, and the number of items.
 func (s *session) heardAll(total int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *session) heardAll(total int, now time.Time) {
 	}
 }
 
-// dropUnknownLocked forgets something unknown, and the order to remove it.
+// dropUnknownLocked removes an orphan, and the order to remove it.
 func (s *session) dropUnknownLocked(id string) {
 	delete(s.unknown, id)
 	s.strangers.drop(id)
@@ -163,11 +163,11 @@ func (s *session) ownedLocked(inst *farm.Instance) {
 
 const (
 	askAfter = 5 * time.Second  // a record may be a moment behind its VM
-	askAgain = 30 * time.Second // an agent of before does not answer
-	maxAsked = 100              // in one answer
+	askAgain = 30 * time.Second // an older agent does not answer
+	maxAsked = 100              // in one response
 )
 
-// curious returns the unknown VMs that the node is to be asked about now.
+// curious returns the orphaned VMs whose details the node is to be asked for now.
 func (s *session) curious(now time.Time) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,14 +184,14 @@ func (s *session) curious(now time.Time) (ids []string) {
 	return ids
 }
 
-// Limits of what is kept of unknown VMs, in bytes of JSON.
+// Limits of the stored details of orphaned VMs, in bytes of JSON.
 const (
 	maxDetail  = 16 << 10 // of one
 	maxDetails = 4 << 20  // of all on one node
 )
 
-// learn takes over what a node says about unknown VMs when it was asked. What is too
-// large comes from no agent of ours.
+// learn stores the details of orphaned VMs that a node was asked for. Too large ones do not come
+// from a genuine agent and are ignored.
 func (s *session) learn(details []api.InventoryDetail) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,10 +23,9 @@ func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAns
 	return c.JoinWithKey(ctx, req, "")
 }
 
-// JoinWithKey registers a node that may join, or takes one back that was joined before: it keeps its
-// id, its groups, its capacity and its instances, and what an operator has configured
-// wins over what it was joined with before. keyID is that of the user key with which it joins
-// this time, or "".
+// JoinWithKey registers a node that may join, or a returning one: that keeps its id, its groups,
+// its capacity and its instances, and the configuration by an operator has precedence over that of
+// its earlier join. keyID is that of the API key with which it joins this time, or "".
 func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID string) (api.JoinAnswer, error) {
 	var none api.JoinAnswer
 	if err := nodeinput.Join(&req); err != nil {
@@ -54,7 +53,7 @@ func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID
 	return none, err
 }
 
-// enroll makes the record of a node that is new here.
+// enroll creates the record of a new node.
 func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, keyID string, req api.JoinRequest) error {
 	groups, checks, err := c.joinGroups(ctx, req)
 	if err != nil {
@@ -75,8 +74,8 @@ func (c *Controller) enroll(ctx context.Context, is api.JoinAnswer, keyID string
 		store.Put(c.tables.Infos, node.ID, info, store.IfAbsent))...)
 }
 
-// rejoin takes over what a known node gives again; what it leaves out, or has only kept
-// from an earlier join, stays.
+// rejoin applies the fields that a known node sends again; fields that it leaves out, or has only
+// kept from an earlier join, stay.
 func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinRequest) error {
 	groups, checks, err := c.joinGroups(ctx, req)
 	if err != nil {
@@ -122,8 +121,8 @@ func sameJoin(a, b *farm.Node) bool {
 		a.Capacity == b.Capacity && a.KeyID == b.KeyID
 }
 
-// AuthenticateNode returns the record of a node that shows its credential; farm.CodeUnauthenticated for any
-// other. It is not to be changed.
+// AuthenticateNode returns the record of a node that presents its credential;
+// farm.CodeUnauthenticated for any other. The caller must not change it.
 func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error) {
 	return c.authenticate(id, credential)
 }

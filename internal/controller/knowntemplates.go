@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Bounds of what is kept of templates.
+// Bounds of the stored templates.
 const (
 	maxKnownTemplates = 1000
 	maxKnownVersions  = 50       // of one template, the newest
@@ -32,7 +32,7 @@ type KnownTemplate struct {
 // kindKnown is the kind of the records of known templates.
 const kindKnown = store.Kind("l")
 
-// detail returns the known state in the shape that a registry answers.
+// detail returns the known state in the form of a registry's response.
 func (k *KnownTemplate) detail(id string) api.TemplateDetail {
 	d := api.TemplateDetail{Template: api.Template{ID: id, Name: k.Name}}
 	for _, v := range k.Versions {
@@ -53,7 +53,7 @@ func (k *KnownTemplate) version(contentID string) (farm.TemplateRef, bool) {
 	return k.Versions[i], true
 }
 
-// templateMark tells two states of a template apart without comparing all their versions.
+// templateMark distinguishes two states of a template without comparing all their versions.
 type templateMark struct {
 	name, arch, tag, contentID string
 	number, versions           int
@@ -70,8 +70,8 @@ func markOf(d api.TemplateDetail) templateMark {
 	return m
 }
 
-// knownTemplates keeps the records of known templates as fresh as the looks at the registry.
-// Looks only queue what they found: no start waits for a write.
+// knownTemplates updates the records of known templates with every read of the registry. Readers
+// only queue what they found: no start waits for a write.
 type knownTemplates struct {
 	c     *Controller
 	queue chan api.TemplateDetail // without versions: the template is gone
@@ -91,7 +91,7 @@ func newKnownTemplates(c *Controller) *knownTemplates {
 	return &knownTemplates{c: c, queue: make(chan api.TemplateDetail, knownQueue), seen: map[string]templateMark{}}
 }
 
-// observe takes over what a look at the registry has found.
+// observe queues the state of a template that was read from the registry.
 func (k *knownTemplates) observe(d api.TemplateDetail) {
 	m := markOf(d)
 	k.mu.Lock()
@@ -105,18 +105,18 @@ func (k *knownTemplates) observe(d api.TemplateDetail) {
 	select {
 	case k.queue <- d:
 		k.seen[d.ID] = m
-	default: // the next look finds it again
+	default: // the next read finds it again
 	}
 }
 
-// forget takes over that the registry has no such template any more.
+// forget queues that the registry no longer has a template.
 func (k *knownTemplates) forget(id string) {
 	if _, _, ok := k.c.tables.Known.Get(id); ok {
 		k.observe(api.TemplateDetail{Template: api.Template{ID: id}})
 	}
 }
 
-// run stores what looks have found, and on the leader compares the known templates with the
+// run stores what readers have queued, and on the leader compares the known templates with the
 // registry's list, until the context ends.
 func (k *knownTemplates) run(ctx context.Context) {
 	refresh := time.NewTicker(knownRefresh)
@@ -138,7 +138,7 @@ func (k *knownTemplates) run(ctx context.Context) {
 			continue
 		}
 		k.mu.Lock()
-		delete(k.seen, id) // the next look tries again
+		delete(k.seen, id) // the next read tries again
 		k.mu.Unlock()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrConflict) && farm.CodeOf(err) != farm.CodeUnavailable {
 			k.c.log.WarnContext(ctx, "known template not stored", "template", id, "error", err)
@@ -186,8 +186,8 @@ func newestWithin(versions []farm.TemplateRef, limit int) []farm.TemplateRef {
 	return versions
 }
 
-// resolve returns the newest versions of a template with what a start needs of their
-// configurations. Those of content that is known already are not asked for again.
+// resolve returns the newest versions of a template with the fields of their configurations that a
+// start needs. Configurations of already known content are not read again.
 func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had *KnownTemplate) ([]farm.TemplateRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -195,7 +195,7 @@ func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had 
 	out := make([]farm.TemplateRef, 0, len(newest))
 	for _, v := range newest {
 		if v.ContentID == "" {
-			continue // its bytes have no name that a cache would know
+			continue // its bytes have no name that a cache could use
 		}
 		ref := refOf(d, v)
 		if old, ok := had.version(v.ContentID); ok && old.Suspended == ref.Suspended {
@@ -216,8 +216,8 @@ func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had 
 	return out, nil
 }
 
-// refresh looks at the templates that nodes have cached, or that are known, whose state in the
-// registry's list is another one, and forgets those that are gone.
+// refresh reads the templates that nodes have cached, or that are known, if their state in the
+// registry's list has changed, and removes those that are deleted.
 func (k *knownTemplates) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, knownRefresh)
 	defer cancel()
@@ -273,8 +273,8 @@ func (k *knownTemplates) cached() map[string]bool {
 	return ids
 }
 
-// unreachable reports whether an error says that the registry did not answer. One that refuses
-// the controller's credentials did.
+// unreachable reports whether an error means that the registry did not answer. A registry that
+// refuses the controller's credentials did answer.
 func unreachable(err error) bool {
 	if farm.CodeOf(err) != farm.CodeUnavailable {
 		return false
@@ -283,8 +283,8 @@ func unreachable(err error) bool {
 	return farm.CodeOf(e.Err) != farm.CodeUnauthenticated
 }
 
-// resolveKnown finds the version that a start asks for in the last known state of its template,
-// since the registry cannot be reached, and returns a note for the instance's message.
+// resolveKnown finds the version for a start in the last known state of its template, since the
+// registry cannot be reached, and returns a note for the instance's message.
 func (c *Controller) resolveKnown(id, tag string, number *int, away error) (farm.TemplateRef, string, error) {
 	var none farm.TemplateRef
 	cause, _ := errors.AsType[*farm.Error](away)

@@ -16,12 +16,12 @@ const leaseSchedule = "schedule"
 // leadRetry is the pause after a lease could not be had or used.
 const leadRetry = 250 * time.Millisecond
 
-// leaderTerm is the time during which this replica holds the lease. It is the Writer of
-// everything that only the holder may write: once another replica holds the lease,
-// nothing goes through it any more, however late it arrives.
+// leaderTerm is the time during which this replica holds the lease. It is the Writer of everything
+// that only the leader may write: once another replica holds the lease, no write goes through it,
+// however late it arrives.
 //
-// A write whose outcome stays unknown ends it: what was written can then only be told
-// by a new leader term, which makes that write impossible and reads the records again.
+// A write whose outcome stays unknown ends it: only a new leader term can determine the outcome,
+// since it makes that write impossible and reads the records again.
 type leaderTerm struct {
 	fenced store.Writer
 	since  time.Time
@@ -47,8 +47,7 @@ func (r *leaderTerm) Commit(ctx context.Context, changes ...store.Change) error 
 	return err
 }
 
-// campaign waits for the lease, does what its holder has to do for as long as it holds it,
-// and waits again.
+// campaign waits for the lease, does the leader's work for as long as it holds it, and waits again.
 func (c *Controller) campaign(ctx context.Context) {
 	for ctx.Err() == nil {
 		lease, err := c.store.Campaign(ctx, leaseSchedule)
@@ -100,11 +99,12 @@ func (c *Controller) upToDate(ctx context.Context) error {
 	return c.store.Barrier(ctx)
 }
 
-// blindAfter is how many looks in a row must find a store that is out of order before
-// a leader term ends: a replica that does not see what others write must not decide for them.
+// blindAfter is how many successive checks must find the store out of order before a leader term
+// ends: a replica that does not see the writes of others must not decide for them.
 const blindAfter = 5
 
-// guard ends a leader term whose lease is lost, or whose replica has become blind.
+// guard ends a leader term whose lease is lost, or whose replica no longer sees the writes of
+// others.
 func (c *Controller) guard(ctx context.Context, lease store.Lease, end context.CancelFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -126,7 +126,7 @@ func (c *Controller) guard(ctx context.Context, lease store.Lease, end context.C
 	end()
 }
 
-// resignTime bounds giving the lease up; what cannot be given up ends with its time.
+// resignTime bounds the release of the lease; a lease that cannot be released expires.
 const resignTime = 2 * time.Second
 
 func (c *Controller) resign(ctx context.Context, lease store.Lease) error {

@@ -6,14 +6,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// License is what a controller asks of the license that it runs under.
+// License is the part of the cloud's license that a controller uses.
 type License interface {
 	Tier() farm.Tier    // what is open now
 	Expires() time.Time // zero: never
 	Alarm() string      // what an operator has to look at; "" for nothing
 }
 
-// Tier is what is open now. Instances that were started under another tier go on.
+// Tier returns the license tier that is active now. Instances that were started under another tier
+// continue.
 func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
 
 // unlicensed is a controller that no license was installed for: everything is open.

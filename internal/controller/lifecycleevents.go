@@ -7,9 +7,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// eventsBetween returns what a change of an instance's record is in the log of events: was is the
-// record before it, nil for none, and now the one after it. What a client asked for besides
-// the start is not told by records: see Terminate.
+// eventsBetween returns the events of a change of an instance's record: was is the record before
+// it, nil for none, and now the one after it. Requests of clients other than the start are not
+// visible in records: see Terminate.
 func eventsBetween(was, now *farm.Instance) []farm.Event {
 	var list []farm.Event
 	add := func(name farm.EventName, of *farm.Instance, extra map[string]any) {
@@ -75,7 +75,7 @@ func nullable(s string) any {
 	return s
 }
 
-// told returns what the records among changes tell.
+// told returns the events that follow from the records among changes.
 func (e *eventLog) told(changes []store.Change) []farm.Event {
 	var list []farm.Event
 	for _, change := range changes {
@@ -106,7 +106,7 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 // maxEventNodes bounds the nodes that an event names.
 const maxEventNodes = 100
 
-// distributed makes the event of a distribution.
+// distributed returns the event of a distribution.
 func distributed(e *farm.CacheJob) farm.Event {
 	return farm.Event{Name: farm.EventDistribute, Extra: map[string]any{
 		"request_id": e.ID, "template_id": e.Template.ID, "template_name": e.Template.Name, "tag": e.Template.Tag, "version": e.Template.Version,
@@ -114,14 +114,14 @@ func distributed(e *farm.CacheJob) farm.Event {
 	}}
 }
 
-// pulled makes the event of a version that a node has got.
+// pulled returns the event of a version that a node has pulled.
 func pulled(t farm.TemplateRef, extra map[string]any) farm.Event {
 	all := map[string]any{"template_id": t.ID, "template_name": t.Name, "tag": t.Tag, "version": t.Version}
 	maps.Copy(all, extra)
 	return farm.Event{Name: farm.EventTemplatePulled, Extra: all}
 }
 
-// nodeEvent makes an event about a node, with further keys.
+// nodeEvent returns an event about a node, with additional keys.
 func nodeEvent(name farm.EventName, node *farm.Node, extra map[string]any) farm.Event {
 	all := map[string]any{"node_id": node.ID, "node_name": node.Name}
 	maps.Copy(all, extra)

@@ -16,7 +16,7 @@ type Limits struct {
 	Waiting         int   // instances that wait for a node, and as many save requests that are not done
 	WaitingSize     int64 // bytes of the records of either, without their scripts
 	ScriptsSize     int64 // bytes of the startup scripts of all instances
-	IdempotencyKeys int   // requests with one that are remembered
+	IdempotencyKeys int   // stored idempotency keys
 }
 
 // The default limits.
@@ -27,16 +27,17 @@ const (
 	DefaultMaxIdempotencyKeys = 80_000
 )
 
-// bounds limit what is kept without a setting. Zero fields have the defaults; tests make them smaller.
+// bounds limits stored data for which no setting exists. Zero fields have the defaults; tests make
+// them smaller.
 type bounds struct {
 	saves   int // save requests
 	output  int // bytes of output of all save requests
 	past    int // records of the history
-	answers int // bytes of the answers of remembered requests
+	answers int // bytes of the stored responses of idempotency records
 	events  int // with those that wait for their delivery
 }
 
-// limitRetry is when a caller who met a limit is asked to try again.
+// limitRetry is when a caller that reached a limit is asked to try again.
 const limitRetry = 30 * time.Second
 
 // amounts are what an instance, a request or a caller has of what creationLimits bounds, in that order.
@@ -48,7 +49,7 @@ const (
 	limitSavesSize = 4
 )
 
-// What a caller can do who has too much.
+// What a caller can do that has reached a limit.
 const (
 	terminateSome = "terminate some, or try again later"
 	failedGo      = "the oldest that failed are removed within a minute"
@@ -80,7 +81,7 @@ const (
 	scriptsAll = "all scripts"
 	savesOf    = "saves" // requests that are not done, and their bytes, by caller
 	savesAll   = "all saves"
-	keptOf     = "kept" // remembered requests, and the bytes of their answers, by caller
+	keptOf     = "kept" // idempotency records, and the bytes of their responses, by caller
 	allCallers = "all"
 )
 
@@ -238,7 +239,8 @@ func (a *admission) countLocked(caller string, more amounts, sign int64) {
 	}
 }
 
-// admitKey refuses a new request with an Idempotency-Key of a caller who has as many remembered as one may.
+// admitKey refuses a new request with an idempotency key of a caller that has reached its limit of
+// stored ones.
 func (c *Controller) admitKey(caller string) error {
 	const setting, remedy = "SVC_MAX_IDEMPOTENCY_KEYS", "leave the key out, or try again in a few minutes"
 	view, most := c.tables.Kept.Snapshot(), c.opts.Limits.IdempotencyKeys

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// logLimiter lets something be said now and then that may happen all the time, with how often
-// it has happened since it was last said. The zero value has said nothing.
+// logLimiter limits how often a frequent message is logged, and counts its occurrences since it was
+// last logged. The zero value has logged nothing.
 type logLimiter struct {
 	mu    sync.Mutex
 	last  time.Time
 	count int
 }
 
-// due counts n times, and says whether it is to be said now and for how many.
+// due counts n occurrences, and reports whether to log now and for how many.
 func (p *logLimiter) due(n int, now time.Time) (count int, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MACQuery asks for managed addresses in their order.
+// MACQuery selects managed addresses in their order.
 type MACQuery struct {
 	InUse *bool    // only those that are in use, or only the free ones; nil: all
-	After farm.MAC // those that come after it
+	After farm.MAC // those that follow it
 	Limit int
 }
 
@@ -45,7 +45,7 @@ func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 // pageMACs bounds the capacity that is allocated in advance for a list of addresses.
 const pageMACs = 1000
 
-// freeAfter returns the free addresses of the list after one, one a call.
+// freeAfter returns a function that returns the free addresses of the list after one, one per call.
 func (c *Controller) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
 	list := c.macs.list()
 	at := max(list.From, after+1)

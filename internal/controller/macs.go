@@ -17,22 +17,21 @@ import (
 // settingMACs holds the list of managed addresses, as a range; "" after a purge.
 const settingMACs = "mac-range"
 
-// macAllocator gives instances addresses of the managed list. It is nil where they are not
-// managed; its methods may be called then.
+// macAllocator assigns addresses of the managed list to instances. It is nil where addresses are
+// not managed; its methods may be called then.
 //
-// An address is given in the transaction that creates the instance, which also makes
-// the record that says so: that one must not exist. Where none can be given then the
-// instance waits, out of the scheduler's sight, and the holder of the lease gives it
-// one later.
+// An address is assigned in the transaction that creates the instance, which also creates the
+// address's record: that must not exist yet. If no address can be assigned then, the instance waits
+// without being shown to the scheduler, and the leader assigns one later.
 type macAllocator struct {
 	c    *Controller
-	wake chan struct{} // has a value when one may be given that could not before
+	wake chan struct{} // has a value when one may be assigned that could not be before
 
 	mu      sync.Mutex            // guards the fields below
 	next    farm.MAC              // where the search for a free one begins
-	picked  map[farm.MAC]struct{} // of transactions that are under way here
+	picked  map[farm.MAC]struct{} // of running transactions of this process
 	lacking map[string]struct{}   // ids of instances that wait for one
-	worn    map[farm.MAC]int      // what the VMs of instances say they have -> how many
+	worn    map[farm.MAC]int      // addresses that the VMs of instances report -> how many
 }
 
 func newMACs(c *Controller) *macAllocator {
@@ -63,12 +62,12 @@ func (c *Controller) ensureMACs(ctx context.Context) error {
 	return err
 }
 
-// PopulateMACs makes the list of managed addresses the configured range.
+// PopulateMACs fills the list of managed addresses with the configured range.
 func (c *Controller) PopulateMACs(ctx context.Context) error {
 	return c.setMACs(ctx, c.opts.MACRange)
 }
 
-// PurgeMACs empties the list. Instances keep the addresses that they have.
+// PurgeMACs empties the list. Instances keep their addresses.
 func (c *Controller) PurgeMACs(ctx context.Context) error { return c.setMACs(ctx, farm.MACRange{}) }
 
 func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
@@ -78,7 +77,7 @@ func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
 	return c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: to.String()}, store.Any))
 }
 
-// list returns the addresses that may be given.
+// list returns the addresses that may be assigned.
 func (m *macAllocator) list() farm.MACRange {
 	s, _, ok := m.c.tables.Settings.Get(settingMACs)
 	if !ok || s.Value == "" {
@@ -91,7 +90,7 @@ func (m *macAllocator) list() farm.MACRange {
 	return r
 }
 
-// load takes over what the records say.
+// load reads the existing records.
 func (m *macAllocator) load() {
 	if m == nil {
 		return
@@ -118,7 +117,7 @@ func (m *macAllocator) observe(events []store.Event) {
 	}
 }
 
-// note takes over a change of an instance.
+// note processes a change of an instance.
 func (m *macAllocator) note(was, now *farm.Instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +137,7 @@ func (m *macAllocator) note(was, now *farm.Instance) {
 	}
 }
 
-// reportedMAC returns the address that the VM of an instance says it has.
+// reportedMAC returns the address that the VM of an instance reports.
 func reportedMAC(i *farm.Instance) (farm.MAC, bool) {
 	if i == nil || i.VM == nil || i.VM.MAC == "" {
 		return 0, false
@@ -173,7 +172,7 @@ func (m *macAllocator) lacks(i *farm.Instance) bool {
 	return m != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
 }
 
-// check refuses an address that is asked for and cannot be given.
+// check refuses a requested address that cannot be assigned.
 func (m *macAllocator) check(o farm.StartOptions) error {
 	switch {
 	case o.MACAddress == "":
@@ -228,7 +227,7 @@ func (m *macAllocator) give(instances []*farm.Instance) (release func()) {
 	}
 }
 
-// pickLocked finds a free address: the one that is wanted, else the next one.
+// pickLocked finds a free address: the requested one, else the next one.
 func (m *macAllocator) pickLocked(want string, strange map[farm.MAC]struct{}) (farm.MAC, bool) {
 	list := m.list()
 	if want != "" {
@@ -240,7 +239,7 @@ func (m *macAllocator) pickLocked(want string, strange map[farm.MAC]struct{}) (f
 		return a, true
 	}
 	size := farm.MAC(list.Len())
-	for range size { // it ends after as many steps as addresses are taken, and one
+	for range size { // it ends after at most one step more than addresses are in use
 		a := list.From + m.next%size
 		m.next = m.next%size + 1
 		if m.userLocked(a, strange) == "" {
@@ -302,8 +301,8 @@ func (m *macAllocator) eachStranger(do func(orphan)) {
 // strangerTime is how long a node has to send the details of an orphaned VM.
 const strangerTime = time.Minute
 
-// undecided returns why no address is given for the moment: after a restore, or a restart,
-// there may be VMs with addresses that no record knows of. "" when there are none.
+// undecided returns why no address is assigned for the moment: after a restore, or a restart, there
+// may be VMs with addresses that have no record. "" when none may exist.
 func (m *macAllocator) undecided() string {
 	now := m.c.now()
 	if now.Before(m.c.settled()) {
@@ -321,8 +320,8 @@ func (m *macAllocator) undecided() string {
 	return ""
 }
 
-// why returns what says of instances why they wait for an address. What is the same for all
-// of them is looked up once.
+// why returns a function that returns why an instance waits for an address. What is the same for
+// all instances is computed one time.
 func (m *macAllocator) why() func(*farm.Instance) string {
 	if m == nil {
 		return nil
@@ -353,11 +352,11 @@ func (m *macAllocator) shortage(i *farm.Instance, list farm.MACRange, strange fu
 	return fmt.Sprintf("waits for a MAC address: none of the %d of %s is free", list.Len(), list)
 }
 
-// macRetry is how often instances without an address are looked at although nothing was
-// heard: what keeps them may pass with time.
+// macRetry is how often instances without an address are tried again without a report: the reason
+// may end with time.
 const macRetry = 5 * time.Second
 
-// run gives addresses to the instances that wait for one, as long as the leader term lasts.
+// run assigns addresses to the instances that wait for one, as long as the leader term lasts.
 func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 	if m == nil {
 		return
@@ -377,7 +376,7 @@ func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// serve returns what can be given, to the oldest first.
+// serve assigns the available addresses, to the oldest instances first.
 func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
 	m.mu.Lock()
 	ids := slices.Sorted(maps.Keys(m.lacking))
@@ -414,7 +413,7 @@ func (m *macAllocator) adopted(i *farm.Instance) (address string, ok bool) {
 	return a.String(), !taken
 }
 
-// takeMAC returns the change that makes an address an instance's; none when it has none.
+// takeMAC returns the change that assigns an address to an instance; none when it has none.
 func (c *Controller) takeMAC(i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil
@@ -422,7 +421,7 @@ func (c *Controller) takeMAC(i *farm.Instance) []store.Change {
 	return []store.Change{store.Put(c.tables.MACs, i.MAC, &farm.MACAddress{Address: i.MAC, Instance: i.ID}, store.IfAbsent)}
 }
 
-// freeMAC returns the change that frees the address of an instance whose record goes.
+// freeMAC returns the change that frees the address of an instance whose record is removed.
 func (c *Controller) freeMAC(i *farm.Instance) []store.Change {
 	if i.MAC == "" {
 		return nil

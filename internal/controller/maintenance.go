@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Maintenance is the word of an operator that nothing is to be removed or given up by
-// itself for a while. What clients ask for continues.
+// Maintenance is an operator's instruction that nothing is removed or terminated automatically for
+// a while. Requests of clients are still carried out.
 type Maintenance struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // ends automatically then; zero: only by request
@@ -62,8 +62,8 @@ func (c *Controller) maintenance() bool {
 	return on
 }
 
-// afterMaintenance returns the moment from which a time-out that began at t counts: a
-// maintenance that ended since begins it again, so that nothing falls due in one go.
+// afterMaintenance returns the moment from which a timeout that began at t counts: a maintenance
+// that ended since restarts it, so that the timeouts do not all expire together.
 func (c *Controller) afterMaintenance(t time.Time) time.Time {
 	m := c.lastMaintenance()
 	if end := m.end(); !m.on(c.now()) && end.After(t) {
@@ -119,8 +119,8 @@ func (c *Controller) changeMaintenance(ctx context.Context, change func(Maintena
 }
 
 const (
-	// registryPause is how long the registry is asked to pause at a time; without
-	// another word it continues then, so that a controller that died blocks nothing.
+	// registryPause is how long the registry is asked to pause at a time; without another request
+	// it resumes then, so that a controller that died blocks nothing.
 	registryPause = time.Minute
 	pauseRenewal  = 20 * time.Second
 )
@@ -158,7 +158,7 @@ func (c *Controller) followMaintenance(ctx context.Context) {
 	}
 }
 
-// pauseRegistry tells the registry for how long it is to collect nothing.
+// pauseRegistry asks the registry to pause garbage collection, or to resume it.
 func (c *Controller) pauseRegistry(ctx context.Context, on bool) {
 	if c.opts.PauseRegistry == nil {
 		return
@@ -172,7 +172,7 @@ func (c *Controller) pauseRegistry(ctx context.Context, on bool) {
 	}
 }
 
-// observeMaintenance wakes who follows the maintenance.
+// observeMaintenance wakes followMaintenance after a change.
 func (c *Controller) observeMaintenance(events []store.Event) {
 	for _, e := range events {
 		if e.Kind == kindSetting && e.ID == settingMaintenance {

@@ -34,8 +34,8 @@ func (c *Controller) RemoveFromGroups(ctx context.Context, node string, groups [
 	})
 }
 
-// regroup changes the groups of a node, of which those that were deleted go as well. The
-// groups it is about are there when that is written.
+// regroup changes the groups of a node, and removes deleted groups from it. The given groups exist
+// when the change is written.
 func (c *Controller) regroup(ctx context.Context, id string, groups []string, change func([]string) []string) error {
 	for range statusAttempts {
 		node, rev, err := c.lookupNode(ctx, id)
@@ -89,7 +89,7 @@ func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []str
 	if len(names) == 0 {
 		return nil, nil, nil
 	}
-	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
+	if err := c.upToDate(ctx); err != nil { // another replica may have created one a moment ago
 		return nil, nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	all := c.tables.Groups.Snapshot()
@@ -146,7 +146,8 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 	return all.update(ctx, slices.Compact(nodes))
 }
 
-// tidyGroups takes nodes out of groups that were deleted by a replica that died over it.
+// tidyGroups removes nodes from deleted groups after the replica that deleted them died before it
+// was done.
 func (c *Controller) tidyGroups(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	return c.leaveGroups(ctx, w)
 }
@@ -166,8 +167,8 @@ func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm
 	return all.update(ctx, ids)
 }
 
-// ungroupedAt is for what was asked for in a group while that was deleted. A group that
-// another replica made may be seen a moment later than what is in it.
+// ungroupedAt covers instances that were requested in a group during its deletion. A group that
+// another replica created may become visible a moment later than its instances.
 func ungroupedAt(k *reconciler, i *farm.Instance) time.Time {
 	if i.GroupID == "" || !i.Waiting() {
 		return time.Time{}
@@ -182,8 +183,7 @@ func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
 	return groupless(i, now, "")
 }
 
-// groupless returns an instance that waits in a group which is deleted: nothing would ever
-// place it.
+// groupless returns an instance that is pending in a deleted group: it would never be placed.
 func groupless(i *farm.Instance, now time.Time, name string) *farm.Instance {
 	if !i.Waiting() {
 		return i

@@ -11,7 +11,7 @@ import (
 // meters are the metrics that a controller counts itself.
 type meters struct {
 	rounds *metric.Histogram // of the scheduler
-	parked *atomic.Int64     // polls that hang
+	parked *atomic.Int64     // waiting polls
 
 	errands cacheJobMetrics
 }
@@ -20,9 +20,8 @@ func newMeters() meters {
 	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
 }
 
-// Families returns the metrics of the controller. Each replica counts for itself what it
-// sees of the records, so that a sum over replicas counts everything as often as there
-// are replicas.
+// Families returns the metrics of the controller. Each replica counts what it sees of the records,
+// so that a sum over replicas counts everything as often as the number of replicas.
 func (c *Controller) Families() []metric.Family {
 	t := c.tally
 	at := func(read func(statsSnapshot) float64) func() float64 {
@@ -49,7 +48,7 @@ func (c *Controller) Families() []metric.Family {
 	)
 }
 
-// stateFamilies are those that count things by their state.
+// stateFamilies returns the metrics that count by state.
 func (c *Controller) stateFamilies() []metric.Family {
 	return []metric.Family{
 		{
@@ -83,7 +82,7 @@ func (c *Controller) stateFamilies() []metric.Family {
 	}
 }
 
-// each shows counts under their one label.
+// each adds counts under their one label.
 func each(s *metric.Series, counts map[string]int) {
 	for label, n := range counts {
 		s.Value(float64(n), label)
@@ -97,11 +96,11 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// park counts a poll that hangs; the returned function ends it.
+// park counts a waiting poll; the returned function ends it.
 func (m meters) park() func() {
 	m.parked.Add(1)
 	return func() { m.parked.Add(-1) }
 }
 
-// round counts a round of the scheduler that began then.
+// round records the duration of a scheduler round that started at began.
 func (m meters) round(began time.Time) { m.rounds.Observe(time.Since(began)) }

@@ -64,11 +64,11 @@ func (c *Controller) offersVLAN(text string) bool {
 	return false
 }
 
-// modes are the network modes of the kinds that saved states know.
+// modes are the network modes of the kinds in saved states.
 var modes = map[string]string{"tap": farm.NetworkBridge, "none": farm.NetworkDisconnected, "user": farm.NetworkShared}
 
-// network takes over how a version's guest is connected: what its saved state pins, else
-// what its configuration says.
+// network sets how a version's guest is connected: as its saved state requires, else as its
+// configuration describes.
 func network(ref *farm.TemplateRef, config api.TemplateConfig) {
 	if len(config.NetworkCards) > 0 {
 		ref.Network = clip(config.NetworkCards[0].Mode, maxLabel)

@@ -30,7 +30,7 @@ type NodeView struct {
 
 	Unknown   int    // orphaned VMs
 	Stage     string // of an update of its agent, in words; "" when there is none, or it is not known here
-	Remaining int    // of a drained node: the instances that still take room there
+	Remaining int    // of a drained node: the instances that still use capacity there
 }
 
 // Nodes returns every node in the order of their ids.
@@ -42,7 +42,7 @@ func (c *Controller) Nodes() []NodeView {
 	return list
 }
 
-// CachedVersions yields the id of every node with the versions that it holds.
+// CachedVersions yields the id of every node with its cached versions.
 func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	return func(yield func(string, []farm.NodeTemplate) bool) {
 		for id := range c.tables.Nodes.All() {
@@ -53,8 +53,8 @@ func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	}
 }
 
-// takenOf returns what the VM of an instance takes of a node while it runs: itself, its
-// processors, its memory in MB.
+// takenOf returns what the VM of an instance uses of a node while it runs: one VM, its processors,
+// its memory in MB.
 func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
 	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
 		return "", a
@@ -151,7 +151,7 @@ const settingJoinToken = "join-token"
 // JoinToken returns the secret that a node needs to join.
 func (c *Controller) JoinToken() string { return c.joinToken }
 
-// ensureJoinToken reads the join token, or makes one at the very first start.
+// ensureJoinToken reads the join token, or creates one at the very first start.
 func (c *Controller) ensureJoinToken(ctx context.Context) (string, error) {
 	if c.opts.JoinToken != "" {
 		return c.opts.JoinToken, nil
@@ -171,7 +171,7 @@ func (c *Controller) ensureJoinToken(ctx context.Context) (string, error) {
 	return token, err
 }
 
-// secret makes 256 random bits as hex.
+// secret returns 256 random bits as hex.
 func secret() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:])
@@ -191,7 +191,7 @@ func (c *Controller) GroupName(id string) string {
 	return ""
 }
 
-// noCredential is in place of the digest of a node that does not exist.
+// noCredential is used as the digest of a node that does not exist.
 var noCredential = strings.Repeat("0", 2*sha256.Size)
 
 // sameDigest reports whether a secret has a digest, in constant time.
@@ -206,8 +206,8 @@ func sameDigest(secret, want string) bool {
 // errRemoved means that the credential is right and its node was removed.
 var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 
-// authenticate checks the credential of a node. It gives errRemoved for a node that
-// an operator removed lately.
+// authenticate checks the credential of a node. It returns errRemoved for a node that an operator
+// removed recently.
 func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
 	node, _, ok := c.tables.Nodes.Get(id)
 	want := noCredential
@@ -258,7 +258,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	return c.removeNode(ctx, id, farm.EventDeleteNode)
 }
 
-// removeNode is DeleteNode with what the log of events says of it.
+// removeNode is DeleteNode with the name of its event.
 func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventName) error {
 	node, _, err := c.lookupNode(ctx, id)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// FileStore keeps what is too large for the store: the file server of the registry.
+// FileStore stores what is too large for the store: the file server of the registry.
 type FileStore interface {
-	// Upload stores a file whole, in the place of one of that name.
+	// Upload stores a complete file, and replaces one of that name.
 	Upload(ctx context.Context, name string, content []byte) error
 	// Download returns a file of at most so many bytes; farm.CodeNotFound when there is none.
 	Download(ctx context.Context, name string, most int64) ([]byte, error)
@@ -38,7 +38,7 @@ type NodeScan struct {
 
 const kindScan = store.Kind("c")
 
-// The places of a node's file.
+// The two variants of the name of a node's file.
 const (
 	firstPlace  = "a"
 	secondPlace = "b"
@@ -47,7 +47,7 @@ const (
 // scanFile is the name of a node's file on the file server.
 func scanFile(node, place string) string { return "node-scans/" + node + "/" + place + ".json.gz" }
 
-// other returns the place that the results do not have.
+// other returns the variant that the results do not use.
 func (s *NodeScan) other() string {
 	if s != nil && s.Place == firstPlace {
 		return secondPlace
@@ -55,7 +55,7 @@ func (s *NodeScan) other() string {
 	return firstPlace
 }
 
-// scanLocks let the results of one node come one after the other in this process.
+// scanLocks serialize the results of one node in this process.
 type scanLocks struct {
 	seed  maphash.Seed
 	turns [64]sync.Mutex
@@ -71,11 +71,11 @@ func (t *scanLocks) of(node string) *sync.Mutex {
 const (
 	maxScanText  = 255
 	maxScanCount = 1_000_000_000
-	scanAhead    = 5 * time.Minute // how far the clock of a node may be ahead
+	scanAhead    = 5 * time.Minute // how much the clock of a node may be ahead
 )
 
-// StoreScan makes results those of a node, in place of older ones. packed is a gzip file with
-// all of them. farm.CodeConflict says that newer ones are there.
+// StoreScan stores results of a node, in place of older ones. packed is a gzip file with all of
+// them. farm.CodeConflict means that newer ones exist.
 func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packed []byte) error {
 	node, _, err := c.lookupNode(ctx, s.NodeID)
 	if err != nil {
@@ -117,12 +117,12 @@ func newerScan(old *NodeScan) error {
 	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s", old.Scanned.Format(time.RFC3339))
 }
 
-// scanned makes the event of results that have other numbers than those before.
+// scanned returns the event of results with other counts than those before.
 func scanned(node *farm.Node, s *api.NodeScanSummary) farm.Event {
 	return nodeEvent(farm.EventNodeScanned, node, map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
 }
 
-// checkScan refuses what no scanner says. Times become those of UTC.
+// checkScan refuses values that no scanner sends. It converts times to UTC.
 func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 	for _, f := range []struct{ name, value string }{{"host", s.Host}, {"scanner", s.Scanner}, {"version", s.Version}} {
 		if f.value == "" || len(f.value) > maxScanText || !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl) {
@@ -169,7 +169,7 @@ func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, er
 		return nil, nil, farm.NotFound()
 	}
 	var failed error
-	for range 3 { // newer ones may take the place while they are read
+	for range 3 { // newer ones may replace them during the read
 		s, _, ok := c.tables.Scans.Get(id)
 		if !ok {
 			return nil, nil, farm.NotFound()

@@ -10,9 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// NodeScope returns what a token that a node asks for is good for at the registry: the purpose that it names, when
-// the records have an order of that node for it, else farm.CodeForbidden. Without a purpose, as agents of the
-// release before ask, it is for all orders of the node.
+// NodeScope returns what a token that a node requests permits at the registry: the purpose that it
+// names, when the records have an order of that node for it, else farm.CodeForbidden. Without a
+// purpose, as agents of the previous release request it, it permits all orders of the node.
 func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *api.TokenPurpose) (auth.NodeScope, error) {
 	if purpose == nil {
 		return c.allOrders(node), nil
@@ -21,7 +21,7 @@ func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *ap
 	if farm.CodeOf(err) != farm.CodeForbidden {
 		return scope, err
 	}
-	if late := c.upToDate(ctx); late != nil { // another replica may have given the order
+	if late := c.upToDate(ctx); late != nil { // another replica may have created the order
 		return auth.NodeScope{}, farm.Unavailable(late, "The store cannot be reached; try again")
 	}
 	return c.scopeFor(node, *purpose)

@@ -35,8 +35,8 @@ type session struct {
 
 	mu       sync.Mutex // guards what follows
 	node     string
-	boot     string // of the agent that speaks for the node
-	parked   int    // polls that hang
+	boot     string // of the agent that polls for the node
+	parked   int    // waiting polls
 	left     bool   // the last poll of boot was cut off
 	dropped  bool   // the node was removed: its polls end
 	seen     time.Time
@@ -47,8 +47,8 @@ type session struct {
 	errands  map[string]cacheJobDue  // cache job id -> what the node is to be sent; nil: nothing
 	unknown  map[string]orphan       // instance id, else VM id -> orphaned VM
 	unkept   int                     // more of these, of which only the number is known
-	holds    int                     // things that the node holds, owned or not
-	met      time.Time               // when it last said what it holds; zero: never
+	holds    int                     // VMs on the node, with a record or without
+	met      time.Time               // when it last sent its inventory; zero: never
 	wake     chan struct{}           // has a value when there may be new orders
 	heard    *decodedPoll            // the last poll that was short and without news; nil: none
 	update   reportedUpdate
@@ -81,7 +81,7 @@ func (l *nodeSessions) session(node string) *session {
 	return s
 }
 
-// drop forgets a node that was removed; its parked polls end.
+// drop removes the session of a removed node; its waiting polls end.
 func (l *nodeSessions) drop(node string) {
 	l.mu.Lock()
 	s := l.sessions[node]
@@ -110,7 +110,7 @@ func (s *session) ring() {
 	}
 }
 
-// load takes over the orders that were open before this process started.
+// load reads the orders that were open before this process started.
 func (l *nodeSessions) load() {
 	for _, inst := range l.c.tables.Instances.All() {
 		l.want(inst)
@@ -159,7 +159,7 @@ var taskOrders = map[farm.TaskKind]api.OrderKind{
 	farm.TaskSave: api.OrderSave, farm.TaskRestart: api.OrderRestart,
 }
 
-// orderFor returns what a node must be told of an instance as it is; "" for nothing.
+// orderFor returns the kind of order that a node needs for an instance as it is; "" for none.
 func orderFor(inst *farm.Instance) api.OrderKind {
 	switch {
 	case inst.State == farm.Terminating, inst.Recall:
@@ -202,7 +202,7 @@ func (l *nodeSessions) want(inst *farm.Instance) {
 	}
 }
 
-// forget takes note of a record that needs no order.
+// forget processes a record that needs no order.
 func (s *session) forget(inst *farm.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,15 +210,15 @@ func (s *session) forget(inst *farm.Instance) {
 	delete(s.due, inst.ID)
 }
 
-// drop takes back the order for an instance whose record is gone.
+// drop withdraws the order for an instance whose record is removed.
 func (s *session) drop(instance string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.due, instance)
 }
 
-// untaken reports whether the node of an instance gets its orders here and has not taken
-// the one for it. Of a node that polls another replica nothing is known.
+// untaken reports whether the node of an instance gets its orders here and has not acknowledged the
+// one for it. Of a node that polls another replica this is not known.
 func (l *nodeSessions) untaken(inst *farm.Instance) bool {
 	s := l.find(inst.NodeID)
 	if s == nil {
@@ -236,9 +236,8 @@ func (d pendingOrder) same(o pendingOrder) bool {
 	return d.kind == o.kind && d.claim == o.claim && d.task == o.task
 }
 
-// acknowledge marks the orders that the node has in its journal. A terminate order
-// is sent again until the node says that it is done, but not before the time for
-// that has come.
+// acknowledge marks the orders that the node has in its journal. A terminate order is sent again
+// until the node reports that it is done, but not before the resend time has passed.
 func (s *session) acknowledge(acks []api.Ack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,17 +250,17 @@ func (s *session) acknowledge(acks []api.Ack) {
 	}
 }
 
-// has notes that a node has an instance: it was told to start it, be it by a controller
-// that is gone.
+// has records that a node has an instance: it received the start order, perhaps from an earlier
+// controller process.
 func (s *session) has(h api.InventoryItem) {
 	s.acknowledge([]api.Ack{{InstanceID: h.InstanceID, Claim: h.Claim, Kind: api.OrderStart}})
 }
 
-// maxOrders bounds one answer; the rest comes with the next poll.
+// maxOrders bounds one response; the rest comes with the next poll.
 const maxOrders = 200
 
-// take marks the orders that are to be sent now and gives them with the moment at
-// which the next one is due again.
+// take marks the orders that are to be sent now and returns them with the time at which the next
+// one is due again.
 func (s *session) take(now time.Time, resend time.Duration) (ids []string, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,12 +284,12 @@ func (s *session) take(now time.Time, resend time.Duration) (ids []string, next 
 	return ids, next
 }
 
-// takenOverAfter is how long an agent that fell silent without being cut off
-// keeps its node against another agent with the same id.
+// takenOverAfter is how long an agent whose polls stopped, without a closed connection, blocks
+// another agent with the same node id.
 const takenOverAfter = 3 * time.Second
 
-// contact notes that an agent spoke. It refuses a second agent that speaks for the
-// same node while the first one does.
+// contact records a contact of an agent. It refuses a second agent for the same node while the
+// first one is in contact.
 func (s *session) contact(boot string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,8 +307,8 @@ func (s *session) contact(boot string, now time.Time) error {
 	return nil
 }
 
-// offerAgainLocked lets the orders that were taken be sent once more to an agent that
-// is new: its journal may be as well. One that has them takes them for repeated.
+// offerAgainLocked lets the acknowledged orders be sent once more to a new agent: its journal may
+// be new as well. An agent that has them recognizes them as repeated.
 func (s *session) offerAgainLocked() {
 	for id, d := range s.due {
 		d.taken, d.sent = false, time.Time{}
@@ -325,7 +324,7 @@ func (s *session) mayReport(boot string, now time.Time) error {
 	return s.rivalLocked(boot, now)
 }
 
-// rivalLocked is the refusal of an agent whose node another one speaks for.
+// rivalLocked returns the refusal of an agent whose node another agent serves.
 func (s *session) rivalLocked(boot string, now time.Time) error {
 	if s.boot == "" || s.boot == boot || s.parked == 0 && (s.left || now.Sub(s.seen) >= takenOverAfter) {
 		return nil
@@ -334,8 +333,8 @@ func (s *session) rivalLocked(boot string, now time.Time) error {
 		"Another agent already speaks for node %s; a node id must not be used twice: stop one of them", s.node)
 }
 
-// park counts a hanging poll; the returned function ends it and says whether the
-// agent hung up.
+// park counts a waiting poll; the returned function ends it and records whether the agent
+// disconnected.
 func (s *session) park() func(hungUp bool, now time.Time) {
 	s.mu.Lock()
 	s.parked++
@@ -362,7 +361,7 @@ func (s *session) removed() bool {
 	return s.dropped
 }
 
-// usage returns what a node last said of its load, and when it was last in contact.
+// usage returns the load that a node last reported, and when it was last in contact.
 func (l *nodeSessions) usage(node string) (api.Usage, time.Time) {
 	s := l.find(node)
 	if s == nil {
@@ -373,7 +372,7 @@ func (l *nodeSessions) usage(node string) (api.Usage, time.Time) {
 	return s.usage, s.seenLocked(l.c.now())
 }
 
-// seenLocked returns the last contact: now while a poll hangs.
+// seenLocked returns the last contact: now while a poll waits.
 func (s *session) seenLocked(now time.Time) time.Time {
 	if s.parked > 0 {
 		return now

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// unhealthyAfter is how long a node must be full of VMs of which none runs: VMs that
-// are restarted or removed stand still for a moment too.
+// unhealthyAfter is how long a node must be full of VMs of which none runs: VMs that are being
+// restarted or removed do not run for a moment either.
 const unhealthyAfter = 30 * time.Second
 
 // stateDecision is what the condition of a node means for its state.
@@ -20,8 +20,8 @@ type stateDecision struct {
 	reason string
 }
 
-// heardVerdict returns the verdict on a node that is in contact, by what its license says: its own
-// or its hypervisor's.
+// heardVerdict returns the decision about a node that is in contact, by its license: its own or its
+// hypervisor's.
 func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
 	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
 		return stateDecision{farm.LicenseExpired, "its license expired: " + info.Hypervisor.Expires}
@@ -29,7 +29,7 @@ func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
 	return stateDecision{farm.NodeContacted, ""}
 }
 
-// infoOn returns what a node said of itself; nothing when it has not.
+// infoOn returns the description that a node sent; an empty one before the first.
 func (c *Controller) infoOn(node string) *farm.NodeInfo {
 	if info, _, ok := c.tables.Infos.Get(node); ok {
 		return info
@@ -63,7 +63,7 @@ func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Tim
 	return again, nil
 }
 
-// pass carries a verdict out; one that changes nothing writes nothing.
+// pass applies a decision; one that changes nothing writes nothing.
 func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision) error {
 	if to, _ := farm.NextNodeState(node.State, node.Drain, v.event); to == node.State {
 		return nil
@@ -83,9 +83,9 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 	return err
 }
 
-// stalled gives since when a node is full of VMs that were started and of which none
-// runs, and their number; zero when it is not so. Of orphaned VMs it is not
-// known whether they run. What the scheduler is about to place there does not count.
+// stalled returns since when a node is full of VMs that were started and of which none runs, and
+// their number; zero when that is not so. Whether orphaned VMs run is not known. Instances that the
+// scheduler is about to place there do not count.
 func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
 	var there []*farm.Instance
 	for _, inst := range k.c.tables.Instances.Where(byNode, node.ID) {
@@ -106,13 +106,13 @@ func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.T
 	return since, len(there)
 }
 
-// halted reports whether an instance takes room with a VM that does not run any more.
+// halted reports whether an instance uses capacity with a VM that no longer runs.
 func halted(i *farm.Instance) bool {
 	return i.UsesCapacity() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Errored)
 }
 
-// attendsTo returns when a node has to be looked at since one of its instances changed;
-// zero: it need not. What merely runs concerns no node.
+// attendsTo returns when a node has to be checked because one of its instances changed; zero: it
+// need not be. Instances that merely run do not matter.
 func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Time) {
 	stopped := now != nil && halted(now)
 	left := old != nil && old.UsesCapacity() && (now == nil || !now.UsesCapacity())
@@ -132,7 +132,7 @@ func (k *reconciler) attendsTo(old, now *farm.Instance) (node string, at time.Ti
 	return node, at
 }
 
-// earliest returns the earlier of two times, of which a zero one does not count.
+// earliest returns the earlier of two times; a zero one does not count.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -34,8 +34,8 @@ func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api
 	return list
 }
 
-// order writes out what a node must be told of an instance; ok is false when that is
-// nothing, or not known yet.
+// order returns the order that a node needs for an instance; ok is false when it needs none, or its
+// content is not known yet.
 func (c *Controller) order(ctx context.Context, inst *farm.Instance) (o api.Order, ok bool, err error) {
 	o = api.Order{Kind: orderFor(inst), InstanceID: inst.ID, Claim: inst.Claim}
 	switch o.Kind {
@@ -79,7 +79,7 @@ func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOr
 	return order
 }
 
-// machineOf returns what a start changes of the template's machine; nil for nothing.
+// machineOf returns what a start changes of the template's virtual hardware; nil for nothing.
 func machineOf(inst *farm.Instance) *api.Machine {
 	o := inst.Options
 	m := api.Machine{
@@ -88,7 +88,7 @@ func machineOf(inst *farm.Instance) *api.Machine {
 		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice, USBDevice: inst.USB,
 	}
 	if o.VLAN != "" {
-		m.VLAN, _ = strconv.Atoi(o.VLAN) // checked when it was asked for
+		m.VLAN, _ = strconv.Atoi(o.VLAN) // checked when it was requested
 	}
 	if m == (api.Machine{}) {
 		return nil
@@ -96,7 +96,7 @@ func machineOf(inst *farm.Instance) *api.Machine {
 	return &m
 }
 
-// saveOrder writes out a save; nil when this replica does not know all of it yet.
+// saveOrder returns the order of a save; nil when this replica does not have all of it yet.
 func (c *Controller) saveOrder(id string) *api.SaveOrder {
 	s, _, ok := c.tables.Saves.Get(id)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// unknownGuard is the share of unknown VMs above which none is removed: that many
-	// are rather the sign of a wrong data directory than of so many leaks.
+	// unknownGuard is the share of orphaned VMs above which none is removed: such a number is more
+	// likely caused by a wrong data directory than by leaks.
 	unknownGuard = 0.2
 	// suspectVMs is how many orphaned VMs make one node suspect where they are more than
 	// unknownGuard of its VMs, however few they are of the whole cloud.
@@ -86,16 +86,16 @@ func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 	s.ring()
 }
 
-// orphanAssessment is what the shares of unknown VMs say.
+// orphanAssessment is the result of comparing the shares of orphaned VMs.
 type orphanAssessment struct {
 	at            time.Time
 	strange, held int             // of the whole cloud
-	silent        int             // nodes that should have said what they hold and did not
+	silent        int             // nodes that should have sent their inventory and did not
 	kept          map[string]bool // ids of the nodes on which nothing may be removed
 	many          bool            // these are more than wrong nodes alone explain: the records are suspect
 }
 
-// orphanGuard keeps the last evaluation, so that many polls share one.
+// orphanGuard caches the last evaluation, so that many polls share one.
 type orphanGuard struct {
 	mu      sync.Mutex
 	last    orphanAssessment
@@ -131,26 +131,27 @@ func (c *Controller) judged() orphanAssessment {
 	return j
 }
 
-// nodeShare is how many of the VMs that a node holds are orphaned.
+// nodeShare is how many of the VMs on a node are orphaned.
 type nodeShare struct {
 	node          string
 	strange, held int
 }
 
-// exceeds reports whether so much is unknown that it is not a leak.
+// exceeds reports whether too many VMs are orphaned for a leak.
 func (n nodeShare) exceeds() bool {
 	return n.strange > 0 && float64(n.strange) > unknownGuard*float64(n.held)
 }
 
-// suspect reports whether so much of one node is unknown that it reports wrongly.
+// suspect reports whether so many VMs of one node are orphaned that it must report wrongly.
 func (n nodeShare) suspect() bool { return n.strange >= suspectVMs && n.exceeds() }
 
 func (n nodeShare) minus(o nodeShare) nodeShare {
 	return nodeShare{n.node, n.strange - o.strange, n.held - o.held}
 }
 
-// judgeShares finds the nodes on which nothing may be removed. Nodes may lie: of each node its own VMs count together
-// with those of all others but the wrong ones: the tenth of the nodes (at least one) with the most unknown VMs.
+// judgeShares finds the nodes on which nothing may be removed. Nodes may report falsely: the VMs of
+// each node are counted together with those of all others except the wrong ones, which are the
+// tenth of the nodes (at least one) with the most orphaned VMs.
 func judgeShares(shares []nodeShare) orphanAssessment {
 	j := orphanAssessment{kept: map[string]bool{}}
 	shares = slices.Clone(shares)
@@ -168,7 +169,7 @@ func judgeShares(shares []nodeShare) orphanAssessment {
 	}
 	for i, n := range shares {
 		others := all.minus(worst)
-		if i < wrong { // it is one of them itself: in its place goes the next one, and it counts
+		if i < wrong { // it is one of them: the next node takes its position, and its own VMs count
 			others.strange, others.held = others.strange+n.strange, others.held+n.held
 			if wrong < len(shares) && shares[wrong].strange > 0 {
 				others = others.minus(shares[wrong])
@@ -182,8 +183,9 @@ func judgeShares(shares []nodeShare) orphanAssessment {
 	return j
 }
 
-// share returns the share of one node; ok is false for one that has not said what it holds, or that is not in contact
-// any more. What an operator released does not count as unknown: it is going.
+// share returns the share of one node; ok is false for one that has not sent its inventory, or that
+// is no longer in contact. VMs that an operator released do not count as orphaned, since they are
+// being removed.
 func (c *Controller) share(s *session, now time.Time) (n nodeShare, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +264,7 @@ type ReleasedOrphan struct {
 	At time.Time `json:"at"`
 }
 
-// keepReleased is how long such a word holds where the VM is not seen to go.
+// keepReleased is how long a release is valid if the VM is not seen to be removed.
 const keepReleased = 7 * 24 * time.Hour
 
 func releasedID(node, id string) string { return node + "." + id }
@@ -272,7 +274,7 @@ func (c *Controller) isReleased(node, id string) bool {
 	return ok
 }
 
-// forgetReleased drops what was released and is gone.
+// forgetReleased deletes the records of released VMs that are removed.
 func (c *Controller) forgetReleased(ctx context.Context, node string, gone []string) {
 	for _, id := range gone {
 		if !c.isReleased(node, id) {

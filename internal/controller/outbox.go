@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// outboxStore is the store as the use cases see it: what they commit carries the events that
-// it makes, in the same transaction. While events are off it is the store and nothing else.
+// outboxStore is the store for the use cases: their commits carry the resulting events in the same
+// transaction. While events are off it only forwards to the store.
 type outboxStore struct {
 	*store.Store
 	events *eventLog // nil: off
@@ -55,15 +55,15 @@ func (r outboxWriter) Commit(ctx context.Context, changes ...store.Change) error
 type eventWriter struct {
 	to     store.Writer
 	events *eventLog
-	event  func() farm.Event // asked when it commits
+	event  func() farm.Event // called at the commit
 }
 
 func (s eventWriter) Commit(ctx context.Context, changes ...store.Change) error {
 	return s.to.Commit(ctx, s.events.say(ctx, changes, s.event())...)
 }
 
-// with returns a writer whose commits carry an event as well: w itself while events are off.
-// The event is asked for when it commits, and gets the time of that unless it has one.
+// with returns a writer whose commits carry an event as well: w itself while events are off. event
+// is called at the commit, and its result gets the time of that unless it has one.
 func (e *eventLog) with(w store.Writer, event func() farm.Event) store.Writer {
 	if e == nil {
 		return w

@@ -15,23 +15,23 @@ import (
 const (
 	writeBurst = 6                // writes without a pause
 	writeEvery = 10 * time.Second // one more
-	writeTime  = 15 * time.Second // for writes that were put off
+	writeTime  = 15 * time.Second // for delayed writes
 )
 
-// pacedWrites is what a node has said and is written later: the last of everything. The mutex of its session
+// pacedWrites holds the latest reports of a node that are written later. The mutex of its session
 // guards it.
 type pacedWrites struct {
 	used     int       // writes of the burst
-	since    time.Time // when the oldest of these was made, or last given back
+	since    time.Time // when the oldest of these was made, or one was last returned
 	armed    bool      // a timer writes what follows
 	info     *farm.NodeInfo
-	base     *farm.NodeInfo // the record when info was put off
-	waited   bool           // info was put off again for the statuses: it comes before them
+	base     *farm.NodeInfo // the record when info was delayed
+	waited   bool           // info was delayed again for the statuses: it comes before them
 	host     string
 	statuses map[string]api.InstanceStatus // instance id -> its last status
 }
 
-// dropWrite forgets what was put off and is replaced now.
+// dropWrite removes a delayed write that a new one replaces.
 func (s *session) dropWrite(forget func(*pacedWrites)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,8 @@ func (w *pacedWrites) take(now time.Time) bool {
 	return true
 }
 
-// mayWrite reports whether the node may write now. If not, later notes what is to be written as soon as it may.
+// mayWrite reports whether the node may write now. If not, later stores what is to be written as
+// soon as it may.
 func (c *Controller) mayWrite(ctx context.Context, s *session, later func(*pacedWrites)) bool {
 	now := c.now()
 	s.mu.Lock()
@@ -101,7 +102,7 @@ func (c *Controller) mayWrite(ctx context.Context, s *session, later func(*paced
 	return false
 }
 
-// armLocked sees to it that what was put off is written as soon as the node may write.
+// armLocked starts a timer that writes the delayed reports as soon as the node may write.
 func (c *Controller) armLocked(ctx context.Context, s *session) {
 	w := &s.writes
 	if w.armed || s.dropped {
@@ -112,12 +113,12 @@ func (c *Controller) armLocked(ctx context.Context, s *session) {
 	time.AfterFunc(wait, func() { c.writeLater(context.WithoutCancel(ctx), s) })
 }
 
-// writeLater writes what was put off, as far as the node may write now. When that fails the node is asked for
-// everything.
+// writeLater writes the delayed reports, as far as the node may write now. If that fails the node
+// is asked for everything.
 func (c *Controller) writeLater(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	s.describing.Lock() // a poll that says something newer waits, and comes after this
+	s.describing.Lock() // a poll with a newer report waits, and is written after this
 	defer s.describing.Unlock()
 	s.mu.Lock()
 	w := &s.writes
@@ -145,7 +146,7 @@ func (c *Controller) writeLater(ctx context.Context, s *session) {
 	if err == nil {
 		err = second()
 	}
-	if err == nil && host != "" && node.State != farm.NodeOffline { // Offline: its next poll says where it is
+	if err == nil && host != "" && node.State != farm.NodeOffline { // Offline: its next poll has its address
 		err = c.greet(ctx, s, node, host)
 	}
 	if err != nil {
@@ -157,7 +158,7 @@ func (c *Controller) writeLater(ctx context.Context, s *session) {
 	}
 }
 
-// takeStatuses returns the statuses that were put off, and forgets them.
+// takeStatuses removes and returns the delayed statuses.
 func (s *session) takeStatuses() []api.InstanceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

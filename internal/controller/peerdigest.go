@@ -29,7 +29,7 @@ type Digest struct {
 
 // OrphanReport describes the orphaned VMs of a node.
 type OrphanReport struct {
-	At       int        `json:"at"` // place of the node in Digest.Nodes
+	At       int        `json:"at"` // index of the node in Digest.Nodes
 	VMs      int        `json:"vms,omitempty"`
 	VCPU     int        `json:"vcpu,omitempty"`
 	MemoryMB int        `json:"memory_mb,omitempty"`
@@ -47,7 +47,7 @@ const (
 	maxStrange = 1000 // nodes, and addresses
 )
 
-// load returns what the VMs take.
+// load returns the resources that the VMs use.
 func (s *OrphanReport) load() sched.Load {
 	if s == nil {
 		return sched.Load{}
@@ -55,7 +55,7 @@ func (s *OrphanReport) load() sched.Load {
 	return sched.Load{VMs: s.VMs, VCPU: s.VCPU, MemoryMB: s.MemoryMB}
 }
 
-// peerReport is what another replica has told of a node.
+// peerReport is what another replica has reported about a node.
 type peerReport struct {
 	seen     time.Time // last contact, by our own clock
 	cpu, ram float64
@@ -63,7 +63,7 @@ type peerReport struct {
 	strange  *OrphanReport      // nil: it has no orphaned VM
 }
 
-// digest writes out the nodes that this replica has heard within their time-out.
+// digest returns the digest of the nodes that this replica has heard within their timeout.
 func (a *peerContacts) digest(no int64) *Digest {
 	now := a.c.now()
 	d := &Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
@@ -88,7 +88,7 @@ func (a *peerContacts) digest(no int64) *Digest {
 	return d
 }
 
-// pull notes how far a node is with a cache job.
+// pull adds the progress of a node with a cache job.
 func (d *Digest) pull(errand string, at int, progress float64) {
 	if d.Pulls == nil {
 		d.Pulls = map[string][]byte{}
@@ -115,7 +115,8 @@ func (d *Digest) tell(s *OrphanReport, at int) {
 
 func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 1) * 100)) }
 
-// read returns what a digest tells that came now. What no replica writes is left out.
+// read returns the content of a digest that arrived now. Values that no replica writes are left
+// out.
 func (d *Digest) read(now time.Time) map[string]peerReport {
 	nodes := make(map[string]peerReport, len(d.Nodes)/ageBytes)
 	ids := make([]string, 0, len(d.Nodes)/ageBytes)
@@ -150,7 +151,7 @@ func (d *Digest) read(now time.Time) map[string]peerReport {
 	return nodes
 }
 
-// lately returns what a node has said of itself here, and when it was last in contact.
+// lately returns what a node has reported to this replica, and when it was last in contact.
 func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

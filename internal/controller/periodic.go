@@ -7,11 +7,11 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// sweepEvery is how often what seldom changes is looked through.
+// sweepEvery is how often everything that seldom changes is checked.
 const sweepEvery = time.Minute
 
-// leaderJob is something that the leader does now and then. It gets the leader term and no other
-// writer, so that nothing of it can be written without the fence.
+// leaderJob is a periodic task of the leader. It receives the leader term as its only writer, so
+// that it can write nothing without the fence.
 type leaderJob struct {
 	what string
 	due  bool
@@ -35,7 +35,7 @@ func (k *reconciler) chores(ctx context.Context) {
 	}
 }
 
-// jobs lists them; sweep also asks for those that are seldom needed.
+// jobs returns the tasks; with sweep also those that are seldom due.
 func (k *reconciler) jobs(sweep bool) []leaderJob {
 	working := !k.c.maintenance()
 	return []leaderJob{
@@ -56,7 +56,7 @@ func (k *reconciler) jobs(sweep bool) []leaderJob {
 	}
 }
 
-// renewed reports whether agents may have to be updated since it was last asked.
+// renewed reports whether agents may have to be updated since the last call.
 func (k *reconciler) renewed() bool {
 	select {
 	case <-k.c.opts.Packages.Changed():
@@ -66,7 +66,7 @@ func (k *reconciler) renewed() bool {
 	return k.renew.Swap(false)
 }
 
-// tidyRemoved forgets nodes that were removed long ago.
+// tidyRemoved deletes the records of nodes that were removed long ago.
 func (c *Controller) tidyRemoved(ctx context.Context, w *leaderTerm, now time.Time) error {
 	for id, node := range c.tables.Removed.All() {
 		if now.Sub(node.At) <= keepRemoved {

@@ -10,10 +10,10 @@ import (
 
 // PlacementPolicy tells which permission groups may start instances on which nodes.
 type PlacementPolicy interface {
-	// Starters gives these groups by the id of the node; nil where rights on single nodes do
-	// not count.
+	// Starters returns these groups by the id of the node; nil where rights on single nodes are not
+	// in use.
 	Starters() map[string][]string
-	// Watch has a function called after each change, by one goroutine at a time.
+	// Watch makes changed be called after each change, by one goroutine at a time.
 	Watch(changed func())
 }
 
@@ -30,7 +30,7 @@ func (p *placer) followPermits(permits PlacementPolicy) {
 // permitted groups have changed are evaluated again. To the index a permission group is a group of
 // nodes.
 func (p *placer) permit(permits PlacementPolicy) {
-	p.permitting.Lock() // what was read later must not be taken over earlier
+	p.permitting.Lock() // a later read must not be applied earlier
 	defer p.permitting.Unlock()
 	starters := permits.Starters()
 	for node, groups := range starters {
@@ -71,7 +71,7 @@ func (p *placer) groupsLocked(n *farm.Node) []string {
 	return slices.Concat(n.Groups, open)
 }
 
-// requestLocked returns an instance as the index knows it.
+// requestLocked returns an instance in the form of the index.
 func (p *placer) requestLocked(i *farm.Instance) sched.Instance {
 	out := sched.NewInstance(i)
 	if i.PermissionGroup != "" && p.starters != nil {

@@ -21,7 +21,7 @@ var pinned = []struct {
 	{"hw_uuid", func(o farm.StartOptions) bool { return o.HardwareUUID != "" }},
 }
 
-// checkPinned refuses what a suspended version does not let a start change.
+// checkPinned refuses changes by a start that a suspended version does not allow.
 func checkPinned(ref farm.TemplateRef, o farm.StartOptions) error {
 	if !ref.Suspended {
 		return nil
@@ -35,8 +35,8 @@ func checkPinned(ref farm.TemplateRef, o farm.StartOptions) error {
 	return nil
 }
 
-// pin takes over what a saved state asks of a node, and the size of the machine that
-// it was saved in.
+// pin sets the requirements of a saved state on a node, and the size of the virtual hardware in
+// which it was saved.
 func pin(ref *farm.TemplateRef, p *api.StateRequirements) {
 	if !ref.Suspended || p == nil {
 		return

@@ -33,7 +33,7 @@ type placer struct {
 	found    []placementDecision // decided while another instance was created, and not written yet
 }
 
-// indexedNode is a node as the index knows it.
+// indexedNode is a node as it is in the index.
 type indexedNode struct {
 	record     *farm.Node
 	rev        int64
@@ -63,8 +63,8 @@ func (p *placer) load() {
 	p.loadLocked()
 }
 
-// begin lets this replica place. The index is made again: what an earlier leader term had
-// decided and not written does not count.
+// begin lets this replica place. It rebuilds the index: placements that an earlier leader term
+// decided and did not write do not count.
 func (p *placer) begin(r *leaderTerm) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,8 +95,8 @@ func (p *placer) loadLocked() {
 	}
 }
 
-// observe follows the records. It takes them from the tables, which are never behind
-// the events: what the index has seen once must not go back to an older state.
+// observe follows the records. It reads them from the tables, which are never behind the events: a
+// record in the index must not go back to an older state.
 func (p *placer) observe(events []store.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,15 +124,14 @@ func (p *placer) touch(node string) {
 	}
 }
 
-// touchAll looks at all nodes again.
+// touchAll reads all nodes again.
 func (p *placer) touchAll() {
 	for id := range p.c.tables.Nodes.All() {
 		p.touch(id)
 	}
 }
 
-// reconsider looks at instances again of which a VM became unknown, or is not unknown
-// any more.
+// reconsider updates instances with a VM that became orphaned, or no longer is.
 func (p *placer) reconsider(lists ...[]string) {
 	for _, ids := range lists {
 		if len(ids) == 0 {
@@ -176,9 +175,9 @@ func (p *placer) setNodeLocked(id string) {
 	}
 }
 
-// setInstancesLocked looks at the instances of a node whose record is another one: who
-// gave one of them a device has written the node's record with it, see claims, and the
-// index must not know the one without the other.
+// setInstancesLocked updates the instances of a node whose record has changed: a placement that
+// assigned a device to one of them has written the node's record with it, see claims, and the index
+// must not have the one without the other.
 func (p *placer) setInstancesLocked(node string) {
 	p.c.store.WaitConsistent()
 	for id := range p.c.tables.Instances.Where(byNode, node) {
@@ -186,20 +185,19 @@ func (p *placer) setInstancesLocked(node string) {
 	}
 }
 
-// untold is why a node takes no starts of which this process does not know what runs there.
+// untold is why a node gets no starts as long as this process does not have its inventory.
 const untold = "still to say what it holds"
 
-// besideOn returns what is on a node that no record says. As long as a process is young, a node
-// that it has not heard of in full may hold any number of orphaned VMs: it takes
-// nothing until it has told, or another replica hears it. One that does neither has no
-// need of starts.
+// besideOn returns the usage of a node that has no record. Shortly after the start of this process,
+// a node that has not sent its inventory may have any number of orphaned VMs: it gets no starts
+// until it has sent it, or another replica hears it. A node that does neither needs no starts.
 func (c *Controller) besideOn(node string) otherUsage {
 	foreign, told := c.foreign(node)
 	young := c.now().Before(c.settled())
 	return otherUsage{foreign, !told && young && !c.ages.hears(node)}
 }
 
-// settled returns when a node that should be there has been heard of, or is Offline.
+// settled returns when a node that should be in contact has been heard, or is Offline.
 func (c *Controller) settled() time.Time { return c.started.Add(c.opts.NodeTimeout) }
 
 func (p *placer) setGroupLocked(id string) {
@@ -221,7 +219,7 @@ func (p *placer) setInstanceLocked(id string) {
 	}
 }
 
-// noteFailureLocked tells the index of a start that failed: the node is avoided for a while.
+// noteFailureLocked records a failed start in the index: the node is avoided for a while.
 func (p *placer) noteFailureLocked(e store.Event) {
 	was, _ := e.Old.(*farm.Instance)
 	now, _ := e.New.(*farm.Instance)
@@ -233,7 +231,7 @@ func (p *placer) noteFailureLocked(e store.Event) {
 	}
 }
 
-// explain gives waiting instances the reason for that as message.
+// explain sets the message of pending instances to the reason.
 func (p *placer) explain(list []InstanceView) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +253,7 @@ func (p *placer) explain(list []InstanceView) {
 	}
 }
 
-// run places whenever something changed, as long as the leader term lasts.
+// run places after each change, as long as the leader term lasts.
 func (p *placer) run(ctx context.Context, r *leaderTerm) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -20,8 +20,8 @@ func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRe
 	return c.poll(ctx, credential, &decodedPoll{req: req}, wait)
 }
 
-// poll keeps little on its stack while it hangs, and so do those who call it: ten
-// thousand nodes hang at the same time.
+// poll uses little of its stack while it waits, and so do its callers: ten thousand nodes wait at
+// the same time.
 func (c *Controller) poll(ctx context.Context, credential string, h *decodedPoll, wait time.Duration) (*api.PollAnswer, error) {
 	s, answer, err := c.hear(ctx, credential, h)
 	if err != nil || answer.Removed {
@@ -36,7 +36,7 @@ func (c *Controller) poll(ctx context.Context, credential string, h *decodedPoll
 	return answer, nil
 }
 
-// hear takes over what a poll says, and begins its answer.
+// hear processes a poll, and begins its response.
 func (c *Controller) hear(ctx context.Context, credential string, h *decodedPoll) (*session, *api.PollAnswer, error) {
 	req := &h.req
 	node, err := c.authenticate(req.NodeID, credential)
@@ -111,8 +111,8 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 	}
 }
 
-// look writes into an answer what there is to do for the node now. Without that it gives
-// a channel that says when something is due once more; nil: nothing is.
+// look writes the pending work of the node into a response. If it finds none, it returns a channel
+// that has a value when an order is due again; nil: none is.
 func (c *Controller) look(ctx context.Context, s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
 	ids, next := s.take(c.now(), c.opts.OrderResend)
 	list, other := s.takeErrands(c.now(), c.opts.OrderResend)
@@ -127,8 +127,8 @@ func (c *Controller) look(ctx context.Context, s *session, answer *api.PollAnswe
 	return time.After(max(next.Sub(c.now()), time.Millisecond)), false
 }
 
-// describe takes over what a node says of itself; needFull asks for what it only
-// gave the hash of and this replica does not know.
+// describe processes the description in a poll; needFull requests what came only as a hash that
+// this replica does not know.
 func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequest) (needFull bool, err error) {
 	s.mu.Lock()
 	if req.Usage != nil {
@@ -232,7 +232,7 @@ func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, hos
 	return err
 }
 
-// nodeBack lets the instances of a node that was lost go on.
+// nodeBack lets the instances of a returned node continue.
 func (c *Controller) nodeBack(ctx context.Context, node string) {
 	for _, inst := range c.instancesOn(node) {
 		if inst.Lost.IsZero() {

@@ -10,19 +10,19 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxHeard is the longest poll that is remembered as it came, in bytes. The polls of an
-// idle node are less than half as long.
+// maxHeard is the longest poll whose text is cached, in bytes. The polls of an idle node are less
+// than half as long.
 const maxHeard = 1 << 10
 
-// decodedPoll is a poll as it came and what it says. It is not changed once it is remembered.
+// decodedPoll is a poll as text and decoded. It is not changed once it is cached.
 type decodedPoll struct {
 	text    []byte
 	req     api.PollRequest
-	bounded bool // nodeinput.Poll has taken it
+	bounded bool // nodeinput.Poll has accepted it
 }
 
-// PollRaw is Poll for a request that was not decoded yet. An idle node says the same
-// all the time, byte by byte, and is not decoded again.
+// PollRaw is Poll for a request that was not decoded yet. An idle node sends the same bytes every
+// time, which are not decoded again.
 func (c *Controller) PollRaw(ctx context.Context, credential string, text []byte, wait time.Duration) (*api.PollAnswer, error) {
 	h, err := c.link.understand(text)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Controller) PollRaw(ctx context.Context, credential string, text []byte
 	return c.poll(ctx, credential, h, wait)
 }
 
-// understand returns what a poll says.
+// understand decodes a poll, or returns its cached form.
 func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
 	if h := l.recall(text); h != nil {
 		return h, nil
@@ -43,9 +43,8 @@ func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
 	return h, nil
 }
 
-// recall returns the last poll of a node when it came as this same text. Which node that is
-// is only guessed here: what a text says depends on nothing but the text, and who says it
-// is asked of every poll.
+// recall returns the last poll of a node if it had this same text. The node is only guessed here:
+// the decoded form depends on the text alone, and every poll is authenticated.
 func (l *nodeSessions) recall(text []byte) *decodedPoll {
 	const before = `"node_id":"`
 	_, id, _ := bytes.Cut(text, []byte(before))
@@ -68,7 +67,7 @@ func (l *nodeSessions) recall(text []byte) *decodedPoll {
 	return h
 }
 
-// remember keeps a poll that may come again as it is.
+// remember caches a poll that may come again unchanged.
 func (s *session) remember(h *decodedPoll) {
 	r := &h.req
 	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
@@ -79,12 +78,12 @@ func (s *session) remember(h *decodedPoll) {
 	s.mu.Unlock()
 }
 
-// EmptyPollResponse is the answer to a poll that brought nothing.
+// EmptyPollResponse returns the response to a poll without any work.
 func (c *Controller) EmptyPollResponse() *api.PollAnswer {
 	return &api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
 }
 
-// IsEmptyPoll reports whether an answer of this controller's Poll is Quiet.
+// IsEmptyPoll reports whether a response of this controller's Poll equals EmptyPollResponse.
 func IsEmptyPoll(a *api.PollAnswer) bool {
 	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands)+len(a.Consoles) == 0
 }

@@ -24,8 +24,8 @@ func endErrand(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.Cach
 	return &n
 }
 
-// tidyErrands ends the cache jobs that no node works on any more and removes those that
-// have been kept long enough.
+// tidyErrands ends the cache jobs that no node works on any longer and removes those that have been
+// kept long enough.
 func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Time) error {
 	count, nodes := c.tables.Errands.Len(), 0
 	for _, e := range c.tables.Errands.All() {
@@ -79,8 +79,8 @@ func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd
 	}
 }
 
-// tidyOutcomes removes the outcomes of cache jobs that are gone. An outcome is written
-// with its cache job only, so that one without is of a cache job that was removed.
+// tidyOutcomes deletes the results of removed cache jobs. A result is written only together with
+// its cache job, so one without a job belongs to a removed one.
 func (c *Controller) tidyOutcomes(ctx context.Context, w *leaderTerm) error {
 	var old []store.Change
 	for id := range c.tables.Outcomes.All() {

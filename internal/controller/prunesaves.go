@@ -11,7 +11,7 @@ import (
 
 const (
 	keepSaves    = 24 * time.Hour // how long a request is kept after its end
-	maxSaves     = 20000          // requests, beyond which the oldest that ended go
+	maxSaves     = 20000          // requests, beyond which the oldest ended ones are removed
 	keepLoose    = 10 * time.Minute
 	savesPerTick = 2000 // removals in one tick, so that a large number of them delays no other job
 )
@@ -53,7 +53,7 @@ type saveSurplus struct {
 	has    map[string]amounts // caller -> what stays; "": of all
 }
 
-// takes reports whether a request is to go.
+// takes reports whether a request is to be removed.
 func (u saveSurplus) takes(s *farm.SaveRequest) bool {
 	if s.Status != farm.SaveError || !u.over("") && (s.Caller == "" || !u.over(s.Caller)) {
 		return false
@@ -90,8 +90,8 @@ func (u saveSurplus) left(caller string) amounts {
 	return u.has[caller]
 }
 
-// tidySave ends a pending request whose instance does not work on it. The tables are
-// not read at one moment: before a verdict the store itself is asked.
+// tidySave ends a pending request whose instance does not work on it. The tables are not read at
+// one moment: the store itself is read before the decision.
 func (c *Controller) tidySave(ctx context.Context, w *leaderTerm, s *farm.SaveRequest) error {
 	id := s.Request.InstanceID
 	inst, _, _ := c.tables.Instances.Get(id)
@@ -119,7 +119,7 @@ func (c *Controller) tidyPieces(ctx context.Context, w *leaderTerm, now time.Tim
 		s, _, ok := c.tables.Saves.Get(request)
 		script := what == pieceScript
 		switch {
-		case !ok && now.Sub(p.Made) >= keepLoose: // a request may come up to then
+		case !ok && now.Sub(p.Made) >= keepLoose: // the request may be written until then
 		case ok && script && s.Status != farm.SavePending:
 		case !script && excess > 0:
 		default:

@@ -18,7 +18,7 @@ import (
 type reconciler struct {
 	c      *Controller
 	w      *leaderTerm
-	since  time.Time // no time-out counts from before
+	since  time.Time // no timeout counts from before
 	agenda *delayQueue
 	stale  atomic.Bool // save requests or their pieces have changed
 	loose  atomic.Bool // an instance with a script is gone
@@ -120,8 +120,8 @@ func (k *reconciler) lookAll(node string) {
 	}
 }
 
-// lookWaiting puts the instances down again that wait in a group, which is deleted: who
-// deletes it ends them, and may die over it.
+// lookWaiting schedules a check of the instances that are pending in a deleted group: the replica
+// that deletes it ends them, and may die before it is done.
 func (k *reconciler) lookWaiting(group string) {
 	at := k.c.now().Add(upToDateTime)
 	for id, inst := range k.c.tables.Instances.All() {
@@ -131,7 +131,7 @@ func (k *reconciler) lookWaiting(group string) {
 	}
 }
 
-// look puts an instance down again, by what else has changed than its record.
+// look schedules a check of an instance after a change of something other than its record.
 func (k *reconciler) look(id string) {
 	if inst, _, ok := k.c.tables.Instances.Get(id); ok {
 		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
@@ -148,9 +148,9 @@ func (k *reconciler) next(inst *farm.Instance) (first time.Time) {
 	return first
 }
 
-// from returns the moment from which a time-out counts that began at t: not from before
-// this replica manages it, since it does not know what it has missed, and not from
-// before a maintenance that ended, so that what was lost in it gets its time.
+// from returns the moment from which a timeout that began at t counts: not from before this replica
+// became the leader, since it does not know what it has missed, and not from before the end of a
+// maintenance, so that what was lost during it gets its full time.
 func (k *reconciler) from(t time.Time) time.Time {
 	if t.Before(k.since) {
 		t = k.since
@@ -159,16 +159,16 @@ func (k *reconciler) from(t time.Time) time.Time {
 }
 
 const (
-	roundSize = 2000             // records that are looked at before the background jobs get a turn
+	roundSize = 2000             // records that are checked before the background jobs run
 	atOnce    = 32               // of them
-	lookAgain = 15 * time.Second // at a record that nothing can be done for now
+	lookAgain = 15 * time.Second // at a record for which nothing can be done now
 )
 
-// contactGap is the longest silence of a node that counts as being in contact. What this
-// replica knows of a node that polls another one is as old as that one's last digest, and
-// the next digest comes up to a longestGap later. With no more than that gap allowed such a
-// node would look silent before each digest, and what is put off while a node is not in
-// contact would be put off indefinitely.
+// contactGap is the longest time without contact after which a node still counts as in contact. For
+// a node that polls another replica, this replica's information is as old as the last digest, and
+// the next digest comes up to a longestGap later. If only that gap were allowed such a node would
+// seem out of contact before each digest, and what is delayed while a node is out of contact would
+// be delayed indefinitely.
 const contactGap = 2 * longestGap
 
 // round checks every record whose time has come, and returns the time of the next one.
@@ -209,8 +209,8 @@ func (k *reconciler) attend(ctx context.Context, it delayedItem) {
 	k.agenda.put(it, again)
 }
 
-// attendInstance does the first duty of an instance that is due, and says when it needs
-// something again.
+// attendInstance applies the first deadline rule of an instance that is due, and returns when it
+// must be checked again.
 func (k *reconciler) attendInstance(ctx context.Context, id string) (again time.Time, err error) {
 	inst, rev, ok := k.c.tables.Instances.Get(id)
 	for range statusAttempts {
@@ -236,7 +236,7 @@ func (k *reconciler) attendInstance(ctx context.Context, id string) (again time.
 	return again, store.ErrConflict
 }
 
-// due returns the first duty of an instance whose time has come.
+// due returns the first deadline rule of an instance whose time has come.
 func (k *reconciler) due(inst *farm.Instance) (deadlineRule, bool) {
 	now := k.c.now()
 	for _, d := range duties {
@@ -252,7 +252,7 @@ func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance
 	n := d.do(k, inst, k.c.now())
 	var err error
 	switch n {
-	case inst: // nothing was written that would put it down again
+	case inst: // nothing was written that would schedule it again
 		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.c.now().Add(lookAgain))
 		return nil
 	case nil:
@@ -272,8 +272,8 @@ func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance
 	return k.c.endSave(ctx, k.w, inst.Task.ID, n)
 }
 
-// attendNode returns the verdicts on a node, notes that a drained one is empty, and tells
-// the instances of one that is offline.
+// attendNode decides the state of a node, records that a drained one is empty, and updates the
+// instances of one that is offline.
 func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time, err error) {
 	node, _, ok := k.c.tables.Nodes.Get(id)
 	if ok {
@@ -308,8 +308,8 @@ func (k *reconciler) seen(id string) time.Time {
 	return k.from(here)
 }
 
-// seenOn is seen of a node whose state may have changed since: the replica that took it
-// back heard it then, whose digest says so only later.
+// seenOn is seen for a node whose state may have changed since: the replica that set it back to
+// online heard it then, but its digest arrives only later.
 func (k *reconciler) seenOn(node *farm.Node) time.Time {
 	seen, back := k.seen(node.ID), node.StateSince
 	if back.After(seen) && !back.After(k.c.now()) {
@@ -318,7 +318,7 @@ func (k *reconciler) seenOn(node *farm.Node) time.Time {
 	return seen
 }
 
-// inContact returns a time, put off as long as the node is not in contact then.
+// inContact returns a time, delayed as long as the node is not in contact then.
 func (k *reconciler) inContact(node string, at time.Time) time.Time {
 	now := k.c.now()
 	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {
@@ -327,8 +327,8 @@ func (k *reconciler) inContact(node string, at time.Time) time.Time {
 	return now.Add(lookAgain)
 }
 
-// tellInstances marks the instances of a node that is offline, or has those of one that
-// is not in the cloud any more looked at.
+// tellInstances marks the instances of an offline node as lost, or schedules a check of those whose
+// node is removed.
 func (k *reconciler) tellInstances(ctx context.Context, node string, offline bool) error {
 	if !offline {
 		k.lookAll(node)

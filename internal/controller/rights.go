@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// RightsQuery asks what the caller of a context may do at the registry: with one template, or
-// with all of them for "". nil is everything. Whether a template exists, it does not say.
+// RightsQuery returns what the caller of a context may do at the registry: with one template, or
+// with all of them for "". nil means everything. It does not report whether a template exists.
 type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, error)
 
 // requiredRight is what the registry must grant the caller of a use case that is about a template.
@@ -49,11 +49,11 @@ func (n requiredRight) forbidden() error {
 // rights are what a caller may do at the registry; nil is everything.
 type rights struct {
 	*api.CallerRights
-	known bool // the registry has said so
+	known bool // the registry has returned them
 }
 
-// meets refuses a caller who lacks something of a need. To those who may not list a template,
-// it is one that is not there.
+// meets refuses a caller that lacks a required right. To a caller that may not list a template, it
+// does not exist.
 func (r rights) meets(n requiredRight, template string) error {
 	switch {
 	case r.CallerRights == nil:
@@ -96,7 +96,7 @@ func (r rights) saves(ask SaveImageRequest, template string) error {
 	}
 }
 
-// rightsOn asks what the caller may do with a template, or with all of them.
+// rightsOn returns what the caller may do with a template, or with all of them.
 func (c *Controller) rightsOn(ctx context.Context, template string) (rights, error) {
 	if c.opts.Rights == nil {
 		return rights{known: true}, nil
@@ -108,8 +108,8 @@ func (c *Controller) rightsOn(ctx context.Context, template string) (rights, err
 	return rights{got, true}, nil
 }
 
-// detail returns a template with its versions, and what the caller may do with it, which is
-// asked for at the same time. farm.CodeNotFound when there is none.
+// detail returns a template with its versions, and concurrently requests what the caller may do
+// with it. farm.CodeNotFound when it does not exist.
 func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail, rights, error) {
 	none := api.TemplateDetail{}
 	if uuid.Validate(id) != nil {
@@ -145,7 +145,7 @@ func (c *Controller) detail(ctx context.Context, id string) (api.TemplateDetail,
 	return detail, got.rights, nil
 }
 
-// allowed returns a template with its versions to a caller who has what is needed for it.
+// allowed returns a template with its versions to a caller with the required right.
 func (c *Controller) allowed(ctx context.Context, id string, n requiredRight) (api.TemplateDetail, error) {
 	detail, r, err := c.detail(ctx, id)
 	if !r.allows(n) {
@@ -170,7 +170,7 @@ func (c *Controller) RegistryRights(ctx context.Context, template string) (*api.
 	return r.CallerRights, err
 }
 
-// VisibleTemplates returns which templates the caller may know of, as far as that can be told now.
+// VisibleTemplates returns which templates the caller may list, as far as that is known now.
 func (c *Controller) VisibleTemplates(ctx context.Context) func(id string) bool {
 	r, err := c.rightsOn(ctx, "")
 	if err != nil || !r.allows(toList) {

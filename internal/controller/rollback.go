@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	rollBackTime  = 30 * time.Second // that a caller waits for the end of what its failed call left
+	rollBackTime  = 30 * time.Second // that a caller waits until the rest of its failed call is ended
 	rollBackPause = 5 * time.Second  // between the attempts after that
-	rollBackLimit = 15 * time.Minute // after which what cannot be ended stays, and is said
-	// lateTime is how long an instance is looked for whose creation may still arrive: far longer than a
-	// transaction lives in a store that answers.
+	rollBackLimit = 15 * time.Minute // after which what cannot be ended stays, and is logged
+	// lateTime is how long to look for an instance whose creation may still arrive: far longer than
+	// a transaction takes in a store that answers.
 	lateTime = 2 * time.Minute
 )
 
-// rollBack ends the instances of a call that failed half-way. It goes through a
-// termination, since some may already be placed. written says that they are there, else
-// their creation may arrive later. What cannot be ended while the caller waits is ended
-// behind its back.
+// rollBack ends the instances of a call that failed half-way. It terminates them, since some may
+// already be placed. written means that they exist, else their creation may arrive later. What
+// cannot be ended while the caller waits is ended in the background.
 func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool) {
 	ctx = context.WithoutCancel(ctx)
 	left := c.endDrafts(ctx, drafts, written)
@@ -52,8 +51,8 @@ func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written 
 	}
 }
 
-// endDrafts terminates instances and gives those that it could not; among them those that
-// are not there, unless they cannot come any more.
+// endDrafts terminates instances and returns those that it could not. They include instances that
+// do not exist, unless final is set: then they cannot be created any longer.
 func (c *Controller) endDrafts(ctx context.Context, drafts []draft, final bool) (left []draft) {
 	ctx, cancel := context.WithTimeout(ctx, rollBackTime)
 	defer cancel()

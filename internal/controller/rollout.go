@@ -15,13 +15,13 @@ type rolloutLimiter struct {
 
 	mu      sync.Mutex              // guards what follows; sessions are locked before it
 	pulling map[string]*rolloutSlot // by node
-	waiting []*session              // that found no room, each once
+	waiting []*session              // that found no free slot, each one time
 }
 
-// rolloutSlot is a node that has its turn.
+// rolloutSlot is the slot of a node that may pull.
 type rolloutSlot struct {
 	heard time.Time // when it last spoke
-	moved time.Time // when it last said something new of its pulls
+	moved time.Time // when it last reported progress of its pulls
 }
 
 // A slot is freed automatically when its node falls silent, or makes no progress for longer than an
@@ -31,15 +31,15 @@ const (
 	stuckTurn  = 15 * time.Minute
 )
 
-// DefaultAtOnce is how many nodes pull for distributions at a time when nothing is said.
+// DefaultAtOnce is the default number of nodes that pull for distributions simultaneously.
 const DefaultAtOnce = 32
 
 func newWaves(most int) *rolloutLimiter {
 	return &rolloutLimiter{most: most, pulling: map[string]*rolloutSlot{}}
 }
 
-// enter returns the node of a session its turn, if there is one. Else the session is rung
-// when one may be free.
+// enter reports whether the node of a session has a slot, and assigns a free one. Otherwise the
+// session is woken when one may be free.
 func (w *rolloutLimiter) enter(s *session, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *rolloutLimiter) enter(s *session, now time.Time) bool {
 	return true
 }
 
-// sweepLocked ends the turns of nodes of which nothing is to be expected.
+// sweepLocked frees the slots of nodes without contact or progress.
 func (w *rolloutLimiter) sweepLocked(now time.Time) {
 	for node, p := range w.pulling {
 		if now.Sub(p.heard) > silentTurn || now.Sub(p.moved) > stuckTurn {
@@ -69,7 +69,7 @@ func (w *rolloutLimiter) sweepLocked(now time.Time) {
 	}
 }
 
-// heard notes that a node speaks.
+// heard records a contact of a node.
 func (w *rolloutLimiter) heard(node string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *rolloutLimiter) heard(node string, now time.Time) {
 	}
 }
 
-// moved notes that a node gets on with a pull. One that began it before this replica did
+// moved records the progress of a node with a pull. A pull that began before this replica started
 // counts as well.
 func (w *rolloutLimiter) moved(node string, now time.Time) {
 	w.mu.Lock()
@@ -86,14 +86,14 @@ func (w *rolloutLimiter) moved(node string, now time.Time) {
 	w.pulling[node] = &rolloutSlot{heard: now, moved: now}
 }
 
-// turns returns how many nodes have their turn.
+// turns returns how many nodes have a slot.
 func (w *rolloutLimiter) turns() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.pulling)
 }
 
-// leave ends the turn of a session that has nothing left to pull, and rings the next ones.
+// leave frees the slot of a session that has nothing left to pull, and wakes the next ones.
 func (w *rolloutLimiter) leave(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *rolloutLimiter) leave(s *session) {
 	w.waiting = slices.Delete(w.waiting, 0, free)
 }
 
-// forgetLocked takes a session out of those that wait.
+// forgetLocked removes a session from the waiting ones.
 func (w *rolloutLimiter) forgetLocked(s *session) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *session) bool { return other == s })
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// SaveChunk is a part of what is kept apart from a save request because of its size: its
-// script, or some of what the script wrote. Its id begins with that of the request.
+// SaveChunk is a part of a save request that is stored separately because of its size: its script,
+// or some of the script's output. Its id begins with that of the request.
 type SaveChunk struct {
 	Made time.Time `json:"made"`
 	Data []byte    `json:"data"` // any bytes; of a script: a secret
 }
 
 const (
-	pieceBytes    = 512 << 10 // of output in one piece, so that it fits a transaction
+	pieceBytes    = 512 << 10 // of output in one chunk, so that it fits a transaction
 	maxSaveOutput = 1 << 20   // of stdout and of stderr each, the last ones
 	maxAllOutput  = 64 << 20  // of all requests together
 )
 
-// The pieces of a request.
+// The chunks of a request.
 const (
 	pieceScript = "script"
 	pieceStdout = "out"
@@ -38,15 +38,15 @@ func outputPiece(request, stream string, n int) string {
 	return fmt.Sprintf("%s.%s.%d", request, stream, n)
 }
 
-// requestOf returns the request that a piece belongs to, and what it is of it.
+// requestOf returns the request of a chunk, and what part of it the chunk is.
 func requestOf(piece string) (request, what string) {
 	request, what, _ = strings.Cut(piece, ".")
 	what, _, _ = strings.Cut(what, ".")
 	return request, what
 }
 
-// keepOutput stores what the script of a save wrote. It comes before the record that
-// refers to it, and may be done again.
+// keepOutput stores the output of a save's script. It is called before the record that refers to it
+// is written, and may be repeated.
 func (c *Controller) keepOutput(ctx context.Context, request string, script *api.ScriptStatus) error {
 	for _, stream := range []struct{ name, text string }{{pieceStdout, script.Stdout}, {pieceStderr, script.Stderr}} {
 		data := farm.LastOutput([]byte(stream.text), maxSaveOutput, false)

@@ -23,16 +23,16 @@ const (
 // scriptFailed is the exact message of a save that its script has failed.
 const scriptFailed = "Script execution failed"
 
-// SaveImageRequest asks to save an instance as a version of a template. Types, lengths and
-// combinations were checked by the caller.
+// SaveImageRequest requests to save an instance as a version of a template. The caller has checked
+// types, lengths and combinations.
 type SaveImageRequest struct {
-	// SaveOptions say what; with TemplateID "" the template NewTemplateName is made,
-	// with both they must agree.
+	// The destination of the save; with TemplateID "" the template NewTemplateName is created, with
+	// both they must agree.
 	farm.SaveOptions
 	Script    []byte // as decoded
 	BadScript error  // the script could not be decoded: the request ends immediately, and is kept without its description
 	Caller    string // whose limits it counts against
-	NoRevert  error  // why the caller may not revert where the registry leaves it to us; nil: they may
+	NoRevert  error  // why the caller may not revert where the registry leaves that to the controller; nil: they may
 }
 
 // SaveImage accepts a save and returns the id of its request once that is durable. The request and
@@ -129,8 +129,8 @@ func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.Templat
 	return versions[:i]
 }
 
-// latest reads an instance from the store itself: what it is decides whether a task
-// is accepted, and another replica may know better.
+// latest reads an instance from the store itself: its state decides whether a task is accepted, and
+// another replica may have changed it.
 func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, error) {
 	if !validID(id) {
 		return nil, farm.NotFound()
@@ -142,7 +142,7 @@ func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, err
 	return inst, err
 }
 
-// verbs are what the tasks do with an instance, in the words of a refusal.
+// verbs describe what the tasks do with an instance, for a refusal.
 var verbs = map[farm.InstanceEvent]string{farm.SaveBegun: "saved", farm.Restart: "restarted"}
 
 // mayBegin returns why an instance cannot get a task now; nil when it can.
@@ -205,8 +205,8 @@ func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, er
 // listedOutput is how much of a script's output an element of the list shows.
 const listedOutput = 4 << 10
 
-// Saves returns at most limit save requests that come after an id and fit, oldest first; of
-// the output of their scripts only the end. Without fits all do.
+// Saves returns at most limit save requests, oldest first, with ids after one and accepted by fits;
+// of the output of their scripts only the end. A nil fits accepts all.
 func (c *Controller) Saves(after string, limit int, fits func(*farm.SaveRequest) bool) []*farm.SaveRequest {
 	var list []*farm.SaveRequest
 	for _, s := range c.tables.Saves.Range(after, math.MaxInt) {

@@ -31,8 +31,7 @@ var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
 	farm.TaskRestart: {api.TaskDone: farm.Restarted},
 }
 
-// follow takes over what a node says of the task it was ordered last. What it says
-// of an earlier one is history.
+// follow applies a node's status of its last ordered task. A status of an earlier one is ignored.
 func (w *work) follow(status api.TaskStatus, now time.Time) {
 	n := w.inst
 	if !worksOn(n, status.ID) {
@@ -57,7 +56,7 @@ func (w *work) follow(status api.TaskStatus, now time.Time) {
 	}
 }
 
-// restarted takes over what a restart that ended has changed.
+// restarted applies the changes of a finished restart.
 func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) {
 	switch status.Stage {
 	case api.TaskFailed:
@@ -72,15 +71,15 @@ func restarted(n *farm.Instance, o *farm.RestartOptions, status api.TaskStatus) 
 	}
 }
 
-// The least progress of a push that is worth a write, and the time after which any is:
-// what gets further must not be taken for stuck.
+// The minimum progress of a push that is written, and the time after which any progress is: a push
+// that advances must not be considered stuck.
 const (
 	progressStep = 0.05
 	progressTime = time.Minute
 )
 
-// followed returns the request after a status of its task and the event that this is;
-// the same one when the status says nothing that is worth a write.
+// followed returns the request after a status of its task and the resulting event; the same one
+// when nothing in the status justifies a write.
 func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStatus, now time.Time) *farm.SaveRequest {
 	n := *s
 	n.Status, _ = farm.NextSaveState(s.Status, event)
@@ -138,8 +137,8 @@ func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.
 	return &n
 }
 
-// endSave ends a request whose instance, nil when there is none, does not work on it
-// any more. One that ended already stays as it is.
+// endSave ends a request whose instance, nil when it does not exist, no longer works on it. One
+// that ended already stays as it is.
 func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
 	_, err := store.Update(ctx, w, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
 		end := work{inst: inst, save: s}

@@ -13,7 +13,7 @@ import (
 // Script is the startup script of the instances of one request. It is written in the transactions
 // that create them and deleted with the last of them. The table in memory does not keep its text.
 type Script struct {
-	Caller string `json:"caller,omitempty"` // who asked for it, for limits
+	Caller string `json:"caller,omitempty"` // the caller whose limits it counts against
 	Size   int    `json:"size"`             // bytes of Text
 	Text   []byte `json:"text,omitempty"`   // any bytes; a secret
 }
@@ -31,7 +31,8 @@ func newScriptTable() *store.Table[Script] {
 		store.WithSums(scriptsAll, func(s *Script) (string, store.Amounts) { return allCallers, store.Amounts{s.Size} }))
 }
 
-// separateScript takes the script out of a request. It returns the change that stores it; none without a script.
+// separateScript removes the script from a request. It returns the change that stores it; none
+// without a script.
 func (c *Controller) separateScript(req *StartRequest) []store.Change {
 	o := &req.Options
 	if len(o.Script) == 0 {
@@ -84,8 +85,8 @@ func (c *Controller) scriptUsed(id, except string) bool {
 	return false
 }
 
-// tidyScripts deletes the scripts that no instance has any more: of instances that end at the same time none deletes
-// the script that they share.
+// tidyScripts deletes the scripts that no instance has any longer: when instances that share a
+// script end at the same time, none of them deletes it.
 func (c *Controller) tidyScripts(ctx context.Context, w *leaderTerm, _ time.Time) error {
 	view := c.tables.Scripts.Snapshot()
 	c.store.WaitConsistent() // the instances were written together with the scripts

@@ -30,12 +30,12 @@ type series struct {
 
 	mu    sync.Mutex // guards what follows
 	rings []ring
-	total int64     // bytes that nodes have told this replica of
+	total int64     // bytes that nodes have reported to this replica
 	kept  time.Time // up to when it is recorded
 	tried time.Time // when that was last tried
 }
 
-// ring has the newest points of one length of steps.
+// ring has the newest points of one step length.
 type ring struct {
 	step   time.Duration
 	bunch  int64 // points in one record
@@ -62,7 +62,7 @@ func (r *ring) now(t time.Time) *point {
 	return p
 }
 
-// seek returns the point of a step; nil where nothing is known of it.
+// seek returns the point of a step; nil without samples.
 func (r *ring) seek(at int64) *point {
 	if at < 0 {
 		return nil
@@ -73,7 +73,7 @@ func (r *ring) seek(at int64) *point {
 	return nil
 }
 
-// each does something to the points of the steps that go on.
+// each applies do to the points of the current steps.
 func (s *series) each(do func(*point)) {
 	now := s.c.now()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *series) each(do func(*point)) {
 	}
 }
 
-// run looks at the cloud again and again.
+// run takes samples periodically.
 func (s *series) run(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -108,13 +108,13 @@ func (s *series) sample() {
 	})
 }
 
-// started counts a VM that came up.
+// started counts a started VM.
 func (s *series) started(took time.Duration) {
 	class := classOf(took)
 	s.each(func(p *point) { p.start(class) })
 }
 
-// pulledHere counts what a node that polls this replica has pulled.
+// pulledHere counts the bytes that a node which polls this replica has pulled.
 func (s *series) pulledHere(bytes int64) {
 	bytes = min(max(bytes, 0), maxPulled)
 	s.mu.Lock()
@@ -123,14 +123,14 @@ func (s *series) pulledHere(bytes int64) {
 	s.pulled(bytes)
 }
 
-// pulled counts what nodes have pulled.
+// pulled counts the bytes that nodes have pulled.
 func (s *series) pulled(bytes int64) {
 	if bytes > 0 {
 		s.each(func(p *point) { p.pulled += min(bytes, maxPulled) })
 	}
 }
 
-// told returns what nodes have told this replica of, to be passed on to the others.
+// told returns the bytes that nodes have reported to this replica, for its digest.
 func (s *series) told() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *series) load() {
 	}
 }
 
-// observe takes over what another replica knew when this one was not there yet.
+// observe takes over points that another replica recorded before this one was started.
 func (s *series) observe(events []store.Event) {
 	for _, e := range events {
 		if f, ok := e.New.(*SeriesRecord); ok {
@@ -153,7 +153,7 @@ func (s *series) observe(events []store.Event) {
 	}
 }
 
-// take takes over the points of a record that are of more looks than our own.
+// take takes over the points of a record that have more samples than our own.
 func (s *series) take(f *SeriesRecord) {
 	now := s.c.now()
 	s.mu.Lock()
@@ -176,7 +176,7 @@ func (s *series) take(f *SeriesRecord) {
 	}
 }
 
-// keep records what has come since it was last done, and forgets what is too old.
+// keep records the new points, and removes those that are too old.
 func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
 	s.mu.Lock()
 	since := s.kept
@@ -211,7 +211,8 @@ func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
 	return nil
 }
 
-// busySince reports whether there was anything: what is not worth a write is recorded with what comes next.
+// busySince reports whether there was any activity: points that do not justify a write are recorded
+// with later ones.
 func (r *ring) busySince(t time.Time) bool {
 	first := r.number(t)
 	return slices.ContainsFunc(r.points, func(p point) bool {

@@ -61,7 +61,7 @@ func (p *point) add(q *point) {
 	}
 }
 
-// start counts a VM that came up.
+// start counts a started VM.
 func (p *point) start(class int) {
 	if p.starts == nil {
 		p.starts = new([startClasses]uint32)
@@ -69,7 +69,7 @@ func (p *point) start(class int) {
 	p.starts[class]++
 }
 
-// started counts the VMs that came up.
+// started returns how many VMs started.
 func (p *point) started() (n int) {
 	if p.starts == nil {
 		return 0
@@ -80,7 +80,7 @@ func (p *point) started() (n int) {
 	return n
 }
 
-// within returns the time in which a share of the VMs came up; nil where none did.
+// within returns the time in which a share of the VMs started; nil where none did.
 func (p *point) within(share float64) *float64 {
 	rest := math.Ceil(share * float64(p.started()))
 	if rest == 0 {
@@ -142,7 +142,7 @@ func (p *point) figure() SeriesStep {
 	return f
 }
 
-// point is what a record says of a step.
+// point returns the point of a recorded step.
 func (f *SeriesStep) point() point {
 	p := point{at: f.At, samples: f.Samples, running: f.Running, queue: f.Queue, peak: f.Peak, pulled: f.Pulled}
 	for i := 0; i+1 < len(f.Starts); i += 2 {

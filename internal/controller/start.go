@@ -24,8 +24,8 @@ const (
 	DefaultPriority = 1000
 )
 
-// StartRequest asks for Count instances of one version of a template. Types and
-// ranges were checked by the caller.
+// StartRequest requests Count instances of one version of a template. The caller has checked types
+// and ranges.
 type StartRequest struct {
 	TemplateID string
 	Tag        string
@@ -42,8 +42,8 @@ type StartRequest struct {
 	TTL        time.Duration // after which each instance is terminated; 0: never
 }
 
-// Start creates the instances and gives their ids once they are durable. It fails
-// whole: when a part cannot be written, what was written is removed again.
+// Start creates the instances and returns their ids once they are durable. It fails as a whole:
+// when a part cannot be written, the other parts are removed again.
 func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, error) {
 	ref, note, err := c.resolve(ctx, req.TemplateID, req.Tag, req.Version)
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *Controller) checkTarget(ctx context.Context, req StartRequest) error {
 	return nil
 }
 
-// NodeNotFound names the node of a start when err says that it does not exist, and returns
-// every other error as it is.
+// NodeNotFound returns an error that names the node of a start when err means that it does not
+// exist, and every other error as it is.
 func NodeNotFound(id string, err error) error {
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Refused("Node %s not found", clip(id, maxLabel))
@@ -133,8 +133,8 @@ func owner(req StartRequest) string {
 	return host
 }
 
-// resolve finds the version that a start asks for, at the registry or, while that cannot be
-// reached, in the last known state of the template. The note is for the message of the instances.
+// resolve finds the version for a start at the registry or, while that cannot be reached, in the
+// last known state of the template. The note is for the message of the instances.
 func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (ref farm.TemplateRef, note string, err error) {
 	detail, rights, err := c.detail(ctx, id)
 	if unreachable(err) && rights.known {
@@ -163,7 +163,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 		return ref, "", nil
 	}
 	known, _, _ := c.tables.Known.Get(detail.ID)
-	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // of the same bytes: nothing may have changed
+	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // the same content: nothing may have changed
 		return same, "", nil
 	}
 	return ref, "", err
@@ -185,7 +185,7 @@ func refOf(d api.TemplateDetail, v api.TemplateVersion) farm.TemplateRef {
 	}
 }
 
-// configure takes over what the configuration of a version says of its VMs.
+// configure sets the fields of a version's VMs from its configuration.
 func configure(ref *farm.TemplateRef, config api.TemplateConfig) {
 	ref.MemoryMB = megabytes(config.RAM)
 	if config.CPU != nil && config.CPU.Cores > 0 {
@@ -195,8 +195,8 @@ func configure(ref *farm.TemplateRef, config api.TemplateConfig) {
 	network(ref, config)
 }
 
-// registryError keeps what a registry says of a lookup, of a refusal or of being out
-// of reach, and hides what other failures look like inside.
+// registryError keeps a registry's error of a lookup, of a refusal or of being unreachable, and
+// hides the details of other failures.
 func registryError(err error) error {
 	switch farm.CodeOf(err) {
 	case "", farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
@@ -239,7 +239,7 @@ func firstOf(values ...string) string {
 	return ""
 }
 
-// megabytes reads a template's memory size ("4G", "512M"); 0 when it says nothing useful.
+// megabytes parses a template's memory size ("4G", "512M"); 0 when it is not usable.
 func megabytes(text string) int {
 	text = strings.TrimSuffix(strings.TrimSpace(text), "B")
 	factor := 1
@@ -257,8 +257,8 @@ func megabytes(text string) int {
 	return n * factor
 }
 
-// VMName returns the name of an instance's VM. It depends on the record alone, so
-// that an order which is sent again says the same.
+// VMName returns the name of an instance's VM. It depends on the record alone, so that an order
+// that is sent again has the same name.
 func VMName(prefix string, i *farm.Instance) string {
 	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
 	if i.Options.NameTemplate == "" {
@@ -271,7 +271,7 @@ func VMName(prefix string, i *farm.Instance) string {
 	).Replace(i.Options.NameTemplate), maxVMName)
 }
 
-// maxVMName is the longest name that hypervisors take, in bytes.
+// maxVMName is the longest name that hypervisors accept, in bytes.
 const maxVMName = 255
 
 // clip keeps the first n bytes of a text, whole characters only.
@@ -282,7 +282,7 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// newID makes a time-ordered id, so that new records are next to each other in the store.
+// newID returns a time-ordered id, so that new records are adjacent in the store.
 func newID() string {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 // shownNodeStates are the states in which clients see nodes.
 var shownNodeStates = append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...)
 
-// Stats returns how busy the cloud is. It looks at the nodes and at what waits, and at no
+// Stats returns the utilization of the cloud. It reads the nodes and the pending instances, and no
 // other instance.
 func (c *Controller) Stats() api.ControllerStats {
 	now := c.now()
@@ -35,7 +35,7 @@ func (c *Controller) Stats() api.ControllerStats {
 	}
 }
 
-// seconds shows a time; one that a clock set back made negative is none.
+// seconds converts a duration; a negative one, from a clock that was set back, becomes 0.
 func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond).Seconds() }
 
 // nodeCount returns the nodes by the state that is shown, and how many VMs those that take

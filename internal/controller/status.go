@@ -29,7 +29,7 @@ var phaseEvents = map[api.Phase][]farm.InstanceEvent{
 	api.PhaseTerminated: {farm.TerminatedEvent},
 }
 
-// ended are the phases in which a node has nothing of an instance any more.
+// ended are the phases in which a node has nothing left of an instance.
 var ended = map[api.Phase]bool{api.PhaseFailed: true, api.PhaseVanished: true, api.PhaseTerminated: true}
 
 // eventsOf returns the events of a status for an instance. A failed script depends on its handler;
@@ -89,8 +89,8 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 	return next
 }
 
-// sameButCount reports whether two records differ in nothing but the count of statuses
-// and the time, which alone are not worth a write.
+// sameButCount reports whether two records differ in nothing but the status number and the time,
+// which alone do not justify a write.
 func sameButCount(a, b *farm.Instance) bool {
 	if a.State != b.State {
 		return false
@@ -100,7 +100,7 @@ func sameButCount(a, b *farm.Instance) bool {
 	return reflect.DeepEqual(a, x)
 }
 
-// settle changes the fields that go with an event.
+// settle changes the fields that depend on an event.
 func settle(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatus, now time.Time) {
 	switch event {
 	case farm.PullProgress:
@@ -149,12 +149,12 @@ func markVM(n *farm.Instance, status farm.VMStatus, now time.Time) {
 	n.VM = &vm
 }
 
-// Report takes over what a node says of its instances.
+// Report processes the statuses that a node reports of its instances.
 func (c *Controller) Report(ctx context.Context, credential string, req api.Report) (api.ReportAnswer, error) {
 	var answer api.ReportAnswer
 	node, err := c.authenticate(req.NodeID, credential)
 	if errors.Is(err, errRemoved) {
-		return answer, nil // its next poll says it; nothing of it counts any more
+		return answer, nil // its next poll reports that; none of this counts any longer
 	}
 	if err != nil {
 		return answer, err
@@ -182,7 +182,7 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	return answer, c.applyErrands(ctx, s, req.Errands)
 }
 
-// reachedUnder puts the address that an operator has set in place of the node's own.
+// reachedUnder sets the address that an operator has configured in place of the node's own.
 func reachedUnder(host string, statuses []api.InstanceStatus) {
 	for _, status := range statuses {
 		if status.VM != nil {
@@ -191,12 +191,12 @@ func reachedUnder(host string, statuses []api.InstanceStatus) {
 	}
 }
 
-// statusAttempts is how often a transaction that lost a race is made again.
+// statusAttempts is how often a transaction that lost a race is tried.
 const statusAttempts = 20
 
-// placedHere returns the last status of each instance that is placed on the node under the claim that the status has.
-// The others count for nothing: an orphaned VM is dealt with when the node lists what it holds. However many there
-// are, they cost one look at the store.
+// placedHere returns the last status of each instance that is placed on the node under the claim of
+// the status. The others are ignored: an orphaned VM is handled when the node sends its inventory.
+// However many there are, they cost one read of the store.
 func (c *Controller) placedHere(
 	ctx context.Context, node string, statuses []api.InstanceStatus,
 ) ([]api.InstanceStatus, error) {
@@ -232,7 +232,7 @@ func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []a
 	if !moves && !c.mayWrite(ctx, s, func(w *pacedWrites) { w.addStatuses(describes) }) {
 		return nil
 	}
-	late := s.takeStatuses() // which the node counts as taken
+	late := s.takeStatuses() // which the node considers accepted
 	err := c.writeStatuses(ctx, s.node, lastOfEach(slices.Concat(late, statuses)))
 	if err != nil {
 		c.putBack(ctx, s, late)
@@ -252,7 +252,7 @@ func (c *Controller) writeStatuses(ctx context.Context, node string, statuses []
 	return nil
 }
 
-// lastOfEach keeps the last status of every instance: it says it all.
+// lastOfEach keeps the last status of every instance: a status is complete.
 func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 	seen := map[string]bool{}
 	var last []api.InstanceStatus
@@ -265,8 +265,8 @@ func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 	return last
 }
 
-// applySome writes the first of the statuses, as many as one transaction takes, and
-// says how many it did.
+// applySome writes the first of the statuses, as many as one transaction fits, and returns their
+// number.
 func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, err error) {
 	for attempt := range statusAttempts {
 		b, err := c.batch(ctx, node, statuses, attempt > 0)
@@ -286,7 +286,8 @@ type statusBatch struct {
 	done int // statuses dealt with
 }
 
-// batch gathers what the statuses change; fresh asks the store itself for the records.
+// batch gathers the changes of the statuses; with fresh, it reads the records from the store
+// itself.
 func (c *Controller) batch(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (statusBatch, error) {
 	var b statusBatch
 	for _, status := range statuses {

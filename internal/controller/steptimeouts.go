@@ -10,26 +10,26 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Slacks and limits of steps, on top of what a node allows itself: the controller's
-// verdict is for a node that does not keep its own limits.
+// Slacks and limits of steps, in addition to the node's own limits: the controller's are for a node
+// that does not enforce its own.
 const (
-	takeLimit    = 2 * time.Minute // of a start order, to be taken by its node
+	takeLimit    = 2 * time.Minute // of a start order, to be acknowledged by its node
 	startSlack   = 5 * time.Minute // removing the VM of a failed start included
 	stopLimit    = 10 * time.Minute
 	restartSlack = 10 * time.Minute
 	scriptLimit  = 6*time.Hour + 10*time.Minute
 	saveLimit    = 2*time.Hour + 10*time.Minute
-	endPatience  = time.Minute // after which an end that is not confirmed is said
+	endPatience  = time.Minute // after which an unconfirmed end is reported
 )
 
-// stepTimeout is something that a node does with an instance and that must not take indefinitely.
+// stepTimeout limits an action of a node with an instance.
 type stepTimeout struct {
 	name  string // ends the sentence "Its node NAME did not ..."
 	is    func(at instanceStep) bool
 	limit func(o Options, i *farm.Instance) time.Duration // without a change of the record
 }
 
-// instanceStep is an instance with what else says which step it is in.
+// instanceStep is an instance with the other state that determines its step.
 type instanceStep struct {
 	*farm.Instance
 	save  *farm.SaveRequest // that it works on; nil for none
@@ -39,7 +39,7 @@ type instanceStep struct {
 // placed reports whether an instance is one that its node is to start.
 func (at instanceStep) placed() bool { return at.State == farm.Scheduling && at.NodeID != "" }
 
-// steps are looked through in this order; an instance is in one at most.
+// steps are checked in this order; an instance is in one at most.
 var steps = []stepTimeout{
 	{"take the order to start it", func(at instanceStep) bool { return at.placed() && !at.taken }, always(takeLimit)},
 	{"start it", instanceStep.placed, func(o Options, _ *farm.Instance) time.Duration { return o.StartTimeout + startSlack }},
@@ -78,8 +78,8 @@ func atStage(stages ...string) func(instanceStep) bool {
 	}
 }
 
-// stepOf returns the step that an instance is in, when that began, or got further last,
-// and how long it may take; ok is false when it is in none.
+// stepOf returns the step of an instance, when that began, or last made progress, and how long it
+// may take; ok is false when it is in none.
 func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
 	at := instanceStep{Instance: i, taken: i.StatusNo > 0 || !k.c.link.untaken(i)}
@@ -96,8 +96,8 @@ func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, l
 	return s, since, 0, false
 }
 
-// stuckAt returns when a step of an instance has taken too long. A node that is away is
-// no reason: it gets its time once it is back.
+// stuckAt returns when a step of an instance has taken too long. The time for which a node is
+// offline does not count: the step gets its time once the node is back.
 func (k *reconciler) stuckAt(i *farm.Instance) time.Time {
 	_, since, limit, ok := k.stepOf(i)
 	if !ok || !i.Lost.IsZero() {
@@ -130,8 +130,8 @@ func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
 	return n
 }
 
-// unconfirmedAt returns when it is to be said that a node does not confirm an end. It is
-// asked all the time and never given up.
+// unconfirmedAt returns when to report that a node does not confirm an end. The order is repeated
+// without a limit.
 func (k *reconciler) unconfirmedAt(i *farm.Instance) time.Time {
 	if i.State != farm.Terminating || i.NodeID == "" || !i.Lost.IsZero() || strings.HasSuffix(i.Message, askedAgain) {
 		return time.Time{}

@@ -7,9 +7,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// orphanIndex are the instances of which a node holds a VM that no record owns, by their
-// ids. A restore of an old backup makes them: the record waits, or is somewhere else,
-// and the VM runs on. While there are none, asking costs one look at their number.
+// orphanIndex has the ids of the instances of which a node has an orphaned VM. They result from the
+// restore of an old backup: the record is pending, or placed elsewhere, and the VM still runs.
+// While it is empty, a query reads one counter.
 type orphanIndex struct {
 	some atomic.Int32
 
@@ -39,7 +39,7 @@ func (s *orphanIndex) drop(id string) {
 // none reports whether there are no such instances.
 func (s *orphanIndex) none() bool { return s.some.Load() == 0 }
 
-// has reports whether some node holds a VM of an instance that no record owns.
+// has reports whether a node has an orphaned VM of an instance.
 func (s *orphanIndex) has(id string) bool {
 	if s.some.Load() == 0 {
 		return false
@@ -49,7 +49,7 @@ func (s *orphanIndex) has(id string) bool {
 	return s.ids[id] > 0
 }
 
-// undecided is the message of an instance that waits while a VM of it is unknown.
+// undecided is the message of an instance that is pending while it has an orphaned VM.
 const undecided = "A node holds a VM of this instance that the records know nothing of; decide about it with: buildyard node adopt"
 
 // protectsOrphan reports whether an order is withheld: it would destroy a VM of the same instance

@@ -27,7 +27,7 @@ type instanceStats struct {
 	loaded  bool
 	seen    map[string]countedInstance // instance id
 	states  map[farm.InstanceState]int
-	slots   int                  // taken on nodes
+	slots   int                  // used on nodes
 	waiting map[string]time.Time // instance id -> since when
 }
 
@@ -47,7 +47,7 @@ func newTally(c *Controller) *instanceStats {
 	}
 }
 
-// load takes in the records there are, as states and not as news.
+// load reads the existing records, as states and not as events.
 func (t *instanceStats) load() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,9 +57,8 @@ func (t *instanceStats) load() {
 	}
 }
 
-// observe follows the records. It takes them from the table, which is never behind the
-// events: so an event that is seen twice counts once, and what comes before load is in
-// what load takes in.
+// observe follows the records. It reads them from the table, which is never behind the events: so
+// an event that is seen twice counts one time, and events before load are included in its result.
 func (t *instanceStats) observe(events []store.Event) {
 	now := t.c.now()
 	t.mu.Lock()
@@ -81,7 +80,7 @@ func (t *instanceStats) observe(events []store.Event) {
 	}
 }
 
-// newsLocked counts what happened to an instance; nil: its record is gone.
+// newsLocked counts what happened to an instance; nil: its record is removed.
 func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now time.Time) {
 	if inst == nil {
 		if was.state == farm.Terminating { // what never started just disappears
@@ -145,7 +144,7 @@ type statsSnapshot struct {
 	oldest time.Duration // that a request has waited
 }
 
-// count sums up. It looks at the requests that wait, and at no other instance.
+// count returns the sums. It reads the pending requests, and no other instance.
 func (t *instanceStats) count(now time.Time) statsSnapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Templates lists the templates of the registry, of which the caller may know.
+// Templates lists the templates of the registry that the caller may list.
 func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
 	r, err := c.rightsOn(ctx, "")
 	if err != nil {
@@ -28,15 +28,15 @@ func (c *Controller) Templates(ctx context.Context) ([]api.Template, error) {
 	return slices.DeleteFunc(slices.Clone(list), func(t api.Template) bool { return !r.on(t.ID, toList.right) }), nil
 }
 
-// Template returns one template with its versions; farm.CodeNotFound when there is none, or the
-// caller may not know of it.
+// Template returns one template with its versions; farm.CodeNotFound when it does not exist, or the
+// caller may not list it.
 func (c *Controller) Template(ctx context.Context, id string) (api.TemplateDetail, error) {
 	return c.allowed(ctx, id, toList)
 }
 
-// RevertTemplate removes a version of a template and all newer ones; by neither tag nor
-// number the latest. The registry is asked for exactly the version that was found here:
-// done twice it must not remove one more.
+// RevertTemplate removes a version of a template and all newer ones; with neither tag nor number
+// the latest. The registry is asked for exactly the version that was found here: a repeated call
+// must not remove one more.
 func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number *int) error {
 	detail, v, err := c.version(ctx, toRevert, id, tagOrNumber{tag, number})
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number 
 	}
 }
 
-// RegistryDisk returns the room of the registry's disk.
+// RegistryDisk returns the free space of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	disk, err := c.opts.Registry.Disk(ctx)
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// beat is the grid on which polls end that brought nothing. The polls of many nodes end
-// side by side then, and wake an idle process a few times a second instead of once each:
-// most of what an idle node costs is that waking.
+// beat is the grid of times at which polls without work end. The polls of many nodes end together
+// then, and wake an idle process a few times per second instead of one time each: most of the cost
+// of an idle node is that wakeup.
 const beat = 500 * time.Millisecond
 
-// sharedTicker tells all that wait for the same moment of the grid with one timer. The clock of
-// the wall may jump: the grid is that of the process.
+// sharedTicker wakes all waiters for the same time of the grid with one timer. It uses the
+// monotonic clock, since the wall clock may jump.
 type sharedTicker struct {
 	begun time.Time
 

@@ -34,8 +34,7 @@ func fits(changes []store.Change) error {
 	return nil
 }
 
-// add takes changes that belong together and says whether they had room. The first
-// ones always have.
+// add adds changes that belong together and reports whether they fit. The first ones always fit.
 func (t *txn) add(changes ...store.Change) bool {
 	if t.limits.Ops == 0 {
 		t.limits = store.Limits{Ops: txnChanges, Bytes: store.MaxBytes}
@@ -44,7 +43,7 @@ func (t *txn) add(changes ...store.Change) bool {
 	for _, c := range changes {
 		bytes += c.Size()
 	}
-	// Sizes are estimated: a quarter is kept for what they miss.
+	// Sizes are estimates: a quarter is reserved for the error.
 	if len(t.changes) > 0 && (len(t.changes)+len(changes) > t.limits.Ops || t.bytes+bytes > t.limits.Bytes/4*3) {
 		return false
 	}
@@ -99,7 +98,7 @@ func (b *bulk[T]) write(ctx context.Context, t *txn, ids []string) error {
 	for _, id := range ids {
 		_, err := store.Update(ctx, b.w, b.table, id, func(v *T) (*T, error) {
 			if v == nil {
-				return nil, nil // it is gone, and stays so
+				return nil, nil // it is deleted, and stays so
 			}
 			return b.change(v)
 		})

@@ -11,11 +11,11 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// reportedUpdate is what this replica has told a node of its update, and what it last said.
+// reportedUpdate is the update that this replica has sent to a node, and the node's last status.
 type reportedUpdate struct {
-	fresh  bool      // there is one that may not have been told yet
-	id     string    // of the one that was told
-	at     time.Time // when it was told to the agent that speaks now
+	fresh  bool      // there is one that may not have been sent yet
+	id     string    // of the one that was sent
+	at     time.Time // when it was sent to the present agent
 	status *api.UpdateStatus
 }
 
@@ -32,7 +32,7 @@ func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 // AgentPackages returns the packages that there are.
 func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
 
-// followUpdate wakes the poll of a node that has an update to hear of.
+// followUpdate wakes the poll of a node that has a new update.
 func (l *nodeSessions) followUpdate(old, now *farm.Node) {
 	if !now.Updating() || old != nil && old.Update == now.Update {
 		return
@@ -50,14 +50,14 @@ func (l *nodeSessions) followUpdate(old, now *farm.Node) {
 	}
 }
 
-// hasUpdate reports whether there is an update that the node has not been told yet.
+// hasUpdate reports whether there is an update that the node has not received yet.
 func (s *session) hasUpdate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.update.fresh
 }
 
-// offer returns the update that the node is to hear of; nil for none.
+// offer returns the update for the node; nil for none.
 func (c *Controller) offer(s *session) *api.AgentUpdate {
 	node, _, ok := c.tables.Nodes.Get(s.node)
 	if !ok || !node.Updating() {
@@ -81,9 +81,9 @@ func (c *Controller) offer(s *session) *api.AgentUpdate {
 	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force}
 }
 
-// hearUpdate takes over what a node says of its update: that its agent is what it was to
-// become, that it could not, or how far it is. An agent that was told of one and says
-// nothing does not know what that is.
+// hearUpdate processes a node's report of its update: its agent has the new version, the update
+// failed, or its stage. An agent that received an update and reports nothing does not support
+// updates.
 func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
 	if !node.Updating() {
 		return nil

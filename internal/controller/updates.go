@@ -48,16 +48,15 @@ func (noPackages) Changed() <-chan struct{} { return nil }
 const (
 	// updateTime is how long one try of an update may take. An agent stops earlier.
 	updateTime = 3 * time.Hour
-	// deafTime is how long an agent may say nothing of an update that it was told of.
+	// deafTime is how long an agent may report nothing of an update that it received.
 	deafTime = time.Minute
 	// updateShare is the divisor of the share of nodes that update simultaneously without a
 	// request: the others take new instances.
 	updateShare = 10
 )
 
-// UpdateNodes has nodes take the agent package that is there for them: those that are named,
-// or all that the caller may. One that has it already is left alone, one that is Offline follows when it
-// is back.
+// UpdateNodes makes nodes install their agent package: the named nodes, or all that the caller may
+// update. A node that already has it is skipped; one that is Offline follows when it is back.
 func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 	ids, named := slices.Clone(ask.NodeIDs), len(ask.NodeIDs) > 0
 	if !named {
@@ -106,7 +105,7 @@ func (c *Controller) missing(info *farm.NodeInfo) string {
 	return c.opts.Packages.Missing(firstOf(info.OS, "linux"), firstOf(info.Arch, "amd64"))
 }
 
-// packageFor returns the package for a machine, once that has said what it is.
+// packageFor returns the package for a machine, once its platform is known.
 func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 	if info.OS == "" {
 		return api.AgentPackage{}, false
@@ -138,7 +137,7 @@ func (c *Controller) forced(n *farm.Node) *farm.Node {
 	return n
 }
 
-// asAsked returns a node whose agent is what it should be.
+// asAsked returns a node whose agent has the requested version.
 func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 	if n.Update == nil {
 		return n
@@ -216,13 +215,13 @@ func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node 
 	return next
 }
 
-// offers reports whether a node is to take a package without being asked to.
+// offers reports whether a node is to install a package without a request.
 func (c *Controller) offers(info *farm.NodeInfo, p api.AgentPackage) bool {
 	return !c.opts.NoNodeUpgrades && info.AgentVersion != "" && info.AgentVersion != p.Version &&
 		!farm.OlderVersion(p.Version, info.AgentVersion)
 }
 
-// watched returns a node whose update continues: one that was away is Updating again, one that
+// watched returns a node whose update continues: one that was offline is Updating again, one that
 // takes too long has failed.
 func (c *Controller) watched(n *farm.Node, now time.Time) *farm.Node {
 	next := n.Clone()

@@ -8,15 +8,14 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Limits of those who watch the instances.
+// Limits of the readers that watch the instances.
 const (
-	maxBehind = 100_000   // instances that changed since the readers of one caller last looked, in equal shares
+	maxBehind = 100_000   // instances that changed since the last calls of the readers of one caller, in equal shares
 	allBehind = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
 	maxTaken  = 1000      // instances that a reader gets at a time
 )
 
-// watches are those who follow the instances. While there are none, a change costs one
-// look at their number.
+// watches has the open watches. While there are none, a change costs one read of their number.
 type watches struct {
 	count atomic.Int32 // of open
 
@@ -30,16 +29,16 @@ type watches struct {
 type Watch struct {
 	c      *Controller
 	caller string
-	wake   chan struct{} // has a value when there may be something to take
+	wake   chan struct{} // has a value when Take may return something
 
 	mu      sync.Mutex
 	order   []string                  // ids, as they first changed
-	changed map[string]*farm.Instance // the same ids, with what the last change made of them
-	told    map[string]*farm.Instance // what was taken of records that were ahead of their changes
+	changed map[string]*farm.Instance // the same ids, with the result of the last change
+	told    map[string]*farm.Instance // returned records that were ahead of their changes
 	lost    bool                      // there were too many changes
 }
 
-// WatchedInstance is an instance as it is now; its Instance is nil when it is gone.
+// WatchedInstance is an instance as it is now; its Instance is nil when it is removed.
 type WatchedInstance struct {
 	ID string
 	InstanceView
@@ -90,7 +89,7 @@ func (a *watches) shareLocked(w *Watch) int {
 	return min(maxBehind/max(1, a.byCaller[w.caller]), allBehind/max(1, len(a.open)))
 }
 
-// observe tells every watch of the changes.
+// observe passes the changes to every watch.
 func (a *watches) observe(events []store.Event) {
 	if a.count.Load() == 0 {
 		return
@@ -140,7 +139,7 @@ func (w *Watch) ringLocked() {
 	}
 }
 
-// Wake has a value when there may be something to take.
+// Wake returns a channel that has a value when Take may return something.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
 // Take returns instances that changed since the last call, in the order of their changes. When they
@@ -162,8 +161,8 @@ func (w *Watch) Take() (changes []WatchedInstance, ok bool) {
 	return changes, ok
 }
 
-// take gives ids with their rows, nil for those that are gone. Nothing is encoded while
-// it holds up those who note changes.
+// take returns ids with their rows, nil for removed instances. Nothing is encoded under the lock,
+// which would delay changes.
 func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,12 +176,12 @@ func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool)
 		if inst != w.changed[id] { // its change comes later
 			w.told[id] = inst
 		} else {
-			delete(w.told, id) // what was told before has been announced since
+			delete(w.told, id) // its change has arrived since
 		}
 		delete(w.changed, id)
 	}
 	if w.order = w.order[n:]; len(w.order) == 0 && !w.lost {
-		w.order, w.changed = nil, map[string]*farm.Instance{} // what a burst took is given back
+		w.order, w.changed = nil, map[string]*farm.Instance{} // frees the memory of a burst
 	}
 	if !w.lost {
 		w.ringLocked()
