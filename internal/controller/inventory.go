@@ -30,7 +30,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 		}
 	}
 	fresh, gone := s.meet(strange, c.now())
-	c.placer.reconsider(fresh, gone) // before the node gets starts: an instance whose orphaned VM it has is not to be started there
+	c.placer.reconsider(fresh, gone) // before the node may get starts
 	// An item that is listed twice counts one time.
 	s.heardAll(len(have)+len(strange), c.now())
 	c.placer.touch(s.node)

@@ -30,7 +30,7 @@ type SaveImageRequest struct {
 	// both they must agree.
 	farm.SaveOptions
 	Script    []byte // as decoded
-	BadScript error  // the script could not be decoded: the request ends immediately, and is kept without its description
+	BadScript error  // the script cannot be decoded: the request ends immediately, without its description
 	Caller    string // whose limits it counts against
 	NoRevert  error  // why the caller may not revert where the registry leaves that to the controller; nil: they may
 }

@@ -163,7 +163,7 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 		return ref, "", nil
 	}
 	known, _, _ := c.tables.Known.Get(detail.ID)
-	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // the same content: nothing may have changed
+	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // nothing may have changed
 		return same, "", nil
 	}
 	return ref, "", err

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// KV is one key as the backend holds it.
+// KV is one key with its value in the backend.
 type KV struct {
 	Key    string
 	Value  []byte
@@ -30,7 +30,8 @@ type Limits struct {
 // DefaultLimits are those of an etcd with its default configuration.
 var DefaultLimits = Limits{Ops: 128, Bytes: MaxBytes}
 
-// Txn is applied whole or not at all. No key may be written or compared twice; the backend's Limits hold.
+// Txn is applied as a whole or not at all. No key may be written or compared twice; the backend's
+// Limits apply.
 type Txn struct {
 	Compares []Compare
 	Fence    *Fence // nil: not fenced
@@ -53,7 +54,8 @@ type RawEvent struct {
 
 // Lease is a lock held by this process until it resigns or stops renewing it.
 type Lease interface {
-	// Fence is what every write under this lease must carry: holding a lease proves nothing, comparing it does.
+	// Fence returns what every write under this lease must carry: holding a lease proves nothing,
+	// comparing it does.
 	Fence() Fence
 	// Lost is closed when the lease is known to be gone. It may close late; it never closes while the lease is safe.
 	Lost() <-chan struct{}
@@ -62,20 +64,23 @@ type Lease interface {
 	Resign(ctx context.Context) error
 }
 
-// Backend is the durable, revisioned key-value store below a Store. Revisions grow by one with every transaction
-// that writes, over all keys. Every method may be called from many goroutines and obeys ctx.
+// Backend is the durable, revisioned key-value store below a Store. Revisions grow by one with
+// every transaction that writes, over all keys. Every method may be called from many goroutines and
+// respects ctx.
 type Backend interface {
 	// Commit applies txn and returns its revision. Failures: *ConflictError naming every compare that failed (the
 	// fence by its key), ErrUnknownOutcome, ErrUnavailable, ErrInvalid. All but ErrUnknownOutcome wrote nothing.
 	Commit(ctx context.Context, txn Txn) (rev int64, err error)
-	// Get reads one key linearizably. An absent key gives ModRev 0 and no error.
+	// Get reads one key linearizably. An absent key has ModRev 0 and is not an error.
 	Get(ctx context.Context, key string) (KV, error)
-	// List hands every key with the prefix to fn, in key order and in pages, all of one revision, which it returns.
-	// The revision is not older than any commit acknowledged before the call. ErrCompacted: begin again.
+	// List passes every key with the prefix to fn, in key order and in pages, all of one revision,
+	// which it returns. The revision is not older than any commit acknowledged before the call.
+	// ErrCompacted: begin again.
 	List(ctx context.Context, prefix string, fn func([]KV) error) (rev int64, err error)
-	// Watch calls fn with every change under prefix from revision from on, in order, one revision a call, until ctx
-	// ends, fn fails or the stream breaks. Its first call is an empty batch of revision from-1: the watch stands.
-	// ErrCompacted: changes after from are lost, list again. It never returns nil.
+	// Watch calls fn with every change under prefix from revision from on, in order, one revision
+	// per call, until ctx ends, fn fails or the stream breaks. Its first call is an empty batch of
+	// revision from-1: the watch is established. ErrCompacted: changes after from are lost, list
+	// again. It never returns nil.
 	Watch(ctx context.Context, prefix string, from int64, fn func(Batch) error) error
 	// Barrier returns the current revision, linearizably, and makes running watches report progress up to it soon.
 	Barrier(ctx context.Context) (rev int64, err error)
@@ -83,6 +88,6 @@ type Backend interface {
 	Limits() Limits
 	// Campaign waits until this process holds the lock on key and returns it.
 	Campaign(ctx context.Context, key string) (Lease, error)
-	// Close frees what the backend holds. No call may be under way.
+	// Close frees the backend's resources. No call may be running.
 	Close() error
 }

@@ -10,12 +10,12 @@ import (
 // barrierGap is the shortest time between two read-index rounds; a caller after a pause never waits for it.
 const barrierGap = time.Millisecond
 
-// barrier shares one question to the backend among all callers that came before it was asked.
+// barrier shares one request to the backend among all callers that came before it was sent.
 type barrier struct {
 	mu      sync.Mutex
-	waiting *barrierRound // not asked yet; later callers join
+	waiting *barrierRound // not sent yet; later callers join
 	running bool          // a goroutine serves rounds
-	last    time.Time     // when the last round was asked
+	last    time.Time     // when the last request was sent
 }
 
 type barrierRound struct {
@@ -36,8 +36,9 @@ func (s *Store) AppliedRevision() (rev int64, moved <-chan struct{}) {
 // the call: they receive it a moment later.
 func (s *Store) WaitDelivered(ctx context.Context) error { return s.model.out.wait(ctx) }
 
-// Barrier returns when the tables show everything that any process had committed before the call. Needed before a
-// read only where several processes write; one process alone always sees its own writes.
+// Barrier returns when the tables show everything that any process had committed before the call.
+// It is needed before a read only where several processes write; a single process always sees its
+// own writes.
 func (s *Store) Barrier(ctx context.Context) error {
 	round := s.joinBarrier()
 	select {

@@ -11,17 +11,17 @@ const (
 	Any      Condition = -1 // whatever is there
 )
 
-// IfRev asks that the record is still the one read at revision rev.
+// IfRev requires that the record is still the one read at revision rev.
 func IfRev(rev int64) Condition { return Condition(rev) }
 
-// Limits of one Commit that hold for every backend; Store.Limits tells those of the present one.
+// Limits of one Commit that apply to every backend; Store.Limits returns those of the present one.
 const (
 	MaxChanges = 120
 	MaxBytes   = 1 << 20 // keys and encoded values together; also the most that one record may have
 	maxID      = 512
 )
 
-// opsSpare is what a transaction keeps for the committer's own key and for the fence.
+// opsSpare is what a transaction reserves for the committer's own key and for the fence.
 const opsSpare = 128 - MaxChanges
 
 // Limits returns how many changes, and how many bytes, one Commit may have: it always fits one
@@ -30,18 +30,18 @@ func (s *Store) Limits() Limits {
 	return Limits{Ops: s.limits.Ops - opsSpare, Bytes: s.limits.Bytes}
 }
 
-// Change is one part of a Commit; made by Put, Delete and Check.
+// Change is one part of a Commit; created by Put, Delete and Check.
 type Change struct {
 	table AnyTable
 	id    string
 	val   any // *T; nil: delete
 	data  []byte
 	cond  Condition
-	check bool  // only cond counts, nothing is written
+	check bool  // only cond applies, nothing is written
 	err   error // of the encoding, reported by Commit
 }
 
-// Put writes a record whole. From here on v belongs to the table and must not be changed.
+// Put writes a whole record. From then on v belongs to the table and must not be changed.
 func Put[T any](t *Table[T], id string, v *T, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond}
 	if v == nil {
@@ -60,7 +60,8 @@ func Delete[T any](t *Table[T], id string, cond Condition) Change {
 	return Change{table: t, id: id, cond: cond}
 }
 
-// Check asks that a record is as cond says, and writes nothing. Any number of commits under way may check one record.
+// Check requires that a record matches cond, and writes nothing. Any number of concurrent commits
+// may check one record.
 func Check[T any](t *Table[T], id string, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond, check: true}
 	if cond == Any {
@@ -69,7 +70,8 @@ func Check[T any](t *Table[T], id string, cond Condition) Change {
 	return c
 }
 
-// Err returns why no commit takes the change, whatever else is in it; nil when one may.
+// Err returns why every commit refuses the change, whatever else is in it; nil when one may accept
+// it.
 func (c Change) Err() error {
 	switch {
 	case c.err != nil:
@@ -91,16 +93,17 @@ func (c Change) ID() string { return c.id }
 // Writes reports whether the change writes or deletes; one of Check does neither.
 func (c Change) Writes() bool { return !c.check }
 
-// Value is the record as the change writes it, a *T of its table; nil when it deletes or writes nothing.
+// Value returns the record that the change writes, a *T of its table; nil when it deletes or writes
+// nothing.
 func (c Change) Value() any { return c.val }
 
-// Size is what the change takes of MaxBytes, the key's prefix estimated.
+// Size returns how much of MaxBytes the change uses, the key's prefix estimated.
 func (c Change) Size() int { return len(c.id) + len(c.data) + keyRoom }
 
 // keyRoom bounds the bytes of the prefix and the kind of a key.
 const keyRoom = 128
 
-// request is one Commit on its way through the committer.
+// request is one Commit in the committer.
 type request struct {
 	changes []Change
 	keys    []string // backend keys of changes, same order

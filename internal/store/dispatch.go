@@ -67,7 +67,7 @@ func (d *dispatcher) run() {
 	}
 }
 
-// passed notes that events have been delivered.
+// passed records that events have been delivered.
 func (d *dispatcher) passed(events int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,12 +6,13 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The closed set of failures a caller has to tell apart, each with the code that a client sees. Only
-// ErrUnknownOutcome leaves open whether something was written.
+// The closed set of failures that a caller has to distinguish, each with the code that a client
+// sees. Only ErrUnknownOutcome leaves open whether something was written.
 var (
 	// ErrConflict: a condition did not hold, nothing was written. Always a *ConflictError that names the records.
 	ErrConflict error = &farm.Error{Code: farm.CodeConflict, Message: "Another change of the same record was first"}
-	// ErrFenced: the lease behind a fenced commit is no longer held, nothing was written. Trying again is useless.
+	// ErrFenced: the lease behind a fenced commit is no longer held, nothing was written. A retry
+	// is useless.
 	ErrFenced error = &farm.Error{Code: farm.CodeUnavailable, Message: "This replica lost its lease; nothing was changed"}
 	// ErrUnknownOutcome: the change may or may not be in the store, now or a little later.
 	ErrUnknownOutcome error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store did not answer in time; look whether the change happened before trying again"}
@@ -19,11 +20,11 @@ var (
 	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is unavailable; nothing was changed"}
 	// ErrBusy: the write queue is full, nothing was written.
 	ErrBusy error = &farm.Error{Code: farm.CodeUnavailable, Message: "Too many writes are waiting; try again"}
-	// ErrCompacted: the asked revision is gone from the backend's history; list again.
+	// ErrCompacted: the requested revision is gone from the backend's history; list again.
 	ErrCompacted error = &farm.Error{Code: farm.CodeInternal, Message: "The revision was compacted"}
 	// ErrClosed: the store was closed, nothing was written.
 	ErrClosed error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is closed; nothing was changed"}
-	// ErrInvalid: the caller asks for something no backend takes (too large, an empty id, one key twice).
+	// ErrInvalid: the request is invalid for every backend (too large, an empty id, one key twice).
 	ErrInvalid error = &farm.Error{Code: farm.CodeInvalid, Message: "The store cannot take this"}
 	// ErrSchema: the records were written by a newer program than this one.
 	ErrSchema error = &farm.Error{Code: farm.CodeUnavailable, Message: "The records have a newer schema"}

@@ -28,8 +28,8 @@ type health struct {
 	rewound context.CancelCauseFunc // ends the running watch
 }
 
-// Healthy tells why the tables may be out of date or writes fail, nil when all is well: the backend answered within
-// the last seconds, the watch stands and keeps up, the schema is known.
+// Healthy returns why the tables may be out of date or writes fail, nil when all is well: the
+// backend answered within the last seconds, the watch runs and keeps up, the schema is known.
 func (s *Store) Healthy() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -67,7 +67,7 @@ func (h *health) setWatch(err error) {
 	h.watch = err
 }
 
-// watch keeps the model up to date until ctx ends, through broken streams and compactions.
+// watch keeps the model up to date until ctx ends, across broken streams and compactions.
 func (s *Store) watch(ctx context.Context) {
 	wait := backoffFirst
 	for ctx.Err() == nil {
@@ -110,7 +110,8 @@ func (s *Store) watchOnce(ctx context.Context) error {
 	return err
 }
 
-// updates decodes what the model does not know yet. Own commits come back through the watch: they are dropped here.
+// updates decodes the changes that the model does not have yet. Own commits return through the
+// watch: they are dropped here.
 func (s *Store) updates(events []RawEvent) []update {
 	ups := make([]update, 0, len(events))
 	for _, ev := range events {
@@ -126,7 +127,7 @@ func (s *Store) updates(events []RawEvent) []update {
 	return ups
 }
 
-// locate finds the table of a key. A key that fits none is not ours.
+// locate finds the table of a key. A key that matches none is ignored.
 func (s *Store) locate(kv KV) (update, bool) {
 	rel, ok := strings.CutPrefix(kv.Key, s.root)
 	if !ok {
@@ -140,8 +141,8 @@ func (s *Store) locate(kv KV) (update, bool) {
 	return update{table: t, id: id, key: rel, rev: kv.ModRev}, true
 }
 
-// fill decodes the record. A record that cannot be read is left out, as if it
-// had been deleted, and said in the log: one damaged record must not stop the farm, a stale one must not stay.
+// fill decodes the record. A record that cannot be decoded is left out, as if it had been deleted,
+// and logged: one damaged record must not stop the cloud, an outdated one must not stay.
 func (s *Store) fill(u *update, data []byte) {
 	val, err := u.table.decode(data)
 	if err != nil {
@@ -158,8 +159,9 @@ func (s *Store) relist(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A listing is never older than an acknowledged commit, and an epoch never changes, unless the backend was put
-	// back to a backup: then an equal revision may stand for another record, and everything has to be decoded.
+	// A listing is never older than an acknowledged commit, and an epoch never changes, unless the
+	// backend was restored from a backup: then an equal revision may mean another record, and
+	// everything has to be decoded.
 	epoch := s.Epoch()
 	rewritten := l.rev < highest || (epoch != "" && l.epoch != epoch)
 	if rewritten {
@@ -172,8 +174,8 @@ func (s *Store) relist(ctx context.Context) error {
 	return nil
 }
 
-// probe asks the backend for its revision once a second: it shows a backend that hangs, a watch that fell silent, and
-// a backend that was restored from a backup below our feet.
+// probe reads the backend's revision every second: it detects a backend that does not answer, a
+// watch that has stopped, and a backend that was restored from a backup in the running process.
 func (s *Store) probe(ctx context.Context) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()

@@ -34,7 +34,7 @@ func (s *Store) list(ctx context.Context, all bool) (listing, error) {
 	}
 }
 
-// enlist notes the records of a page and gives those that have to be decoded.
+// enlist records the keys of a page and returns those that have to be decoded.
 func (s *Store) enlist(l *listing, kvs []KV, all bool) []encoded {
 	wanted := make([]encoded, 0, len(kvs))
 	for _, kv := range kvs {

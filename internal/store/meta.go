@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// SchemaVersion is the form of the records this program writes. A store with a higher one is refused: an older
-// program would silently drop the fields it does not know.
+// SchemaVersion is the schema of the records that this program writes. A store with a higher one is
+// refused: an older program would silently drop the fields that it does not know.
 const SchemaVersion = 1
 
 const (
@@ -24,8 +24,8 @@ type meta struct {
 	Epoch   string `json:"epoch,omitempty"`
 }
 
-// Epoch names the life of this data: it changes when a backup is restored, and everything that was derived from the
-// records before (tokens, node caches) is then void.
+// Epoch returns the identity of the present data: it changes when a backup is restored, and
+// everything that was derived from the records before (tokens, node caches) is then invalid.
 func (s *Store) Epoch() string {
 	m, _, ok := s.meta.Get(epochID)
 	if !ok {

@@ -24,12 +24,13 @@ type update struct {
 	rev   int64
 }
 
-// model applies changes to the tables, each record forward only. Two streams feed it: the watch, which has
-// everything in order, and this process's own commits, which run ahead of the watch.
+// model applies changes to the tables, each record forward only. It has two inputs: the watch,
+// which has everything in order, and this process's own commits, which are ahead of the watch.
 //
-// The rule that keeps them apart: up to watched the watch has delivered everything, so a commit at or below it is
-// old news; above it a record moves to a higher revision only, and a deletion above it leaves a tombstone until the
-// watch has passed, else an older write still in the watch would bring the record back.
+// The rule that separates them: up to watched the watch has delivered everything, so a commit at or
+// below it is outdated. Above it a record moves to a higher revision only, and a deletion leaves a
+// tombstone until the watch has passed, else an older write still in the watch would bring the
+// record back.
 type model struct {
 	tables map[Kind]AnyTable // fixed after Open
 	out    *dispatcher
@@ -81,10 +82,11 @@ func (m *model) follow(rev int64, updates []update) {
 	m.passLocked(rev)
 }
 
-// replace makes the tables equal to a listing at revision rev: what the listing lacks was deleted. seen holds every
-// listed <kind>/<id>, updates those the model does not have at that very revision. Only what is newer than the
-// listing stays; a listed record may even be older than the model's, after the backend was restored from a backup.
-// When the past was rewritten, nothing the model knows counts any more.
+// replace makes the tables equal to a listing at revision rev: what the listing lacks was deleted.
+// seen has every listed <kind>/<id>, updates those that the model does not have at that very
+// revision. Only records newer than the listing stay; a listed record may even be older than the
+// model's, after the backend was restored from a backup. With rewritten, the history was replaced,
+// and the model's state does not count at all.
 func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, rewritten bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +145,7 @@ func (m *model) publishLocked(events []Event) {
 	m.out.add(events)
 }
 
-// passLocked notes that the watch has delivered everything up to rev.
+// passLocked records that the watch has delivered everything up to rev.
 func (m *model) passLocked(rev int64) {
 	if rev <= m.watched {
 		return
@@ -154,14 +156,15 @@ func (m *model) passLocked(rev int64) {
 	m.moved = make(chan struct{})
 }
 
-// progress returns how far the watch is, the highest revision known, and a channel that closes when the watch moves.
+// progress returns the progress of the watch, the highest revision known, and a channel that closes
+// when the watch advances.
 func (m *model) progress() (watched, highest int64, moved <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.watched, m.highest, m.moved
 }
 
-// lost reports whether a record surely is not at revision want any more: revisions only grow.
+// lost reports whether a record is certainly no longer at revision want: revisions only grow.
 func (m *model) lost(t AnyTable, id, key string, want int64) bool {
 	if want <= 0 {
 		return false

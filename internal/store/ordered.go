@@ -77,7 +77,7 @@ func (o sortedMap[V]) skip(n int) iter.Seq[string] {
 	}
 }
 
-// edit collects changes to a map and copies every touched chunk once. It is for one goroutine.
+// edit collects changes to a map and copies every changed chunk one time. It is for one goroutine.
 type edit[V any] struct {
 	sortedMap[V]
 }

@@ -15,7 +15,7 @@ const (
 	commitTime  = 5 * time.Second
 	resolveTime = 15 * time.Second
 
-	commitAttempts = 3 // of a transaction that is lost on its way or meets another use of its slot
+	commitAttempts = 3 // of a transaction that is lost in transit or meets another use of its lane
 )
 
 // committer batches the commits of all callers into few transactions. It has no timer: an idle
@@ -31,7 +31,7 @@ type committer struct {
 	mu     sync.Mutex
 	wake   sync.Cond
 	queue  []*request
-	busy   map[string]struct{} // keys of the transactions under way
+	busy   map[string]struct{} // keys of the running transactions
 	closed bool
 }
 
@@ -85,7 +85,7 @@ func (r *request) mark(keys map[string]struct{}) {
 	}
 }
 
-// withdraw takes a request back that no worker has taken yet.
+// withdraw removes a request from the queue unless a worker has taken it.
 func (c *committer) withdraw(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +168,7 @@ func (c *committer) release(batch []*request) {
 	c.wake.Broadcast()
 }
 
-// close fails what is queued and waits for what is under way.
+// close fails queued requests and waits for running transactions.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -182,7 +182,8 @@ func (c *committer) close() {
 	c.done.Wait()
 }
 
-// load counts what a transaction holds so far, the slot's own write and compare not included.
+// load counts the operations and bytes of a transaction so far, without the lane's own write and
+// compare.
 type load struct {
 	limits                  Limits
 	writes, compares, bytes int
@@ -224,8 +225,8 @@ func (l *load) add(r *request) bool {
 	return true
 }
 
-// note remembers the checks of a request. Writes need no remembering: no key is written twice in a transaction, and
-// no check follows a write of its key.
+// note records the checks of a request. Writes need no record: no key is written twice in a
+// transaction, and no check follows a write of its key.
 func (l *load) note(r *request) {
 	for i, ch := range r.changes {
 		if !ch.check {

@@ -33,7 +33,7 @@ func (v *View[T]) Row(id string) (Row[T], bool) {
 	return Row[T]{e, v.table.render}, ok
 }
 
-// Rows yields the records whose id is greater than after, in order; after "" all of them.
+// Rows yields the records whose id is greater than after, in order; all of them for "".
 func (v *View[T]) Rows(after string) iter.Seq[Row[T]] {
 	return func(yield func(Row[T]) bool) {
 		for id, e := range v.main.from(after) {
@@ -58,8 +58,8 @@ func (v *View[T]) RowsWhere(name, value, after string) iter.Seq[Row[T]] {
 	}
 }
 
-// RowsBy yields the records in the order of the values that index name files them under, of equal ones in the order
-// of ids, without the first skip ones. The index files each record once.
+// RowsBy yields the records in the order of their values in index name, those with equal values in
+// the order of ids, without the first skip ones. The index has one value per record.
 func (v *View[T]) RowsBy(name string, skip int) iter.Seq[Row[T]] {
 	by := v.by[v.table.index(name)]
 	return func(yield func(Row[T]) bool) {

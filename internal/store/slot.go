@@ -65,8 +65,8 @@ func updatesOf(batch []*request, root int, rev int64) []update {
 	return ups
 }
 
-// dropStale answers requests that are bound to fail by what the model knows, so that they do not cost the others of
-// their transaction a second round.
+// dropStale answers requests that are bound to fail by the state of the model, so that they do not
+// cost the others of their transaction a second round.
 func (sl *commitLane) dropStale(batch []*request) []*request {
 	s := sl.committer.store
 	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
@@ -81,7 +81,8 @@ func (sl *commitLane) dropStale(batch []*request) []*request {
 	})
 }
 
-// dropLosers answers the requests whose own conditions failed; the others had bad company only and are left.
+// dropLosers answers the requests whose own conditions failed; the other requests of the
+// transaction are left.
 func (sl *commitLane) dropLosers(batch []*request, fence *Fence, keys []string) []*request {
 	fenced := fence != nil && slices.Contains(keys, fence.Key)
 	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
@@ -152,7 +153,8 @@ func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error
 		case !errors.As(err, &conflict) || !slices.Contains(conflict.Keys, sl.key):
 			return 0, err
 		}
-		// The slot's key is not as we left it: this is its first use, or an older loss came in late after all.
+		// The lane's key has changed: this is its first use, or an older lost transaction was
+		// applied late.
 		if err := sl.reread(ctx); err != nil {
 			return 0, err
 		}
@@ -212,7 +214,7 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 	return 0, fmt.Errorf("commit: %w", cause)
 }
 
-// verdict reads the value that stopped the seal.
+// verdict determines the outcome from the value that stopped the seal.
 func (sl *commitLane) verdict(kv KV, mark string, seals []string, cause error) (int64, error) {
 	sl.rev = kv.ModRev
 	switch value := string(kv.Value); {
@@ -237,7 +239,7 @@ func (e *lostError) Error() string {
 // Unwrap makes errors.Is(err, ErrUnavailable) true, and hides the cause's identity.
 func (e *lostError) Unwrap() error { return ErrUnavailable }
 
-// forget removes the slot's key when the store closes; a key left by a crash harms nothing.
+// forget removes the lane's key when the store closes; a key left by a crash does no harm.
 func (sl *commitLane) forget(ctx context.Context) {
 	if sl.rev == 0 {
 		return

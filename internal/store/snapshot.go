@@ -9,8 +9,9 @@ import (
 
 // Snapshotter is a Backend that can be backed up.
 type Snapshotter interface {
-	// Snapshot streams the whole backend as it is at this moment, in the form of package backup. size is about what
-	// will come. The stream must be read on and closed: the backend cannot reuse room while it is open.
+	// Snapshot streams the whole backend as it is at this moment, in the form of package backup.
+	// size is the approximate length. The caller must keep reading the stream and close it: the
+	// backend cannot reuse freed space while it is open.
 	Snapshot(ctx context.Context) (stream io.ReadCloser, size int64, err error)
 }
 
@@ -23,14 +24,14 @@ func (s *Store) Snapshot(ctx context.Context) (stream io.ReadCloser, size int64,
 	return b.Snapshot(ctx)
 }
 
-// HistoryTrimmer is a Backend that may drop records to make room when it is full.
+// HistoryTrimmer is a Backend that may delete records to free space when it is full.
 type HistoryTrimmer interface {
-	// SetExpendable tells the backend which keys may go: oldest gives at most n of them, those that go first first, and
-	// none when nothing is left.
+	// SetExpendable sets which keys the backend may delete: oldest returns at most n of them, in
+	// the order of their deletion, and none when nothing is left.
 	SetExpendable(oldest func(n int) []string)
 }
 
-// trimHistory lets the backend drop the records of a table, the last ones first.
+// trimHistory allows the backend to delete the records of a table, the last ones first.
 func (s *Store) trimHistory(table AnyTable) {
 	b, ok := s.backend.(HistoryTrimmer)
 	if !ok || table == nil {

@@ -30,7 +30,7 @@ import (
 // closeTimeout bounds the wait of Close for a backend that does not answer.
 const closeTimeout = 5 * time.Second
 
-// DefaultPrefix begins every key unless Options say otherwise.
+// DefaultPrefix begins every key unless Options has another one.
 const DefaultPrefix = "/buildyard"
 
 // Options of a Store.
@@ -38,14 +38,16 @@ type Options struct {
 	Prefix  string       // first part of every key; empty: DefaultPrefix
 	Replica string       // unique name of this process among those on the backend; empty: a random one
 	Logger  *slog.Logger // nil: silent
-	Tables  []AnyTable   // every *Table[T] there is; records of other kinds are ignored
+	Tables  []AnyTable   // every existing *Table[T]; records of other kinds are ignored
 
-	// Expendable is the one of Tables whose records may go when the backend is full and nothing else makes room, those
-	// with the last ids first; nil: none. It serves one Store a backend.
+	// Expendable is the one of Tables whose records may be deleted when the backend is full and
+	// nothing else frees space, those with the last ids first; nil: none. It serves one Store per
+	// backend.
 	Expendable AnyTable
 }
 
-// Store is the one way to the records. Safe for many goroutines. Close it before its backend.
+// Store is the only access to the records. It is safe for concurrent use. Close it before its
+// backend.
 type Store struct {
 	backend Backend
 	limits  Limits // of backend
@@ -72,8 +74,9 @@ type Store struct {
 	closed bool
 }
 
-// Open reads every record and begins to follow the backend. It returns when the tables are complete. ctx bounds the
-// opening only. The backend stays the caller's: several stores may share one.
+// Open reads every record and begins to follow the backend. It returns when the tables are
+// complete. ctx limits the opening only. The caller still owns the backend: several stores may
+// share one.
 func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 	s, err := newStore(backend, opts)
 	if err != nil {
@@ -150,9 +153,10 @@ func (s *Store) start() {
 // key is the backend key of a record.
 func (s *Store) key(kind Kind, id string) string { return s.root + string(kind) + "/" + id }
 
-// Commit applies all changes or none. When it returns nil they are durable and every table shows them. The errors are
-// ErrConflict, ErrBusy, ErrInvalid, ErrUnavailable, ErrClosed and the end of ctx before the changes were sent, all of
-// them with nothing written, and ErrUnknownOutcome, also when ctx ends while they are under way.
+// Commit applies all changes or none. When it returns nil they are durable and every table shows
+// them. The errors are ErrConflict, ErrBusy, ErrInvalid, ErrUnavailable, ErrClosed and the end of
+// ctx before the changes were sent, all of them with nothing written, and ErrUnknownOutcome, also
+// when ctx ends after they were sent.
 func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 	return s.commit(ctx, nil, changes)
 }
@@ -238,7 +242,7 @@ func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(ErrClosed, s.resign(lease)) //nolint:contextcheck // also when the caller has given up
+		return nil, errors.Join(ErrClosed, s.resign(lease)) //nolint:contextcheck // also when the caller has stopped waiting
 	}
 	return lease, nil
 }
@@ -268,7 +272,7 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that hangs must not hold us indefinitely
+	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that does not answer must not block Close indefinitely
 	s.commits.close()
 	var errs []error
 	for _, lease := range leases {

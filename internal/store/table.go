@@ -13,12 +13,13 @@ import (
 // Kind names a table; it is one segment of every key: <prefix>/v1/<kind>/<id>.
 type Kind string
 
-// Table is the in-memory copy of all records of one kind, kept up to date by the Store it was opened with.
-// Reading takes no lock and never waits. Every *T it hands out is shared and must not be changed: copy, then Put.
+// Table is the in-memory copy of all records of one kind, kept up to date by the Store it was
+// opened with. Reading takes no lock and never waits. Every *T that it returns is shared and must
+// not be changed: copy, then Put.
 type Table[T any] struct {
 	kind    Kind
 	codec   codec[T]
-	part    func(*T) *T // what the table keeps of a record; nil: all of it
+	part    func(*T) *T // the part of a record that the table keeps; nil: all of it
 	render  func(*T) []byte
 	indexes []index[T]
 	sums    []sum[T]
@@ -39,27 +40,28 @@ type index[T any] struct {
 	keys func(*T) []string
 }
 
-// TableOption changes how a table keeps its records.
+// TableOption changes how a table stores its records.
 type TableOption[T any] func(*Table[T])
 
-// WithCodec replaces encoding/json. Decode gets bytes it may not keep.
+// WithCodec replaces encoding/json. Decode must not keep its argument.
 func WithCodec[T any](encode func(*T) ([]byte, error), decode func([]byte) (*T, error)) TableOption[T] {
 	return func(t *Table[T]) { t.codec = codec[T]{encode, decode} }
 }
 
-// WithPart lets the table keep only a part of each record in memory: what part returns of it. Load reads the whole
-// record. What the table returns must not be written back.
+// WithPart makes the table keep only a part of each record in memory: the result of part. Load
+// reads the whole record. A record from the table must not be written back.
 func WithPart[T any](part func(*T) *T) TableOption[T] {
 	return func(t *Table[T]) { t.part = part }
 }
 
-// WithEncoded sets what Encoded returns for a record. It is computed once a record, when first asked for.
+// WithEncoded sets the result of Encoded for a record. It is computed one time per record, at the
+// first request.
 func WithEncoded[T any](render func(*T) []byte) TableOption[T] {
 	return func(t *Table[T]) { t.render = render }
 }
 
-// WithIndex lets Where find records by any of the values that keys gives. keys must depend on the record alone, and
-// give no value twice.
+// WithIndex lets Where find records by any of the values that keys returns. keys must depend on the
+// record alone, and return no value twice.
 func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
 	return func(t *Table[T]) { t.indexes = append(t.indexes, index[T]{name, keys}) }
 }
@@ -67,7 +69,7 @@ func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
 // Amounts are figures of records that are added up.
 type Amounts [3]int
 
-// sum adds up figures of records, by a key that each gives.
+// sum adds up amounts of records, by a key of each.
 type sum[T any] struct {
 	name string
 	of   func(*T) (key string, a Amounts)
@@ -79,7 +81,7 @@ func WithSums[T any](name string, of func(*T) (key string, a Amounts)) TableOpti
 	return func(t *Table[T]) { t.sums = append(t.sums, sum[T]{name, of}) }
 }
 
-// NewTable makes an empty table, to be filled by Open. A table belongs to one Store.
+// NewTable creates an empty table, to be filled by Open. A table belongs to one Store.
 func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	t := &Table[T]{kind: kind, codec: codec[T]{encodeJSON[T], decodeJSON[T]}}
 	for _, opt := range opts {
@@ -179,7 +181,8 @@ func (v *View[T]) Range(after string, limit int) iter.Seq2[string, *T] {
 	}
 }
 
-// Where is Table.Where at the moment of the view. An unknown index is a programming error and panics.
+// Where is Table.Where at the moment of the view. It panics on an unknown index, which is a
+// programming error.
 func (v *View[T]) Where(name, value string) iter.Seq2[string, *T] {
 	filed := v.filed(name, value)
 	return func(yield func(string, *T) bool) {
@@ -268,7 +271,7 @@ func (t *Table[T]) decode(data []byte) (any, error) {
 	return t.kept(v), nil
 }
 
-// kept returns what the table keeps of a record.
+// kept returns the part of a record that the table keeps.
 func (t *Table[T]) kept(v *T) *T {
 	if t.part == nil {
 		return v
@@ -292,7 +295,7 @@ func (t *Table[T]) ids() iter.Seq2[string, int64] {
 	}
 }
 
-// set stages one change. The caller holds the model's mu and publishes before it lets go.
+// set stages one change. The caller holds the model's mu and publishes before it unlocks it.
 func (t *Table[T]) set(id string, val any, rev int64) (old any) {
 	if t.next == nil {
 		t.next = t.Snapshot().stage()
@@ -315,8 +318,8 @@ func (t *Table[T]) set(id string, val any, rev int64) (old any) {
 	return was.val
 }
 
-// reindex brings the indexes from one state of a record to the next; nil stands for none. What a record is filed
-// under seldom changes, and then nothing has to be copied.
+// reindex changes the indexes from one state of a record to the next; nil means absent. The values
+// of a record seldom change, and then nothing has to be copied.
 func (s *stage[T]) reindex(t *Table[T], id string, was, now *entry[T]) {
 	for i, ix := range t.indexes {
 		var old, next []string
@@ -338,7 +341,7 @@ func (s *stage[T]) reindex(t *Table[T], id string, was, now *entry[T]) {
 	}
 }
 
-// resum brings the sums from one state of a record to the next; nil stands for none.
+// resum changes the sums from one state of a record to the next; nil means absent.
 func (s *stage[T]) resum(t *Table[T], was, now *entry[T]) {
 	for i, sum := range t.sums {
 		var old, next string

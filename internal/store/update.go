@@ -30,8 +30,8 @@ func (t *Table[T]) GetLinearizable(ctx context.Context, id string) (*T, int64, e
 	return v, kv.ModRev, nil
 }
 
-// Load reads a whole record from the backend, of which the table keeps a part; see WithPart. An absent record returns
-// nil and no error.
+// Load reads a whole record from the backend, of which the table keeps a part; see WithPart. For an
+// absent record it returns nil and no error.
 func (t *Table[T]) Load(ctx context.Context, id string) (*T, error) {
 	kv, err := t.read(ctx, id)
 	if err != nil || kv.ModRev == 0 {
@@ -44,7 +44,7 @@ func (t *Table[T]) Load(ctx context.Context, id string) (*T, error) {
 	return v, nil
 }
 
-// read asks the backend for a record.
+// read reads a record from the backend.
 func (t *Table[T]) read(ctx context.Context, id string) (KV, error) {
 	s := t.owner.Load()
 	if s == nil {
@@ -59,7 +59,7 @@ func (t *Table[T]) read(ctx context.Context, id string) (KV, error) {
 	return kv, nil
 }
 
-// Writer commits changes: a *Store, or what its Under gives.
+// Writer commits changes: a *Store, or the result of its WithFence.
 type Writer interface {
 	Commit(ctx context.Context, changes ...Change) error
 }

@@ -25,10 +25,10 @@ type ChecksumWriter struct {
 	size int64  // of all that was written
 }
 
-// NewSum makes a Sum to which nothing was written.
+// NewSum creates a ChecksumWriter without any data.
 func NewSum() *ChecksumWriter { return &ChecksumWriter{hash: sha256.New()} }
 
-// Write takes the next bytes; it never fails.
+// Write adds the next bytes; it never fails.
 func (s *ChecksumWriter) Write(p []byte) (int, error) {
 	s.size += int64(len(p))
 	s.tail = append(s.tail, p...)
@@ -56,7 +56,7 @@ func (s *ChecksumWriter) Size() int64 { return s.size }
 // Digest is the sha256 of the database in hexadecimal digits; the last 32 bytes of the file.
 func (s *ChecksumWriter) Digest() string { return hex.EncodeToString(s.tail) }
 
-// Verify reads a file and says whether it is a whole backup.
+// Verify reads a file and reports whether it is a complete backup.
 func Verify(path string) (*ChecksumWriter, error) {
 	file, err := os.Open(path)
 	if err != nil {

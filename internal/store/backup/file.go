@@ -18,7 +18,7 @@ type OverwritePolicy int
 // What Write may do with it.
 const (
 	Keep    OverwritePolicy = iota // fail and leave it as it is
-	Replace                        // put the new one in its place at the end
+	Replace                        // replace it with the new one at the end
 )
 
 // Write stores a backup from a stream under path: first in a file next to it, which is checked,

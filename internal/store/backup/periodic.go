@@ -21,9 +21,9 @@ const (
 	retryAfter = time.Minute // after a periodic backup that failed
 )
 
-// Periodic takes backups into a directory for as long as it runs.
+// Periodic makes backups into a directory for as long as it runs.
 type Periodic struct {
-	Dir    string // made if missing
+	Dir    string // created if missing
 	Every  time.Duration
 	Keep   int // so many of the newest stay; at least 1
 	Open   func(ctx context.Context) (io.ReadCloser, error)
@@ -122,8 +122,8 @@ func (p Periodic) sweep() {
 	}
 }
 
-// prune removes all but the newest backups. Those of the future stay and do not count, so that the one that was just
-// taken is among the newest.
+// prune removes all but the newest backups. Those dated in the future stay and do not count, so
+// that the one that was just made is among the newest.
 func (p Periodic) prune(ctx context.Context) error {
 	names, future := p.names(time.Now())
 	for _, name := range future {

@@ -61,7 +61,7 @@ func checkDatabase(path string) (applied uint64, err error) {
 		return 0, fmt.Errorf("database: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	if size == 0 { // a crash right after it was made
+	if size == 0 { // a crash right after it was created
 		return 0, nil
 	}
 	c := dbContents{}

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free space of a store's file system, in bytes. Small file systems get a share instead.
+// Limits of the free space of a store's file system, in bytes. Small file systems get a share
+// instead.
 const (
 	refuseBelow   = 128 << 20 // free: changes are refused
-	resumeMargin  = 32 << 20  // above refuseBelow: changes are taken again
-	reserveBytes  = 64 << 20  // of a file that is given up when the disk is full
+	resumeMargin  = 32 << 20  // above refuseBelow: changes are accepted again
+	reserveBytes  = 64 << 20  // of a file that is freed when the disk is full
 	headroomBytes = 32 << 20  // of the database's file that are allocated before they are used
 
 	refuseShare, reserveShare, headroomShare, segmentShare = 8, 16, 32, 16 // parts of the file system, at most
@@ -34,7 +35,7 @@ var logFileBytes int64 = 64 * 1000 * 1000
 
 // Files next to the member's.
 const (
-	reserveFile  = "reserve"  // its space is given up when the disk is full, for what etcd has to write in spite of that
+	reserveFile  = "reserve"  // its space is freed when the disk is full, for what etcd has to write nevertheless
 	unsyncedFile = "unsynced" // the member failed: its files may be in memory only, although they can be read
 	probeFile    = "probe"
 )
@@ -45,8 +46,9 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// diskGuard keeps etcd from meeting a full disk. It refuses changes while there is little free space, allocates the
-// database's file ahead of its use, keeps a reserve, and notices when a member that failed can go on.
+// diskGuard keeps etcd from running into a full disk. It refuses changes while there is little free
+// space, allocates the database's file ahead of its use, keeps a reserve, and detects when a failed
+// member can continue.
 type diskGuard struct {
 	dir     string // of the store
 	log     *slog.Logger
@@ -208,8 +210,8 @@ func (g *diskGuard) run(ctx context.Context) {
 	}
 }
 
-// allocateAhead has the database's file on the disk before etcd writes to it: bbolt lets it grow by holes, and a full
-// disk would be met in the middle of a commit.
+// allocateAhead allocates disk space for the database's file before etcd writes to it: bbolt
+// extends the file with holes, so the disk could become full in the middle of a commit.
 func (g *diskGuard) allocateAhead() {
 	path := filepath.Join(g.dir, Subdir, "member", "snap", "db")
 	info, err := os.Stat(path)
@@ -234,7 +236,7 @@ func (g *diskGuard) lostSegment() {
 	g.noSegment = true
 }
 
-// recover asks for a new process once the files can be written again after a failure.
+// recover requests a new process once the files can be written again after a failure.
 func (g *diskGuard) recover(full bool) {
 	cause := g.failure.cause()
 	g.mu.Lock()
@@ -276,8 +278,9 @@ func writeSynced(path string, data []byte) error {
 	return errors.Join(err, syncFile(file), file.Close())
 }
 
-// Restart delivers the reason why the store has to be opened by a new process, once: its files could not be written,
-// and can be now. Until then the tables can be read, and changes are refused.
+// Restart returns a channel that delivers one time the reason why the store has to be opened by a
+// new process: its files could not be written, and can be now. Until then the tables can be read,
+// and changes are refused.
 func (b *Backend) Restart() <-chan error {
 	if b.guard == nil {
 		return nil

@@ -32,9 +32,9 @@ const (
 	// A single member sends no heartbeats and loses no election: a tick only wakes the process. The
 	// election time is also a lower bound of leases, at 1.5 times its value.
 	tickMs, electionMs = 250, 1250
-	// A transaction of the group committer makes a raft entry of 100 KB and more. After a restart etcd has all entries
-	// since the last snapshot in memory, and later some hundred besides those for members that lag, of which a store
-	// with one member has none.
+	// A transaction of the group committer makes a raft entry of 100 KB and more. After a restart
+	// etcd has all entries since the last snapshot in memory, and later some hundred more for
+	// members that lag, of which a store with one member has none.
 	snapshotCount  = 100
 	catchUpEntries = 10
 	storeDirMode   = 0o700
@@ -45,9 +45,9 @@ const Subdir = "etcd"
 
 // EmbeddedOptions configures the embedded member.
 type EmbeddedOptions struct {
-	Dir    string       // data directory, made if missing; one process at a time
+	Dir    string       // data directory, created if missing; one process at a time
 	Logger *slog.Logger // warnings and errors of etcd; nil: silent
-	Quota  int64        // bytes of the database at which it takes no more writes; 0: 8 GiB
+	Quota  int64        // bytes of the database at which it accepts no more writes; 0: 8 GiB
 
 	shrinkMin int64      // empty bytes that are worth rewriting the file; 0: shrinkMin
 	guard     *diskGuard // nil: the disk is not guarded
@@ -69,7 +69,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		return nil, err
 	}
 	if _, err := os.Lstat(filepath.Join(opts.Dir, restoredSubdir)); err == nil {
-		sealed = nil // of a store that has to make way
+		sealed = nil // of a store that is moved aside
 	}
 	if _, err := finishRestore(opts.Dir); err != nil {
 		return nil, errors.Join(err, lock.release())
@@ -95,13 +95,13 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	b.shut = func() error {
 		err := shut()
 		if err == nil && b.failure.cause() == nil {
-			if err := writeSeal(opts.Dir); err != nil { // the next start looks at the form of the files
+			if err := writeSeal(opts.Dir); err != nil { // the next start checks the form of the files
 				b.care.log.Info("store files not sealed", "error", err)
 			}
 		}
 		return errors.Join(err, lock.release())
 	}
-	if err := b.care.look(ctx); err != nil { // before anybody waits for an answer
+	if err := b.care.look(ctx); err != nil { // before any caller waits for a response
 		b.care.log.Warn("the store's database could not be looked after", "error", err)
 	}
 	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
@@ -110,7 +110,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	return b, nil
 }
 
-// startMember runs the member whose files are in dir.
+// startMember starts the member whose files are in dir.
 func startMember(ctx context.Context, opts EmbeddedOptions, dir string) (*Backend, error) {
 	if err := checkMember(dir); err != nil {
 		return nil, err
@@ -152,8 +152,9 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = memberName
 	cfg.Dir = dir
-	// The client is in process and there are no peers: no listener at all, so nothing to attack and no socket path
-	// to keep short. The peer address only names the member in its own membership list; it is never dialled.
+	// The client is in process and there are no peers: without any listener, the member cannot be
+	// attacked and needs no short socket path. The peer address only names the member in its own
+	// membership list; it is never dialed.
 	self := url.URL{Scheme: "unix", Host: memberName + ":0"}
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
@@ -172,7 +173,8 @@ func memberConfig(opts EmbeddedOptions, dir string) *embed.Config {
 	return cfg
 }
 
-// startEtcd turns the panics and faults with which etcd meets damaged files and full disks into errors.
+// startEtcd starts etcd and converts its panics and faults on damaged files and full disks into
+// errors.
 func startEtcd(cfg *embed.Config, f *failure) (*embed.Etcd, error) {
 	type result struct {
 		member *embed.Etcd
@@ -211,7 +213,8 @@ func unusable(dir string, err error) error {
 	return &DamagedError{dir, errors.New(strings.Join(strings.Fields(err.Error()), " "))}
 }
 
-// closeMember ends a member. One that has failed cannot be closed: what it held goes with the process.
+// closeMember ends a member. One that has failed cannot be closed: its resources are freed with the
+// process.
 func closeMember(member *embed.Etcd, f *failure) {
 	closed := make(chan struct{})
 	go func() {
@@ -228,7 +231,7 @@ func awaitReady(ctx context.Context, member *embed.Etcd, f *failure) error {
 	return awaitAny(ctx, member.Server.ReadyNotify(), member.Server.StopNotify(), member.Err(), f)
 }
 
-// awaitAny waits for the first thing that becomes of a start.
+// awaitAny waits for the first outcome of a start.
 func awaitAny(ctx context.Context, ready, stopped <-chan struct{}, ended <-chan error, f *failure) error {
 	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()

@@ -40,10 +40,10 @@ const (
 	pageBytes = 8 << 20
 )
 
-// Backend speaks to an etcd. Close ends the embedded member too.
+// Backend is a store.Backend on an etcd. Close ends the embedded member too.
 type Backend struct {
 	kv       *clientv3.Client // everything but watches
-	watcher  *clientv3.Client // watches; on a separate connection when external, so that big responses do not delay them
+	watcher  *clientv3.Client // watches; a separate connection when external, so that big responses do not delay them
 	limits   store.Limits
 	probeKey string          // a key that may be read; need not exist
 	ctx      context.Context // ends with Close; renews the leases
@@ -58,7 +58,7 @@ type Backend struct {
 
 	members []string                                       // addresses of the servers, for calls that concern one
 	defrag  func(ctx context.Context, member string) error // rewrites a member's file
-	ownFile bool                                           // the file is ours alone to rewrite at any time
+	ownFile bool                                           // only this process uses the file, and may rewrite it at any time
 	care    *maintainer
 	caring  sync.WaitGroup
 }
@@ -120,8 +120,8 @@ func (b *Backend) transact(ctx context.Context, conditions []clientv3.Cmp, write
 	return b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()
 }
 
-// conflictAttempts is how often a transaction is tried whose condition failed on a record that was made and removed
-// again before it was looked at.
+// conflictAttempts is how often a transaction is tried whose condition failed on a record that was
+// created and deleted again before it could be read.
 const conflictAttempts = 3
 
 // refused determines the outcome of a transaction on a full database: etcd returns the same error
@@ -292,7 +292,7 @@ func (b *Backend) List(ctx context.Context, prefix string, fn func([]store.KV) e
 	}
 }
 
-// nextPage returns how many keys are asked for after a page: more of them as long as they are small.
+// nextPage returns how many keys to read after a page: more of them as long as they are small.
 func nextPage(page []*mvccpb.KeyValue) int {
 	bytes := 1
 	for _, kv := range page {

@@ -28,8 +28,8 @@ type ExternalOptions struct {
 	Logger    *slog.Logger // warnings and errors of the client; nil: silent
 }
 
-// External connects to an etcd cluster that others run and fails when it does not answer. Watches get a connection
-// of their own.
+// External connects to an etcd cluster that the operator runs and fails when it does not answer.
+// Watches use a separate connection.
 func External(ctx context.Context, opts ExternalOptions) (*Backend, error) {
 	if len(opts.Endpoints) == 0 {
 		return nil, errors.New("no etcd endpoints given")

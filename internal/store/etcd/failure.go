@@ -39,7 +39,8 @@ func newFailure() *failure {
 	return f
 }
 
-// starting makes the calling goroutine the one that starts the member: there, etcd's panics are caught by startEtcd.
+// starting marks the calling goroutine as the one that starts the member: there, startEtcd catches
+// etcd's panics.
 func (f *failure) starting(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +49,7 @@ func (f *failure) starting(on bool) {
 	}
 }
 
-// OnWrite implements zapcore.CheckWriteHook. etcd calls it after a message that it holds for fatal.
+// OnWrite implements zapcore.CheckWriteHook. etcd calls it after a message that it considers fatal.
 func (f *failure) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(entry.Message)
 	for _, field := range fields {
@@ -79,7 +80,7 @@ func (f *failure) cause() error {
 	return f.err
 }
 
-// refusal returns the error of a call that comes after the failure; nil when there was none.
+// refusal returns the error of a call after the failure; nil when there was none.
 func (f *failure) refusal() error {
 	if f.cause() == nil {
 		return nil
@@ -90,7 +91,8 @@ func (f *failure) refusal() error {
 // refusalRetry is when a client may try again that was refused.
 const refusalRetry = 5 * time.Second
 
-// refusal is the error of a call that was not sent, with a sentence for users. cause may be nil.
+// refusal returns the error of a call that was not sent, with a sentence for users. cause may be
+// nil.
 func refusal(sentence string, cause error) error {
 	err := store.ErrUnavailable
 	if cause != nil {
@@ -115,7 +117,7 @@ func (f *failure) sentence() string {
 	return "The store cannot write its files: changes are refused until it can"
 }
 
-// within bounds a call by a time, and ends it when the member fails.
+// within limits the time of a call, and ends the call when the member fails.
 func (b *Backend) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	if b.failure == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// leaseSeconds is how long a lock outlives a holder that is gone.
+// leaseSeconds is how long a lock outlives a holder that has died.
 const leaseSeconds = 3
 
 // campaignRetry is the pause after a failed attempt to get or to await a lock.
@@ -37,7 +37,8 @@ func (l *lease) Fence() store.Fence { return l.fence }
 // Lost implements store.Lease.
 func (l *lease) Lost() <-chan struct{} { return l.session.Done() }
 
-// Resign implements store.Lease. Revoking deletes the key. It is revoked once: etcd warns of a lease that it has not.
+// Resign implements store.Lease. Revoking deletes the key. A second revocation is skipped: etcd
+// logs a warning for a lease that it does not have.
 func (l *lease) Resign(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +81,8 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 	}
 }
 
-// attempt takes the lock if it is free, else waits until it is. Neither a lease nor an error: worth trying again.
+// attempt takes the lock if it is free, else waits until it is. A nil lease without an error means:
+// try again.
 func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) {
 	resp, err := b.get(ctx, key)
 	if err != nil {
@@ -96,7 +98,7 @@ func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) 
 	return l, nil
 }
 
-// errFree ends the watch of a lock that was given up.
+// errFree ends the watch of a lock that was released.
 var errFree = errors.New("the lock is free")
 
 func (b *Backend) awaitDelete(ctx context.Context, key string, from int64) error {
@@ -127,12 +129,12 @@ func (b *Backend) acquire(ctx context.Context, key string) (*lease, error) {
 		Then(clientv3.OpPut(key, "", clientv3.WithLease(granted.ID))).
 		Commit()
 	if err != nil || !resp.Succeeded {
-		// Whatever became of the key, it goes with its lease.
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has given up
+		// Whether the key was created or not, revoking its lease removes it.
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
 	}
 	session, err := concurrency.NewSession(b.kv, concurrency.WithLease(granted.ID), concurrency.WithContext(b.ctx)) //nolint:contextcheck // the lease outlives the campaign
 	if err != nil {
-		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has given up
+		return nil, errors.Join(err, revoke(b.ctx, b.kv, granted.ID)) //nolint:contextcheck // also when the caller has stopped waiting
 	}
 	return &lease{session: session, fence: store.Fence{Key: key, CreateRev: resp.Header.Revision}}, nil
 }

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirLock holds a directory for this process. The kernel lets go of it however the process ends.
+// dirLock locks a directory for this process. The kernel releases it however the process ends.
 type dirLock struct{ file *os.File }
 
 const lockFile = "lock"
 
-// lockDir takes the lock, or says who has it.
+// lockDir takes the lock, or returns an error that names its holder.
 func lockDir(dir string) (*dirLock, error) {
 	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -29,7 +29,7 @@ func lockDir(dir string) (*dirLock, error) {
 		err = fmt.Errorf("store directory %s is in use by process %s", dir, holder(file))
 	}
 	if err == nil {
-		if err = writePID(file); isFull(err) { // the lock holds without it
+		if err = writePID(file); isFull(err) { // the lock is valid without it
 			err = nil
 		}
 	}
@@ -57,5 +57,6 @@ func writePID(file *os.File) error {
 	return nil
 }
 
-// release lets go. The file stays: removing it would let two processes lock two different files of that name.
+// release releases the lock. The file stays: removing it would let two processes lock two different
+// files of that name.
 func (l *dirLock) release() error { return l.file.Close() }

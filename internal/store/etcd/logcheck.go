@@ -25,7 +25,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type snapshotID struct{ term, index uint64 }
 
-// logState is what a log says.
+// logState is the state that the records of a log add up to.
 type logState struct {
 	file      string // the last one
 	begun     bool
@@ -63,7 +63,7 @@ func checkLogs(dir string) (s logState, err error) {
 	return s, nil
 }
 
-// read goes through the records of one file.
+// read reads the records of one file.
 func (s *logState) read(data []byte) error {
 	for at := 0; at < len(data); {
 		rest := data[at:]
@@ -137,7 +137,7 @@ type logRecord struct {
 	data []byte
 }
 
-// parseRecord reads the record that begins b, and how long it is, which its frame says too.
+// parseRecord parses the record that begins b, and returns its length, which its frame has too.
 func parseRecord(b []byte) (r logRecord, n int, ok bool) {
 	var sum uint64
 	for _, field := range []struct {
@@ -167,7 +167,7 @@ func parseRecord(b []byte) (r logRecord, n int, ok bool) {
 	return r, n, true
 }
 
-// record follows one record whose checksum is right, which covers its data alone.
+// record applies one record whose checksum is right; the checksum covers its data alone.
 func (s *logState) record(r logRecord) error {
 	if r.kind == logChecksum {
 		if s.begun && r.sum != s.sum {
@@ -198,7 +198,7 @@ func (s *logState) record(r logRecord) error {
 	return fmt.Errorf("a record of the unknown kind %d", r.kind)
 }
 
-// entry follows the index of an entry. A member that is alone never takes one back.
+// entry checks the index of an entry. A single member never takes an entry back.
 func (s *logState) entry(fields map[protowire.Number]uint64) error {
 	index := fields[3]
 	if s.entries && index != s.last+1 {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	defaultQuota = 2 << 30   // of a member that does not tell its own
+	defaultQuota = 2 << 30   // of a member that does not report its own
 	shrinkMin    = 256 << 20 // bytes that rewriting the file must gain
 
 	lookEvery    = 2 * time.Second // at the size of the embedded database
 	lookEveryFar = 15 * time.Second
-	lookTimeout  = time.Minute // of a pass that changes no file; the answers of a member that is far away included
+	lookTimeout  = time.Minute // of a pass that changes no file, including the responses of a distant member
 	compactGap   = 30 * time.Second
-	recoverAgain = 10 * time.Second // after a recovery that did not get far enough
+	recoverAgain = 10 * time.Second // after a recovery that freed too little
 	defragLimit  = 10 * time.Minute
 	shedBatch    = 128 // keys a transaction
 )
@@ -32,16 +32,16 @@ const (
 // The shares of the quota, in percent, at which something happens.
 const (
 	shareEarly  = 50 // superfluous revisions are removed immediately, not after minutes
-	shareUrgent = 80 // the operator has to look
+	shareUrgent = 80 // the operator has to act
 	shareShed   = 75 // when this much is in use after a compaction, the store deletes expendable records
 )
 
-// maintainer keeps a database below its quota, and brings a full one back.
+// maintainer keeps a database below its quota, and makes a full one writable again.
 type maintainer struct {
 	b         *Backend
 	log       *slog.Logger
 	shrinkMin int64         // bytes that a defragmentation must be worth
-	again     time.Duration // pause after a recovery that did not get far enough
+	again     time.Duration // pause after a recovery that freed too little
 	kick      chan struct{} // a write found the database full
 	gate      *semaphore.Weighted
 	compacted time.Time // the last early compaction
@@ -77,7 +77,7 @@ func (c *maintainer) enter(ctx context.Context) (leave func(), err error) {
 	return func() { c.gate.Release(1) }, nil
 }
 
-// doing returns what keeps the backend from answering; empty: nothing.
+// doing returns why the backend does not answer; empty when it does.
 func (c *maintainer) doing() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *maintainer) doing() string {
 	return c.b.guard.sentence()
 }
 
-// The sentences of a backend that is there and does not do what it is asked.
+// The sentences of a backend that can be reached but refuses requests.
 const (
 	shrinkingSentence = "The store is making its database file smaller; try again in a moment"
 	fullSentence      = "The store is full and refuses changes until it has made room; try again in a moment"
@@ -102,7 +102,7 @@ func (c *maintainer) note(what *bool, now bool) {
 	*what = now
 }
 
-// full tells the caretaker that a write was refused.
+// full notifies the maintainer that a write was refused.
 func (c *maintainer) full() {
 	select {
 	case c.kick <- struct{}{}:
@@ -116,7 +116,7 @@ func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	defer tick.Stop()
 	for {
 		if c.b.failure.cause() != nil {
-			return // nothing can be done for it any more
+			return // it cannot be repaired any longer
 		}
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("the store's database could not be looked after", "error", err)
@@ -130,7 +130,7 @@ func (c *maintainer) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look does what the present size asks for.
+// look does the maintenance that the present size requires.
 func (c *maintainer) look(ctx context.Context) error {
 	for _, member := range c.b.members {
 		s, err := c.b.status(ctx, member)
@@ -162,7 +162,7 @@ func share(part, whole int64) int {
 	return int(part * 100 / whole)
 }
 
-// alarm reports a share of the quota once, when it is reached.
+// alarm logs a share of the quota one time, when it is reached.
 func (c *maintainer) alarm(ctx context.Context, s sizes) {
 	now := share(s.file, s.quota)
 	reached := 0
@@ -246,7 +246,7 @@ func (b *Backend) Busy() string { return b.care.doing() }
 func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	var seen int64 // when the note was last written, as this replica knows
+	var seen int64 // when the note was last written, as far as this replica knows
 	for {
 		var err error
 		if seen, err = c.turn(ctx, seen); err != nil && ctx.Err() == nil {

@@ -22,15 +22,16 @@ func (b *Backend) SetExpendable(oldest func(n int) []string) {
 	b.care.expendable = oldest
 }
 
-// recover brings a full database back: it drops old revisions and, when that cannot be enough, the oldest expendable
-// records, rewrites the file and lifts etcd's ban on writing. Until then every write is refused, and nothing is lost.
+// recover makes a full database writable again: it drops old revisions and, when that cannot be
+// enough, the oldest expendable records, rewrites the file and disarms etcd's alarm. Until then
+// every write is refused, and nothing is lost.
 func (c *maintainer) recover(ctx context.Context) error {
 	if time.Since(c.tried) < c.again {
 		return nil
 	}
 	c.tried = time.Now()
 	c.log.Error("ALARM: the store's database is full and refuses writes; making room")
-	c.note(&c.refusing, true) // until a look finds it otherwise
+	c.note(&c.refusing, true) // until a check finds otherwise
 	if err := c.compact(ctx); err != nil {
 		return err
 	}
@@ -94,10 +95,10 @@ func (c *maintainer) shed(ctx context.Context) error {
 	return nil
 }
 
-// shedMany is how many records go before the size is looked at again.
+// shedMany is how many records are deleted before the size is checked again.
 const shedMany = 2_000
 
-// drop deletes keys. A full etcd still takes a transaction that only deletes.
+// drop deletes keys. A full etcd still accepts a transaction that only deletes.
 func (c *maintainer) drop(ctx context.Context, keys []string) (dropped int, err error) {
 	for part := range slices.Chunk(keys, shedBatch) {
 		var ops []clientv3.Op
@@ -135,7 +136,7 @@ func (c *maintainer) settle(ctx context.Context, before int64) error {
 
 const alarmFull = etcdserverpb.AlarmType_NOSPACE
 
-// errStillFull ends a recovery that did not get far enough; it is tried again.
+// errStillFull ends a recovery that freed too little; it is tried again.
 var errStillFull = errors.New("the database is still full: what is in it has to become less, or the quota larger")
 
 func (c *maintainer) disarm(ctx context.Context) error {

@@ -13,8 +13,9 @@ import (
 // errMalformed means that etcd cannot read a file as its database without harm.
 var errMalformed = errors.New("it is no database of etcd")
 
-// The form of a bbolt file (go.etcd.io/bbolt, version 2). bbolt maps a file into memory and follows what is in it, so
-// that a wrong number ends the process with a fault that nothing catches. Here every number is checked first.
+// The form of a bbolt file (go.etcd.io/bbolt, version 2). bbolt maps a file into memory and follows
+// its references, so that a wrong number ends the process with a fault that cannot be caught. Here
+// every number is checked first.
 const (
 	pageHeader  = 16 // id, flags, count, overflow
 	metaBytes   = 64
@@ -31,7 +32,7 @@ const (
 	bucketLeaf = 1 // flag of an element that is a bucket
 )
 
-// pages reads the pages of a database, each once.
+// pages reads the pages of a database, each one time.
 type pages struct {
 	file  io.ReaderAt
 	size  int64 // of a page
@@ -40,7 +41,7 @@ type pages struct {
 	visit func(path []string, key, value []byte) error
 }
 
-// meta is what a meta page says.
+// meta is the content of a meta page.
 type meta struct {
 	size               int64
 	root, free, end    uint64
@@ -96,11 +97,11 @@ func parseMeta(page []byte) (m meta, ok bool) {
 		transaction: le.Uint64(b[48:]), check: le.Uint64(b[56:]),
 	}
 	fits := m.size >= 1<<9 && m.size <= 1<<16 && m.size&(m.size-1) == 0
-	// bbolt does not look at the kind of these pages either.
+	// bbolt does not check the kind of these pages either.
 	return m, fits && le.Uint32(b) == boltMagic && le.Uint32(b[4:]) == boltVersion && m.check == sum.Sum64()
 }
 
-// load reads a page with what overflows it, and notes that it is in use.
+// load reads a page with its overflow pages, and marks it as used.
 func (p *pages) load(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, malformed("page %d of %d", id, p.end)
@@ -162,7 +163,7 @@ func (p *pages) page(id uint64, path []string, depth int, keys span) error {
 	return p.elements(data, path, depth, keys)
 }
 
-// elements goes through what is on a page, of the file or in a bucket that is a value.
+// elements checks the elements of a page, of the file or in a bucket that is a value.
 func (p *pages) elements(data []byte, path []string, depth int, keys span) error {
 	le := binary.LittleEndian
 	flags, count := le.Uint16(data[8:]), int(le.Uint16(data[10:]))

@@ -21,8 +21,8 @@ const (
 	// followed the old store sees revisions that only grow, and none that is used twice.
 	revisionBump = 1_000_000_000
 
-	// The member of a restore that is being made, of one that is complete and only lacks its place, and of the store
-	// that had to make way.
+	// The directories of a member that is being restored, of a completed one that only has to be
+	// renamed, and of the former store that was moved aside.
 	stagedSubdir   = Subdir + ".restoring"
 	restoredSubdir = Subdir + ".restored"
 	asideSubdir    = Subdir + ".before-restore-" // and the time
@@ -37,10 +37,10 @@ const (
 	MoveAside                      // rename it within the directory
 )
 
-// RestoreOptions say what is restored to where.
+// RestoreOptions configures a restore.
 type RestoreOptions struct {
 	File     string // a backup
-	Dir      string // as EmbeddedOptions.Dir; made if missing
+	Dir      string // as EmbeddedOptions.Dir; created if missing
 	Prefix   string // of the records; empty: store.DefaultPrefix
 	Occupied ExistingStore
 	Logger   *slog.Logger // nil: silent
@@ -53,9 +53,9 @@ type Restored struct {
 	Aside    string // where the former store is now; empty: there was none
 }
 
-// Restore makes the directory of an embedded member out of a backup. The restored data has a new epoch, its revisions
-// are far above those of the backup, and no lease is held. Killed at any moment, it leaves either the former store or
-// the restored one.
+// Restore creates the directory of an embedded member from a backup. The restored data has a new
+// epoch, its revisions are far above those of the backup, and no lease is held. If it is killed at
+// any moment, it leaves either the former store or the restored one.
 func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
 	if _, err := backup.Verify(opts.File); err != nil {
 		return Restored{}, err
@@ -84,7 +84,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 	return done, err
 }
 
-// stage makes the member and gives it the name that finishRestore looks for.
+// stage creates the member under the name that finishRestore looks for.
 func stage(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
 	dir := filepath.Join(opts.Dir, stagedSubdir)
 	if err := os.RemoveAll(dir); err != nil {
@@ -107,7 +107,7 @@ func stage(ctx context.Context, opts RestoreOptions) (done Restored, err error) 
 	return done, rename(dir, filepath.Join(opts.Dir, restoredSubdir))
 }
 
-// unpack turns the backup into the files of a member that is alone in its cluster.
+// unpack converts the backup into the files of a member that is the only one of its cluster.
 func unpack(opts RestoreOptions, dir string) (err error) {
 	defer func() { // as in startEtcd
 		if p := recover(); p != nil {
@@ -127,7 +127,7 @@ func unpack(opts RestoreOptions, dir string) (err error) {
 	})
 }
 
-// renew runs the member once, to begin a new epoch in it. That also proves that it can run.
+// renew runs the member one time, to begin a new epoch in it. That also proves that it can run.
 func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored, err error) {
 	b, err := startMember(ctx, EmbeddedOptions{Logger: opts.Logger}, dir)
 	if err != nil {
@@ -144,8 +144,8 @@ func renew(ctx context.Context, opts RestoreOptions, dir string) (done Restored,
 	return done, err
 }
 
-// finishRestore puts a complete restore in its place, also one that was killed just before that. The caller holds the
-// directory's lock.
+// finishRestore moves a completed restore to its final name, also one that was killed just before
+// that. The caller holds the directory's lock.
 func finishRestore(dir string) (aside string, err error) {
 	restored, place := filepath.Join(dir, restoredSubdir), filepath.Join(dir, Subdir)
 	if _, err := os.Lstat(restored); errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +168,7 @@ func rename(from, to string) error {
 	return syncDirs(filepath.Dir(to))
 }
 
-// syncDirs makes the names of all files below a directory durable; etcd has seen to their content.
+// syncDirs makes the names of all files below a directory durable; etcd has synced their content.
 func syncDirs(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

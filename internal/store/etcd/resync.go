@@ -35,7 +35,7 @@ func resync(dir string) error {
 	return syncDirs(dir)
 }
 
-// rewrite writes every block of a file that is not empty in its place, and syncs it.
+// rewrite writes every block of a file, except empty ones, in place, and syncs it.
 func rewrite(path string) (err error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -18,13 +18,15 @@ import (
 // and removes it.
 const sealFile = "sealed"
 
-// maxSealBytes is the longest file that is sealed; a longer one is checked by its form alone. Tests make it smaller.
+// maxSealBytes is the size of the longest file that is sealed; of a longer one only the form is
+// checked. Tests make it smaller.
 var maxSealBytes int64 = 1 << 30
 
 // seal is the content of sealFile.
 type seal struct {
-	// Opened is when the store was opened last, which its lock says. Another one was written since then by a program that
-	// knows no seals, and nothing can be said of the files.
+	// Opened is when the store was opened last, according to its lock. Another time means that a
+	// program without support for seals has opened it since then, and nothing is known of the
+	// files.
 	Opened time.Time            `json:"opened"`
 	Files  map[string]sealEntry `json:"files"` // by the path below the member's directory
 }
@@ -43,7 +45,7 @@ func lockedAt(dir string) time.Time {
 	return info.ModTime()
 }
 
-// writeSeal notes the checksums of the files of a stopped member, whose lock is still held.
+// writeSeal stores the checksums of the files of a stopped member, whose lock is still held.
 func writeSeal(dir string) error {
 	s := seal{Opened: lockedAt(dir), Files: map[string]sealEntry{}}
 	root := filepath.Join(dir, Subdir)
@@ -76,7 +78,7 @@ func writeSeal(dir string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// readSeal returns the seal of a store; nil where there is none that counts.
+// readSeal returns the seal of a store; nil without a valid one.
 func readSeal(dir string) *seal {
 	data, _ := os.ReadFile(filepath.Join(dir, sealFile)) // what cannot be read lacks its checksum
 	text, sum, _ := strings.Cut(string(data), "\n")
@@ -90,8 +92,8 @@ func readSeal(dir string) *seal {
 	return &s
 }
 
-// verify compares the files of a member with their seal, whose lock is held, and removes it. A seal that does not fit
-// stays, so that the next start says the same.
+// verify compares the files of a member, whose lock is held, with their seal and removes it. A seal
+// that does not match stays, so that the next start returns the same error.
 func (s *seal) verify(dir string) error {
 	if s != nil {
 		if err := os.Chtimes(filepath.Join(dir, lockFile), s.Opened, s.Opened); err != nil {

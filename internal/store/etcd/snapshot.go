@@ -26,7 +26,7 @@ func (b *Backend) Snapshot(ctx context.Context) (io.ReadCloser, int64, error) {
 	return &openSnapshot{stream, cancel}, sizes.file, nil
 }
 
-// openSnapshot ends the call when it is closed: an open one keeps etcd from reusing room.
+// openSnapshot ends the call when it is closed: an open one keeps etcd from reusing freed space.
 type openSnapshot struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -41,7 +41,7 @@ func (s *openSnapshot) Close() error {
 // sizes are the sizes that a member reports of its database.
 type sizes struct {
 	file, used, quota int64 // bytes
-	full              bool  // it takes no writes until its alarm is disarmed
+	full              bool  // it accepts no writes until its alarm is disarmed
 	leader            bool
 }
 
@@ -52,7 +52,7 @@ func (b *Backend) status(ctx context.Context, member string) (sizes, error) {
 	if err != nil {
 		return sizes{}, fmt.Errorf("%w: ask for the size of the database: %w", store.ErrUnavailable, err)
 	}
-	if resp.DbSizeQuota <= 0 { // members before 3.6 do not tell
+	if resp.DbSizeQuota <= 0 { // members before 3.6 do not report it
 		resp.DbSizeQuota = defaultQuota
 	}
 	s := sizes{file: resp.DbSize, used: resp.DbSizeInUse, quota: resp.DbSizeQuota, leader: resp.Leader == resp.Header.GetMemberId()}

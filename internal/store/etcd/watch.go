@@ -14,7 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// watches knows how far each running watch is, so that a barrier asks those for progress that lack it.
+// watches has the progress of each running watch, so that a barrier requests progress only from
+// those that lag.
 type watches struct {
 	mu  sync.Mutex
 	all map[*watch]struct{}
@@ -84,9 +85,10 @@ func (w *watches) behind(rev int64) []int {
 	return streams
 }
 
-// inStream marks a call as one of a stream: the client opens a stream for each set of metadata. An etcd reports
-// progress for a whole stream, and only when no watch of it begins after the newest revision: a watch that shares
-// its stream with one that begins later would learn nothing until the next write.
+// inStream assigns a call to a stream: the client opens a stream for each set of metadata. An etcd
+// reports progress for a whole stream, and only when no watch of it begins after the newest
+// revision: a watch that shares its stream with one that begins later would get no progress until
+// the next write.
 func inStream(ctx context.Context, stream int) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "buildyard-watch", strconv.Itoa(stream))
 }
@@ -127,8 +129,8 @@ func watchError(resp *clientv3.WatchResponse) error {
 	return fmt.Errorf("%w: watch: %w", store.ErrUnavailable, err)
 }
 
-// batchesOf splits a response into revisions. etcd never spreads one revision over two responses, as long as
-// fragments are not asked for.
+// batchesOf splits a response into revisions. etcd never spreads one revision over two responses,
+// as long as fragments are not requested.
 func batchesOf(resp *clientv3.WatchResponse, from int64) []store.Batch {
 	switch {
 	case resp.Created:

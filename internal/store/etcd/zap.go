@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapBridge is a zap core that writes warnings and worse to slog; etcd knows no other logger.
+// zapBridge is a zap core that writes warnings and worse to slog; etcd supports no other logger.
 type zapBridge struct {
 	log    *slog.Logger
 	fields []zapcore.Field
@@ -28,7 +28,7 @@ func zapLogger(log *slog.Logger) *zap.Logger {
 	return zap.New(zapBridge{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
-// noSegmentMessage is what etcd says when it could not allocate its next log file.
+// noSegmentMessage is etcd's log message when it could not allocate its next log file.
 const noSegmentMessage = "failed to preallocate space when creating a new WAL"
 
 // memberLogger returns a logger for a member whose fatal messages are its failure.
@@ -51,7 +51,7 @@ var chatter = map[string]bool{
 	"Running http and grpc server on single port. This is not recommended for production.": true,
 	"simple token is not cryptographically signed":                                         true,
 	"failed to update cluster version":                                                     true,
-	// A new store has not noted its term yet when these are looked up; etcd does so again.
+	// A new store has not stored its term yet when these are read; etcd reads them again.
 	"Failed to detect schema version":  true,
 	"failed to update storage version": true,
 }
@@ -93,5 +93,5 @@ func (b zapBridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// Sync implements zapcore.Core; slog keeps nothing back.
+// Sync implements zapcore.Core; slog does not buffer.
 func (b zapBridge) Sync() error { return nil }

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// lease is a held lock. It has no time to live: the process that could die holds the backend too.
+// lease is a held lock. It has no time to live: a process that dies takes the backend with it.
 type lease struct {
 	backend *Backend
 	fence   store.Fence
@@ -68,7 +68,7 @@ func (l *lease) Resign(context.Context) error {
 	return nil
 }
 
-// Expire takes the lock away from its holder, who is not told: what a pause longer than the time to live does.
+// Expire takes the lock from its holder without notice, like a pause longer than the time to live.
 func (b *Backend) Expire(fence store.Fence) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ type Backend struct {
 	rev       int64
 	keys      map[string]item
 	history   []store.Batch // one a revision, without a gap, the last is rev
-	compacted int64         // history up to here is gone
+	compacted int64         // history up to here is compacted
 	changed   chan struct{} // closed and replaced at every revision
 	closed    bool
 }
@@ -125,7 +125,7 @@ func (b *Backend) applyLocked(txn store.Txn) int64 {
 		}
 	}
 	if len(batch.Events) == 0 {
-		return b.rev // nothing was there to delete: no new revision
+		return b.rev // nothing existed to delete: no new revision
 	}
 	b.rev = rev
 	b.history = append(b.history, batch)
@@ -180,7 +180,7 @@ func (b *Backend) snapshot(ctx context.Context, prefix string) (kvs []store.KV, 
 	return kvs, b.rev, nil
 }
 
-// Watch implements store.Backend. It reports every revision, so progress needs no asking.
+// Watch implements store.Backend. It reports every revision, so progress need not be requested.
 func (b *Backend) Watch(ctx context.Context, prefix string, from int64, fn func(store.Batch) error) error {
 	if err := fn(store.Batch{Rev: from - 1}); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (b *Backend) Barrier(ctx context.Context) (int64, error) {
 	return b.rev, b.readyLocked(ctx)
 }
 
-// Compact forgets the history up to and including rev, as an etcd does every few minutes.
+// Compact removes the history up to and including rev, as an etcd does every few minutes.
 func (b *Backend) Compact(rev int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -61,7 +61,7 @@ func backendCompare(t *testing.T, b *bench) {
 	b.commit(t, create)
 }
 
-// wantKeys asks for a conflict on exactly these keys.
+// wantKeys checks that err is a conflict on exactly these keys.
 func wantKeys(t *testing.T, err error, keys ...string) {
 	t.Helper()
 	var conflict *store.ConflictError
@@ -154,10 +154,10 @@ func backendList(t *testing.T, b *bench) {
 	}
 }
 
-// errEnough ends a watch that has seen what it wanted.
+// errEnough ends a watch that has received enough.
 var errEnough = errors.New("enough")
 
-// watched collects the batches with events from revision from on, until n came.
+// watched collects the batches with events from revision from on, until there are n.
 func (b *bench) watched(from int64, n int) (batches []store.Batch, err error) {
 	first := true
 	err = b.Backend.Watch(b.ctx, b.key(""), from, func(batch store.Batch) error {
@@ -233,11 +233,12 @@ func backendBarrier(t *testing.T, b *bench) {
 	if got < rev {
 		t.Errorf("barrier at %d, before the commit at %d", got, rev)
 	}
-	// A watch under which nothing happens must still say how far it is.
+	// A watch without changes must still report its progress.
 	target := b.commit(t, store.Txn{Puts: []store.KV{put(b.prefix+"/elsewhere", "1")}})
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	// Nothing is written after it, so this watch begins in the future. Others must learn how far they are all the same.
+	// Nothing is written after it, so this watch begins in the future. Others must get their
+	// progress all the same.
 	begun, later := make(chan struct{}), make(chan error, 1)
 	go func() {
 		begins := sync.OnceFunc(func() { close(begun) })

@@ -29,7 +29,7 @@ var commitTests = []testCase{
 
 func rec(n int) *Record { return &Record{N: n} }
 
-// wantConflict asks for a conflict on exactly these records.
+// wantConflict checks that err is a conflict on exactly these records.
 func wantConflict(t *testing.T, err error, records ...string) {
 	t.Helper()
 	wantKeys(t, err, records...)
@@ -104,7 +104,7 @@ func commitRefuses(t *testing.T, b *bench) {
 	}
 }
 
-// occupy fills both transactions that may be under way, and holds them until Mend.
+// occupy starts both concurrent transactions, and delays them until Mend.
 func (r *replica) occupy(t *testing.T, b *bench) (wait func()) {
 	t.Helper()
 	r.faults.HoldCommits()
@@ -135,7 +135,7 @@ func commitSplit(t *testing.T, b *bench) {
 	_, rev, _ := r.a.Get("hot")
 	lease, err := r.Campaign(b.ctx, "work")
 	must(t, err)
-	r.faults.StallWatch() // it must not learn what the other does
+	r.faults.StallWatch() // it must not see the other's changes
 	must(t, other.Commit(b.ctx, store.Put(other.a, "hot", rec(2), store.Any)))
 	must(t, b.Expire(lease.Fence()))
 
@@ -202,7 +202,7 @@ func commitShares(t *testing.T, b *bench) {
 	for i := range 3 {
 		results = append(results, r.queue(t, b, r, store.Put(r.a, "0", rec(1000+i), store.Any)))
 	}
-	// So do those behind a commit that has to wait for one under way.
+	// So do those behind a commit that has to wait for a running one.
 	results = append(results,
 		r.queue(t, b, r, store.Put(r.b, "filler0", rec(1), store.Any), store.Put(r.a, "behind", rec(1), store.Any)),
 		r.queue(t, b, r, store.Put(r.a, "behind", rec(2), store.Any)))
@@ -264,7 +264,7 @@ func commitClose(t *testing.T, b *bench) {
 		t.Errorf("a commit in the queue of a closing store: %v", err)
 	}
 	r.faults.Mend()
-	wait() // what is under way ends well
+	wait() // the running commits succeed
 	must(t, <-closed)
 	must(t, r.Close())
 	if err := r.Commit(b.ctx, store.Put(r.a, "after", rec(1), store.Any)); !errors.Is(err, store.ErrClosed) {
@@ -311,7 +311,7 @@ func commitUpdate(t *testing.T, b *bench) {
 	updateShapes(t, b, replicas[0])
 }
 
-// add counts up by one, however often others come between.
+// add increments a counter, however often other writers interfere.
 func add(t *testing.T, b *bench, r *replica, id string) {
 	for {
 		_, err := store.Update(b.ctx, r, r.a, id, func(old *Record) (*Record, error) {

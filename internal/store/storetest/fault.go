@@ -21,7 +21,8 @@ var faultTests = []testCase{
 	{"fault/several in a row", faultSeveral},
 }
 
-// faultResurrect lets own commits run ahead of the watch, which then delivers the older states of each record.
+// faultResurrect makes own commits be ahead of the watch, which then delivers the older states of
+// each record.
 func faultResurrect(t *testing.T, b *bench) {
 	r, other := b.open(t), b.open(t)
 	must(t, other.Commit(b.ctx, store.Put(other.a, "theirs", rec(1), store.Any)))
@@ -173,7 +174,7 @@ func faultLateRequest(t *testing.T, b *bench) {
 	}
 }
 
-// faultSeveral loses the questions that settle an unknown outcome too.
+// faultSeveral also loses the requests that determine an unknown outcome.
 func faultSeveral(t *testing.T, b *bench) {
 	r := b.open(t)
 	for _, tc := range []struct {

@@ -9,14 +9,14 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Fault is what happens to one commit on its way.
+// Fault is what happens to one commit in transit.
 type Fault int
 
-// The faults; all but Refuse answer store.ErrUnknownOutcome.
+// The faults; all except Refuse return store.ErrUnknownOutcome.
 const (
-	LoseReply   Fault = iota + 1 // it is applied, the answer is lost
+	LoseReply   Fault = iota + 1 // it is applied, the response is lost
 	LoseRequest                  // it never arrives
-	ArriveLate                   // it arrives when Late is called
+	ArriveLate                   // it is applied when Late is called
 	Refuse                       // it is refused with store.ErrUnavailable
 )
 
@@ -25,18 +25,18 @@ type Faults struct {
 	store.Backend
 
 	mu      sync.Mutex
-	commits int           // that were asked for
+	commits int           // that were requested
 	plan    []Fault       // of the next commits
-	late    []store.Txn   // held back by ArriveLate
+	late    []store.Txn   // delayed by ArriveLate
 	gate    chan struct{} // commits wait here while not nil
 	waiting int           // at the gate
-	flying  []store.Txn   // under way
+	flying  []store.Txn   // running
 	broken  []string      // rules of the committer that a transaction broke
 	stall   chan struct{} // what watches deliver waits here while not nil
 	cut     chan struct{} // closed: watches break and cannot begin
 }
 
-// NewFaults returns a wrapper that disturbs nothing yet.
+// NewFaults returns a wrapper without any faults.
 func NewFaults(b store.Backend) *Faults {
 	return &Faults{Backend: b, cut: make(chan struct{})}
 }
@@ -57,7 +57,7 @@ func (f *Faults) HoldCommits() {
 	}
 }
 
-// StallWatch holds back everything watches deliver until Mend; they stay open.
+// StallWatch delays the events of all watches until Mend; they stay open.
 func (f *Faults) StallWatch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,14 +97,14 @@ func (f *Faults) isCutLocked() bool {
 	}
 }
 
-// Commits is the number of transactions sent so far, Waiting how many of them are held.
+// Commits returns the number of transactions sent so far.
 func (f *Faults) Commits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.commits
 }
 
-// Waiting is the number of commits held by HoldCommits.
+// Waiting returns the number of commits delayed by HoldCommits.
 func (f *Faults) Waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +131,8 @@ func (f *Faults) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	return f.Backend.Commit(ctx, txn)
 }
 
-// takeOff checks the committer's promises: at most two transactions under way, no key in both, the backend's limits.
+// takeOff checks the committer's guarantees: at most two concurrent transactions, no key in both,
+// the backend's limits.
 func (f *Faults) takeOff(txn store.Txn) (land func()) {
 	limit := f.Limits().Ops
 	f.mu.Lock()

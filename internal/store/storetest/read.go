@@ -21,7 +21,7 @@ var readTests = []testCase{
 	{"read/schema and epoch", readSchema},
 }
 
-// readOwnWrites holds the watch back: only what a commit itself puts into the tables can be seen.
+// readOwnWrites delays the watch: only what a commit itself puts into the tables is visible.
 func readOwnWrites(t *testing.T, b *bench) {
 	r := b.open(t)
 	r.faults.StallWatch()
@@ -62,7 +62,8 @@ func readOwnWrites(t *testing.T, b *bench) {
 	}
 }
 
-// settle ends the disturbances, waits until the tables are up to date and checks what subscribers were told.
+// settle ends the faults, waits until the tables are up to date and checks the events of
+// subscribers.
 func (r *replica) settle(t *testing.T, b *bench) {
 	t.Helper()
 	r.faults.Mend()
@@ -173,7 +174,7 @@ func readLinearizable(t *testing.T, b *bench) {
 		}
 		return old, nil
 	})
-	must(t, err) // «not found» is never said on the strength of an old table
+	must(t, err) // "not found" is never decided by an outdated table
 	got, rev, err := r.a.GetLinearizable(b.ctx, "x")
 	if err != nil || got == nil || got.N != 1 {
 		t.Fatalf("got %v, %v", got, err)
@@ -185,7 +186,7 @@ func readLinearizable(t *testing.T, b *bench) {
 		t.Error("what was read is not in the table")
 	}
 	must(t, r.Commit(b.ctx, store.Put(r.a, "x", rec(2), store.IfRev(rev))))
-	add(t, b, other, "x") // the other still has the old one, or not
+	add(t, b, other, "x") // the other replica still has the old one, or not
 	got, _, err = r.a.GetLinearizable(b.ctx, "x")
 	if err != nil || got.N != 3 {
 		t.Errorf("got %v, %v; want 3", got, err)

@@ -8,10 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// recorder keeps what a subscriber was told and checks each event against the one before it.
+// recorder keeps the events of a subscriber and checks each against the one before it.
 type recorder struct {
 	mu     sync.Mutex
-	state  map[string]Record // kind/id -> as told so far
+	state  map[string]Record // kind/id -> state by the events so far
 	revs   map[string]int64
 	faults []string
 }
@@ -50,7 +50,7 @@ func (r *recorder) addLocked(ev store.Event) {
 	}
 }
 
-// told returns the state that the events add up to, and what was wrong with them.
+// told returns the state that the events add up to, and the errors in them.
 func (r *recorder) told() (state map[string]Record, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

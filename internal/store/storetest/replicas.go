@@ -47,8 +47,8 @@ type account struct {
 	added int            // successful increments of the shared counters
 }
 
-// replicaWork lets workers on two stores write records of their own, count on shared records and move units between
-// them, while replies get lost, watches stall and the history is compacted.
+// replicaWork lets workers on two stores write separate records, count on shared records and move
+// units between them, while replies get lost, watches stall and the history is compacted.
 func replicaWork(t *testing.T, b *bench) {
 	replicas := []*replica{b.open(t), b.open(t)}
 	const workers, steps, pots = 4, 60, 3
@@ -105,7 +105,7 @@ func replicaWork(t *testing.T, b *bench) {
 	}
 }
 
-// disturb makes trouble until stop.
+// disturb injects faults until stop.
 func disturb(t *testing.T, b *bench, replicas []*replica, stop <-chan struct{}) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for {
@@ -189,7 +189,7 @@ func (w *worker) writeOwn(t *testing.T) {
 	}
 }
 
-// move takes a unit from one pot to another in one transaction; losing the race is fine.
+// move moves a unit from one pot to another in one transaction; it may lose the race.
 func (w *worker) move(t *testing.T) {
 	from := w.rng.IntN(w.pots)
 	fromID, toID := fmt.Sprintf("pot%d", from), fmt.Sprintf("pot%d", (from+1)%w.pots)
@@ -237,7 +237,7 @@ func replicaProperty(t *testing.T, b *bench) {
 	})
 }
 
-// world is two stores and what they should hold.
+// world is two stores and their expected content.
 type world struct {
 	*bench
 	replicas []*replica

@@ -1,8 +1,10 @@
-// Package storetest is the conformance suite of store.Backend, and of a Store on top of it: alone, disturbed by
-// faults, and two of them on one backend, which is where stale counts, resurrected deletes and lost reads show.
+// Package storetest is the conformance suite of store.Backend, and of a Store on top of it: alone,
+// disturbed by faults, and two of them on one backend, which reveals outdated counts, resurrected
+// deletes and lost reads.
 //
-// It tests behavior only through the exported interface. Invariant: every backend passes the same suite; nothing in
-// it asks which backend it runs on.
+// It excludes unexported behavior: it uses the exported interface only.
+//
+// Invariant: every backend passes the same suite; no test depends on which backend it runs on.
 package storetest
 
 import (
@@ -19,9 +21,9 @@ import (
 // Subject is a backend under test. Every test uses its own keys, so one backend serves them all.
 type Subject struct {
 	Backend store.Backend
-	// Compact makes the backend forget its history up to and including rev.
+	// Compact removes the backend's history up to and including rev.
 	Compact func(rev int64) error
-	// Expire takes a lock away without its holder knowing.
+	// Expire takes a lock from its holder without notice.
 	Expire func(fence store.Fence) error
 }
 
@@ -37,7 +39,7 @@ type Record struct {
 // Group is a part of the suite.
 type Group int
 
-// The groups. Backend asks the backend alone, the others a Store on top of it.
+// The groups. Backend tests the backend alone, the others a Store on top of it.
 const (
 	Backend Group = iota
 	Commits
@@ -84,7 +86,7 @@ func newBench(t *testing.T, subject Subject) *bench {
 	return &bench{Subject: subject, ctx: ctx, prefix: fmt.Sprintf("/suite%d", benches.Add(1))}
 }
 
-// replica is one Store with its tables, the faults it suffers, and the events it has told.
+// replica is one Store with its tables, its injected faults, and the events that it has delivered.
 type replica struct {
 	*store.Store
 	a, b   *store.Table[Record]
