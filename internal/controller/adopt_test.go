@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// lose removes the record of an instance behind the controller's back, as a restore does.
+// lose deletes the record of an instance without the controller, as a restore does.
 func (c *cloud) lose(id string) {
 	c.t.Helper()
 	if err := c.store.Commit(c.t.Context(), store.Delete(c.tables.Instances, id, store.Any)); err != nil {
@@ -24,7 +24,7 @@ func (c *cloud) lose(id string) {
 	synctest.Wait()
 }
 
-// detail is what an agent knows of a VM that it was ordered to start.
+// detail returns what an agent reports of a VM that it was ordered to start.
 func detail(o api.Order) api.InventoryDetail {
 	return api.InventoryDetail{
 		ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start,
@@ -38,7 +38,7 @@ func detail(o api.Order) api.InventoryDetail {
 	}
 }
 
-// tellAll answers what the controller asks about until it asks no more.
+// tellAll answers the controller's requests for details until there are none.
 func (a *agent) tellAll(known map[string]api.InventoryDetail) {
 	a.t.Helper()
 	a.contact()
@@ -88,7 +88,7 @@ func keys(known map[string]api.InventoryDetail) []string {
 	return ids
 }
 
-// adopt decides and wants one outcome for all.
+// adopt decides about VMs and checks that all have one outcome.
 func (c *cloud) adopt(ask Adoption, outcome, why string) []Adopted {
 	c.t.Helper()
 	list, err := c.Adopt(c.t.Context(), ask)
@@ -136,7 +136,7 @@ func TestAdoptKeeps(t *testing.T) {
 		if inst.VM.IP != "10.0.2.15" || len(inst.VM.Ports) != 1 || inst.VM.Ports[0].HostPort != 10022 || !inst.Options.ScriptMonitoring {
 			t.Errorf("instance = %+v of %+v", inst.VM, inst.Options)
 		}
-		// Asked again it is the same, now that the VM is not unknown any more.
+		// A repeated call has the same result, now that the VM is no longer an orphan.
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: ids}, OutcomeKept, "")
 		if list, _ := c.UnknownVMs(t.Context(), ""); len(list) != 0 {
 			t.Errorf("still unknown: %+v", list)
@@ -145,8 +145,8 @@ func TestAdoptKeeps(t *testing.T) {
 	})
 }
 
-// adoptedLives shows that adopted instances are as any other: told again, counted once,
-// never started again, terminated.
+// adoptedLives checks that adopted instances are like any others: they get reports, count one time,
+// are never started again, and can be terminated.
 func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids []string) {
 	t := c.t
 	answer, err := a.tryPoll(api.PollRequest{}, 0)
@@ -155,7 +155,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids
 	}
 	d := known[ids[0]]
 	o := api.Order{InstanceID: ids[0], Claim: d.Status.Claim}
-	a.no = d.Status.No - 1 // the very status that was told without its output
+	a.no = d.Status.No - 1 // the same status that was reported without its output
 	a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.Script = &api.ScriptStatus{Stdout: "out"} })
 	if inst, _ := c.Instance(t.Context(), ids[0]); inst.Script == nil || string(inst.Script.Stdout) != "out" {
 		t.Errorf("script = %+v", inst.Script)
@@ -234,7 +234,7 @@ func TestAdoptRefuses(t *testing.T) {
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
 		c.adopt(keep, OutcomeRefused, "its node is removing it already")
-		// An instance of that id is elsewhere: nothing may run twice.
+		// An instance with that id is elsewhere: no instance may run twice.
 		a.stray(1)
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused, "it does not say which instance it was")
@@ -272,9 +272,9 @@ func TestAdoptRefuses(t *testing.T) {
 	})
 }
 
-// TestRemovesATwin: after a restore an instance that waited at the time of the backup waits
-// or runs again, while the VM that it had since then is still on another node. That node is
-// told to remove it, and is sent no order that is for another node.
+// TestRemovesATwin: after a restore an instance that was pending at the time of the backup is
+// pending or runs again, while the VM that it got since then is still on another node. That node
+// has to remove it, and gets no order that is for another node.
 func TestRemovesATwin(t *testing.T) {
 	for name, bring := range map[string]func(b *agent, ids []string) string{
 		"waits":  func(_ *agent, ids []string) string { return ids[1] },
@@ -301,7 +301,7 @@ func TestRemovesATwin(t *testing.T) {
 	}
 }
 
-// longPorts are port rules that are larger together than what is kept of one VM.
+// longPorts returns port rules that are larger together than the bound of one VM's details.
 func longPorts() []api.NodePortRule {
 	long := strings.Repeat("x", nodeinput.MaxName)
 	return slices.Repeat([]api.NodePortRule{{Name: long, HostIP: long, Protocol: long}}, nodeinput.MaxPorts)
@@ -344,8 +344,8 @@ func TestDetailsAreBounded(t *testing.T) {
 	})
 }
 
-// TestLostIdentity: a node of which the records know nothing joins again as who it was,
-// so that its agent does not take its VMs for those of an earlier identity.
+// TestLostIdentity: a node whose record was lost joins again with its old identity, so that its
+// agent does not consider its VMs those of an earlier identity.
 func TestLostIdentity(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		join := func(id, credential string) api.JoinAnswer {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// TestAgendaAgainstAModel holds random puts and takes against a plain map.
+// TestAgendaAgainstAModel compares random puts and takes with a plain map.
 func TestAgendaAgainstAModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -74,12 +74,12 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 	}
 }
 
-// TestAgendaForgets: neither records that are gone nor times that were passed over stay
-// until their time, which may be a year away.
+// TestAgendaForgets: entries of removed records, and outdated entries, do not stay until their
+// time, which may be a year away.
 func TestAgendaForgets(t *testing.T) {
 	a, now := newAgenda(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops what lies before the first active
+	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
 	for n := range 10 * spareEntries {
 		gone := delayedItem{kindInstance, fmt.Sprint(n)}
 		a.put(gone, year)

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// at returns the agent as it speaks to another replica.
+// at returns the agent as a client of another replica.
 func (a *agent) at(c *cloud) *agent {
 	b := *a
 	b.c = c
@@ -28,7 +28,7 @@ func (c *cloud) wantNode(id string, want farm.NodeState) {
 	}
 }
 
-// TestNodeOfAnotherReplica: a node that polls the replica without the lease is heard.
+// TestNodeOfAnotherReplica: a node that polls the replica without the lease counts as in contact.
 func TestNodeOfAnotherReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -52,8 +52,8 @@ func TestNodeOfAnotherReplica(t *testing.T) {
 	})
 }
 
-// TestReplicaThatIsMissing: what a replica heard that says nothing any more is unknown,
-// and only after one time-out more silence.
+// TestReplicaThatIsMissing: the contacts of a replica that publishes nothing any longer are
+// unknown, but only after one more timeout without contact.
 func TestReplicaThatIsMissing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -93,7 +93,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	})
 }
 
-// TestOneReplicaWritesNoDigest: where there are no others nothing is written but the series.
+// TestOneReplicaWritesNoDigest: a single replica writes nothing but the series.
 func TestOneReplicaWritesNoDigest(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -139,7 +139,7 @@ func TestDigestOfRubbish(t *testing.T) {
 	})
 }
 
-// TestReplicaThatIsRemoved: what it heard is forgotten by all.
+// TestReplicaThatIsRemoved: all replicas drop its contacts.
 func TestReplicaThatIsRemoved(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		heard := store.Event{Kind: kindDigest, ID: "other", New: &Digest{No: 1}}

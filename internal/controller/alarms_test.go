@@ -44,7 +44,7 @@ func TestAlarms(t *testing.T) {
 		}
 		message.Store(nil)
 		time.Sleep(alarmLookEvery)
-		synctest.Wait() // the look of this moment has seen the end
+		synctest.Wait() // the check of this moment has seen the end
 		message.Store(&first)
 		if a := c.Alarms(); len(a) != 1 || a[0].Since.Before(began.Add(time.Hour)) {
 			t.Errorf("alarms after a pause: %+v", a)
@@ -52,7 +52,7 @@ func TestAlarms(t *testing.T) {
 	})
 }
 
-// TestDiskLow: of a small disk, of which an eighth is kept free, the alarm comes before that.
+// TestDiskLow: on a small disk, of which an eighth is kept free, the alarm starts before that.
 func TestDiskLow(t *testing.T) {
 	for _, c := range []struct {
 		free, total int64

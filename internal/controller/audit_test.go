@@ -16,7 +16,7 @@ import (
 
 type actorKey struct{}
 
-// anna makes the requests of these tests.
+// anna is the caller of the requests in these tests.
 var anna = farm.Actor{User: "anna", KeyID: "ci", Address: "192.0.2.1", Request: "4f"}
 
 func actorOf(ctx context.Context) farm.Actor {
@@ -24,7 +24,7 @@ func actorOf(ctx context.Context) farm.Actor {
 	return a
 }
 
-// told returns who is said to be behind each event that came, by its name.
+// told returns the caller of each event that arrived, by the event's name.
 func (b *inbox) told() map[string]farm.Actor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,8 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestOneReplicaDoesTheChores: the one with the lease, and then the other one.
+// TestOneReplicaDoesTheChores: the background jobs run on the replica with the lease, and then on
+// the other one.
 func TestOneReplicaDoesTheChores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var did [2]atomic.Int64

@@ -61,7 +61,7 @@ func TestOneBackupAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after one that ended and one that failed: %v", err)
 	}
-	_ = first.Close() // for the third time: the one under way is not its own
+	_ = first.Close() // for the third time: it must not end the running backup
 	if _, _, err := c.Backup(t.Context()); farm.CodeOf(err) != farm.CodeBusy {
 		t.Errorf("a late close of an earlier backup let another one in: %v", err)
 	}

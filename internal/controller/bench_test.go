@@ -93,7 +93,7 @@ func (f *farmBench) count(events []store.Event) {
 	}
 }
 
-// node polls, and reports what it was told to start as running.
+// node polls, and reports its ordered instances as running.
 func (f *farmBench) node(ctx context.Context, joined api.JoinAnswer) {
 	boot := uuid.NewString()
 	poll := api.PollRequest{
@@ -154,8 +154,8 @@ func (f *farmBench) start(count int) {
 	}
 }
 
-// processorTime returns what the process has used so far. Other work on the machine
-// changes it less than the time that passes.
+// processorTime returns the CPU time of the process so far. Other work on the machine affects it
+// less than the wall-clock time.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -193,7 +193,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// nowhere takes all events.
+// nowhere accepts and drops all events.
 type nowhere struct{}
 
 func (nowhere) Send(_ context.Context, events []SentEvent) ([]bool, error) {

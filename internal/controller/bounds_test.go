@@ -15,7 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// TestWhatNodesSayFitsTheStore lets a hostile node describe itself and a VM. Its fields are tested in nodeinput.
+// TestWhatNodesSayFitsTheStore uses a hostile node that describes itself and a VM. Its fields are
+// tested in nodeinput.
 func TestWhatNodesSayFitsTheStore(t *testing.T) {
 	long := strings.Repeat("ä", 1<<12)
 	in := &api.NodeInfo{
@@ -51,7 +52,7 @@ func TestWhatNodesSayFitsTheStore(t *testing.T) {
 	}
 }
 
-// TestRemovedNodesHaveNoSessions lets events come after the removal of their node.
+// TestRemovedNodesHaveNoSessions: events arrive after the removal of their node.
 func TestRemovedNodesHaveNoSessions(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		other := c.replica()
@@ -102,8 +103,8 @@ func TestPollThatDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestOneBadStatus: what cannot be stored is left out with an alarm, and what else a report
-// says counts.
+// TestOneBadStatus: a status that cannot be stored is left out with an alarm, and the rest of the
+// report counts.
 func TestOneBadStatus(t *testing.T) {
 	for name, spoil := range map[string]func(c *cloud, s *api.InstanceStatus){
 		"a record that outgrows the store": func(c *cloud, s *api.InstanceStatus) {
@@ -141,7 +142,7 @@ func TestOneBadStatus(t *testing.T) {
 	}
 }
 
-// TestPace: what happens all the time is said now and then, with how often it happened.
+// TestPace: a frequent message is logged from time to time, with the number of its occurrences.
 func TestPace(t *testing.T) {
 	var p logLimiter
 	begin := time.Now()
@@ -189,8 +190,8 @@ func TestAlarmOfTheGuard(t *testing.T) {
 	})
 }
 
-// TestVanishedThatCannotEnd: instances whose end cannot be written are one line with their
-// number, not one each at every poll.
+// TestVanishedThatCannotEnd: instances whose end cannot be written are logged in one line with
+// their number, not one line each at every poll.
 func TestVanishedThatCannotEnd(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var logged strings.Builder

@@ -56,7 +56,7 @@ func (a *agent) reboot() {
 	a.boot += "+"
 }
 
-// distribute asks for a distribution of the older version.
+// distribute requests a distribution of the older version.
 func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
 	c.t.Helper()
 	ask := DistributeRequest{TemplateID: templateID, Tag: "v1"}
@@ -71,7 +71,7 @@ func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
 	return id
 }
 
-// wantErrand holds what a cache job shows of its nodes against what it should.
+// wantErrand compares the nodes of a cache job with the expected ones.
 func (c *cloud) wantErrand(id string, want map[string]farm.CacheJobResult) farm.CacheJob {
 	c.t.Helper()
 	synctest.Wait()
@@ -132,8 +132,8 @@ func TestDistribution(t *testing.T) {
 	})
 }
 
-// TestDistributionsAreKeptForADay: one that has ended is there for a day and then gone
-// without a trace, and that takes no writes in between.
+// TestDistributionsAreKeptForADay: one that has ended is kept for a day and then removed
+// completely, without writes in between.
 func TestDistributionsAreKeptForADay(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 1)
@@ -249,7 +249,7 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 				t.Errorf("one that is done gets %+v", left)
 			}
 			b.errand(api.ErrandPull)
-			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone}) // once more: its report was not answered
+			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone}) // once more: its report got no response
 			b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
 			time.Sleep(time.Minute)
 			if left := append(a.errands(), b.errands()...); len(left) != 0 {
@@ -409,8 +409,8 @@ func TestOldDistributionsMakeRoom(t *testing.T) {
 	})
 }
 
-// TestManyNodesFinishing: each costs one small write, however many there are; the record
-// of the request is written when it is asked for and when it ends.
+// TestManyNodesFinishing: each costs one small write, however many there are; the record of the job
+// is written when it is created and when it ends.
 func TestManyNodesFinishing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var nodes []*agent
@@ -435,7 +435,7 @@ func TestManyNodesFinishing(t *testing.T) {
 			for i := range 10 {
 				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
 			}
-			for range 3 { // told again, since the answer was lost
+			for range 3 { // reported again, since the response was lost
 				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 			}
 			if _, rev, _ := c.tables.Errands.Get(id); rev != asked && a != nodes[999] {
@@ -451,7 +451,7 @@ func TestManyNodesFinishing(t *testing.T) {
 	})
 }
 
-// TestRemovedNodesHoldUpNothing: a distribution does not wait for a node that is gone.
+// TestRemovedNodesHoldUpNothing: a distribution does not wait for a removed node.
 func TestRemovedNodesHoldUpNothing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
@@ -478,7 +478,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 	})
 }
 
-// have makes a node say that it has a version of the template.
+// have makes a node report that it has a version of the template.
 func (a *agent) have(template string) {
 	a.info = &api.NodeInfo{
 		Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim",
@@ -577,7 +577,7 @@ func TestDeleteAndRevert(t *testing.T) {
 		o := c.started(c.join("a", 1)) // an instance of it does not prevent that
 		for name, tt := range map[string]struct {
 			do   func() error
-			want string // asked of the registry, or the error
+			want string // requested from the registry, or the error
 		}{
 			"delete":       {func() error { return c.DeleteTemplate(t.Context(), strings.ToUpper(templateID)) }, "delete"},
 			"latest":       {func() error { return c.RevertTemplate(t.Context(), templateID, "", nil) }, "revert v2 1 content-1"},

@@ -13,12 +13,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// wire is the other side of a line: what it says comes out of the line's Read, and what is
-// written to the line is heard.
+// wire is the remote end of a connection: messages that it sends are returned by the connection's
+// Read, and it receives what is written.
 type wire struct {
 	says  chan []byte
 	heard chan []byte // its buffer is small: when it is full the peer is slow
-	deaf  atomic.Bool // it answers no ping
+	deaf  atomic.Bool // it answers no pings
 
 	once sync.Once
 	over chan struct{}
@@ -77,7 +77,7 @@ func (w *wire) Ping(ctx context.Context) error {
 
 func (w *wire) End(why string) { w.end(why, nil) }
 
-// looked is an instance that runs on a node which can show screens.
+// looked is an instance that runs on a node with support for consoles.
 type looked struct {
 	*cloud
 	a  *agent
@@ -114,7 +114,7 @@ func (l *looked) open(ctx context.Context) (viewer *wire, k *Console, closed <-c
 	return viewer, k, done
 }
 
-// called returns the call that the node gets.
+// called returns the console request that the node receives.
 func (l *looked) called() api.ConsoleRequest {
 	l.t.Helper()
 	answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0)
@@ -124,7 +124,7 @@ func (l *looked) called() api.ConsoleRequest {
 	return answer.Consoles[0]
 }
 
-// join has the node answer a call.
+// join makes the node answer a console request.
 func (l *looked) join(call api.ConsoleRequest) (node *wire) {
 	l.t.Helper()
 	k, err := l.TakeConsole(l.a.id, call.Session)
@@ -250,7 +250,7 @@ func TestConsoleOfSilentNode(t *testing.T) {
 	})
 }
 
-// TestConsoleSessionsAreGoodOnce, for the node that was asked.
+// TestConsoleSessionsAreGoodOnce: a session can be used one time, by the requested node.
 func TestConsoleSessionsAreGoodOnce(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		l := running(t, c)

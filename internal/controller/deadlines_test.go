@@ -19,7 +19,7 @@ func (a *agent) keepContact(d time.Duration) {
 	}
 }
 
-// startedOn makes an instance that runs on one of several nodes.
+// startedOn creates an instance that runs on one of several nodes.
 func (c *cloud) startedOn(a *agent) api.Order {
 	c.t.Helper()
 	c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: a.id}})
@@ -28,7 +28,7 @@ func (c *cloud) startedOn(a *agent) api.Order {
 	return o
 }
 
-// wantMessage reads an instance and looks for words in its message.
+// wantMessage checks that an instance's message contains words.
 func (c *cloud) wantMessage(id, words string) {
 	c.t.Helper()
 	inst, err := c.Instance(c.t.Context(), id)
@@ -40,8 +40,8 @@ func (c *cloud) wantMessage(id, words string) {
 	}
 }
 
-// TestStepsThatTakeTooLong holds every step at its limit: one tick before nothing is
-// said, at it the instance ends.
+// TestStepsThatTakeTooLong checks every step at its limit: one tick before it nothing happens, at
+// it the instance ends.
 func TestStepsThatTakeTooLong(t *testing.T) {
 	saving := func(stage api.TaskStage) func(a *agent, o api.Order) {
 		return func(a *agent, o api.Order) {
@@ -103,8 +103,8 @@ func TestStepsThatTakeTooLong(t *testing.T) {
 	}
 }
 
-// TestOrderThatIsNeverTaken: the order is sent and sent again, and the node, which is in
-// contact, never takes it. What is given up is taken back, and only then its slot is free.
+// TestOrderThatIsNeverTaken: the order is sent again and again, and the node, which is in contact,
+// never acknowledges it. The failed start is recalled, and only then its slot is free.
 func TestOrderThatIsNeverTaken(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -131,7 +131,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		a.contact() // the node has nothing of it: that is the confirmation
+		a.contact() // the node's inventory lacks it: that is the confirmation
 		c.wantState(id, farm.Gone)
 	})
 }
@@ -157,7 +157,7 @@ func TestProgressIsNoStandstill(t *testing.T) {
 	})
 }
 
-// TestAbsenceIsNoStandstill: a step has its whole time once more when its node is back.
+// TestAbsenceIsNoStandstill: a step has its whole time again when its node is back.
 func TestAbsenceIsNoStandstill(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -165,7 +165,7 @@ func TestAbsenceIsNoStandstill(t *testing.T) {
 		o := a.take(api.OrderStart)
 		a.say(o, api.PhaseStarting)
 		a.keepContact(startSlack)
-		time.Sleep(3 * time.Minute) // silent, then offline
+		time.Sleep(3 * time.Minute) // without contact, then offline
 		c.wantMessage(id, "Node one is offline; the instance goes on when it returns")
 		a.contact()
 		c.wantMessage(id, "")
@@ -193,7 +193,7 @@ func TestRestartGivesEveryStepItsTime(t *testing.T) {
 	})
 }
 
-// TestEndThatIsNotConfirmed: it is said, asked for again and again, and never forgotten.
+// TestEndThatIsNotConfirmed: it is reported, requested again and again, and never dropped.
 func TestEndThatIsNotConfirmed(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -250,8 +250,8 @@ func TestKillOrderOutlivesTheController(t *testing.T) {
 	})
 }
 
-// TestReturnAfterTheError: the node is back too late; the instance stays in Error and
-// keeps its VM until it is terminated.
+// TestReturnAfterTheError: the node is back too late; the instance stays in Error and keeps its VM
+// until it is terminated.
 func TestReturnAfterTheError(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -298,8 +298,8 @@ func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 	})
 }
 
-// TestFoundByTheHousekeeping: a replica that died while it took a node back leaves
-// instances that are marked as lost; they must not end for it.
+// TestFoundByTheHousekeeping: a replica that died while it brought a node back online leaves
+// instances that are marked as lost; they must not end because of that.
 func TestFoundByTheHousekeeping(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -389,8 +389,8 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 	})
 }
 
-// TestBackInTheLastMoment: a node that returns just before its instances are given up has
-// them, also when the replica that took it back has not told them yet.
+// TestBackInTheLastMoment: a node that returns just before its instances fail keeps them, also when
+// the replica that brought it back has not updated them yet.
 func TestBackInTheLastMoment(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -398,7 +398,7 @@ func TestBackInTheLastMoment(t *testing.T) {
 		c.setNode(a.id, farm.NodeOffline)
 		time.Sleep(2*time.Minute - time.Second)
 		c.wantMessage(o.InstanceID, "goes on when it returns")
-		c.setNode(a.id, farm.NodeActive) // without telling its instances
+		c.setNode(a.id, farm.NodeActive) // without updating its instances
 		time.Sleep(2 * time.Second)
 		c.wantState(o.InstanceID, farm.Started)
 		time.Sleep(foundGrace)
@@ -407,8 +407,8 @@ func TestBackInTheLastMoment(t *testing.T) {
 	})
 }
 
-// TestEndsWithItsNodeAway: an instance that was terminated while its node was away, which
-// has lost the VM when it returns, leaves like any other.
+// TestEndsWithItsNodeAway: an instance was terminated while its node was offline, and the node has
+// lost the VM when it returns: the instance is removed like any other.
 func TestEndsWithItsNodeAway(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -68,7 +68,7 @@ func TestDeathInADeletion(t *testing.T) {
 				if _, err := c.Template(t.Context(), templateID); err != nil {
 					t.Fatal(err)
 				}
-				synctest.Wait() // its last known state is written, which may come at any time after a look
+				synctest.Wait() // its last known state is written, which may happen at any time after a read
 				backend.mu.Lock()
 				backend.left = step
 				backend.mu.Unlock()
@@ -94,7 +94,7 @@ func TestDeathInADeletion(t *testing.T) {
 	}
 }
 
-// TestUnknownTemplatesAreNotNoted: a deletion of what is not there writes nothing.
+// TestUnknownTemplatesAreNotNoted: a deletion of a template that does not exist writes nothing.
 func TestUnknownTemplatesAreNotNoted(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		settings := c.tables.Settings.Len()

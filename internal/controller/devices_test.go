@@ -88,7 +88,7 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 	})
 }
 
-// An unplugged device is gone, and so are those of a node that is offline.
+// An unplugged device is no longer available, nor are those of a node that is offline.
 func TestUSBDevicesComeAndGo(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.withPhones("one", 9), c.withPhones("two", 9)
@@ -169,7 +169,7 @@ func next(i *farm.Instance) string {
 	return i.Task.Restart.Device
 }
 
-// A restart changes the device when it is done, and keeps the old one when it fails.
+// A restart changes the device when it succeeds, and keeps the old one when it fails.
 func TestDeviceOfARestart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.withPhones("one", 9)

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// errandJudge reads every revision of the cache jobs and holds against it what must never be.
+// errandJudge reads every revision of the cache jobs and checks the invariants.
 type errandJudge struct {
 	errands  map[string]farm.CacheJob
 	outcomes map[string]farm.CacheJobResult
@@ -98,7 +98,7 @@ type errandTrial struct {
 	left []api.JoinAnswer // that may have been deleted
 
 	mu    sync.Mutex                               // guards what follows
-	has   map[string]map[string]api.CacheJobStatus // node -> cache job -> how far it is
+	has   map[string]map[string]api.CacheJobStatus // node -> cache job -> its progress
 	asked []string                                 // distributions that were acknowledged
 }
 
@@ -142,7 +142,8 @@ func init() {
 	}
 }
 
-// work lets a node ask a replica what there is to do, and tell it how far it is: by says how far it gets.
+// work lets a node request its jobs from a replica, and report its progress: by determines how far
+// it gets.
 func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by int) {
 	answer, err := e.Poll(ctx, node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
@@ -190,9 +191,9 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 	}
 }
 
-// TestDistributionsOverReplicas has two replicas, lost leases, stuck and lost commits and restarts while
-// nodes are told, work and report through either: no outcome is lost, changed or too late, and in the
-// end every distribution that was acknowledged is there and over.
+// TestDistributionsOverReplicas has two replicas, lost leases, stuck and lost commits and restarts
+// while nodes get jobs, work and report through either. No result is lost, changed or too late, and
+// in the end every acknowledged distribution exists and has ended.
 func TestDistributionsOverReplicas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := actsOf(errandDeeds).Draw(rt, "steps")

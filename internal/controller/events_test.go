@@ -49,7 +49,7 @@ func (b *inbox) failing(f func(SentEvent) error) {
 	b.fail = f
 }
 
-// lines returns what came, as "<name> <further keys in use>".
+// lines returns the events that arrived, as "<name> <additional keys in use>".
 func (b *inbox) lines() (list []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func TestEventsOfAVM(t *testing.T) {
 		a.say(o, api.PhasePulling)
 		a.say(o, api.PhaseRunning)
 		wantLines(t, to, "TemplatePulled", "VMStarted Started")
-		for range 2 { // asking twice is asking once
+		for range 2 { // a second call changes nothing
 			if err := c.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestEventsOfTemplates(t *testing.T) {
 		id := c.distribute()
 		wantLines(t, to, "DistributeTemplateToNodes")
 		a.errand(api.ErrandPull)
-		for range 2 { // what it says twice has happened once
+		for range 2 { // a repeated report causes one event
 			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
 		}
 		synctest.Wait()
@@ -217,8 +217,8 @@ func TestEventsOfTemplates(t *testing.T) {
 	})
 }
 
-// TestEventsAreSentAgain has a target that fails, and one that comes back in the middle of a
-// batch: nothing is lost, and nothing that arrived is sent twice.
+// TestEventsAreSentAgain has a target that fails, and one that recovers in the middle of a batch:
+// nothing is lost, and nothing that arrived is sent twice.
 func TestEventsAreSentAgain(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		to.failing(func(SentEvent) error { return errors.New("away") })
@@ -239,8 +239,8 @@ func TestEventsAreSentAgain(t *testing.T) {
 	})
 }
 
-// TestOneThatFailsHoldsUpNoOther: an event that never arrives lets those of other subjects go by, however
-// many they are, and is all that is missing in the end.
+// TestOneThatFailsHoldsUpNoOther: an event that never arrives does not delay those of other
+// subjects, however many they are, and only its subject's are missing in the end.
 func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		to.failing(func(e SentEvent) error {
@@ -272,7 +272,7 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 				told, dropped = told-1, dropped+v.Count
 			}
 		}
-		if told != many+fewEvents-2 || dropped < 2 { // what is under way when it is dropped counts too
+		if told != many+fewEvents-2 || dropped < 2 { // those being sent when they are dropped count too
 			t.Errorf("%d arrived and %d were dropped", told, dropped)
 		}
 	})
@@ -316,7 +316,8 @@ func TestEventsSurviveARestart(t *testing.T) {
 	})
 }
 
-// TestEventsOfTwoReplicas has the one without the lease take requests: the other one delivers.
+// TestEventsOfTwoReplicas: the replica without the lease accepts requests, and the other one
+// delivers the events.
 func TestEventsOfTwoReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &cloud{t: t}, &inbox{}

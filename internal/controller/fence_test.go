@@ -126,7 +126,7 @@ func TestNewTermForgetsOldDecisions(t *testing.T) {
 	})
 }
 
-// prunable makes something to do for each job of the leader.
+// prunable creates something to do for each job of the leader.
 func (c *cloud) prunable() {
 	old := c.now().Add(-30 * 24 * time.Hour)
 	node, _, _ := c.tables.Nodes.Get(c.join("one", 1).id)
@@ -156,8 +156,8 @@ func (c *cloud) prunable() {
 	c.series.mu.Unlock()
 }
 
-// TestLeaderJobsAreFenced has each job of the leader done by a replica that has lost the lease and
-// does not know it.
+// TestLeaderJobsAreFenced runs each job of the leader on a replica that has lost the lease without
+// noticing.
 func TestLeaderJobsAreFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.prunable()
@@ -219,10 +219,10 @@ func TestMACsAreFenced(t *testing.T) {
 	})
 }
 
-// TestLeaderCodeHasNoOtherWriter reads the sources: a function that gets a leader term, or belongs to
-// the keeper, writes through that term alone.
+// TestLeaderCodeHasNoOtherWriter reads the sources: a function that gets a leader term, or belongs
+// to the reconciler, writes through that term alone.
 func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
-	may := map[string]bool{"createPart": true} // what lost the race for a place is created waiting, as by any replica
+	may := map[string]bool{"createPart": true} // what lost the race becomes pending
 	set := token.NewFileSet()
 	packages, err := parser.ParseDir(set, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // no build tags here
 	if err != nil {
@@ -246,7 +246,7 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	}
 }
 
-// ofLeader reports whether a function has a leader term or a keeper.
+// ofLeader reports whether a function has a leader term or a reconciler.
 func ofLeader(f *ast.FuncDecl) bool {
 	fields := f.Type.Params.List
 	if f.Recv != nil {

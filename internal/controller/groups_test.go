@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// mustGroup makes a group that falls back to another one, nil for none.
+// mustGroup creates a group that falls back to another one, nil for none.
 func (c *cloud) mustGroup(name string, fallback *farm.Group) *farm.Group {
 	c.t.Helper()
 	edit := GroupEdit{Name: &name}
@@ -40,7 +40,7 @@ func (c *cloud) joinIn(name string, capacity int, groups ...*farm.Group) *agent 
 	return a
 }
 
-// wantRefused asks that an error is a refusal, or of another code, with a text.
+// wantRefused checks that an error is a refusal, or has another code, and has a text.
 func wantRefused(t *testing.T, err error, code farm.Code, text string) {
 	t.Helper()
 	if farm.CodeOf(err) != code || !strings.Contains(err.Error(), text) {
@@ -48,7 +48,7 @@ func wantRefused(t *testing.T, err error, code farm.Code, text string) {
 	}
 }
 
-// wantOn asks on which node an instance is; nil for none.
+// wantOn checks on which node an instance is; nil for none.
 func (c *cloud) wantOn(id string, a *agent) {
 	c.t.Helper()
 	synctest.Wait()
@@ -130,8 +130,8 @@ func TestGroupsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFallbackChain: a full group hands its requests on, along the whole chain, over one
-// that has no nodes, and what becomes free in the own group is taken first.
+// TestFallbackChain: a full group passes its requests on, along the whole chain, across a group
+// without nodes. Capacity that becomes free in the own group is used first.
 func TestFallbackChain(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		last := c.mustGroup("last", nil)
@@ -222,7 +222,7 @@ func TestDeleteGroup(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g := c.mustGroup("g", nil)
 		var falling []*farm.Group
-		for i := range 230 { // more than one transaction takes
+		for i := range 230 { // more than fit into one transaction
 			falling = append(falling, c.mustGroup(fmt.Sprint("f", i), g))
 		}
 		var nodes []*agent
@@ -288,8 +288,8 @@ func TestGroupDeletedHalf(t *testing.T) {
 	})
 }
 
-// TestJoinGroups: by name and by id, and what is remembered of an earlier join does not
-// undo what was configured.
+// TestJoinGroups: groups are named by name and by id, and those kept from an earlier join do not
+// undo the configuration.
 func TestJoinGroups(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)

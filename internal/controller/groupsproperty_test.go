@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// groupJudge reads every revision of the groups and holds against it what must never be.
+// groupJudge reads every revision of the groups and checks the invariants.
 type groupJudge struct {
 	groups map[string]farm.Group
 	nodes  map[string]farm.Node
@@ -124,7 +124,7 @@ var groupDeeds = map[string]func(*trial, *end, act){
 	"late commits": deeds["late commits"], "late watch": deeds["late watch"], "lost reply": deeds["lost reply"], "mend": deeds["mend"],
 }
 
-// anyGroup returns the how manyth group that the first replica knows; nil when it knows none.
+// anyGroup returns the i-th group that the first replica knows; nil when it knows none.
 func (r *trial) anyGroup(i int) *string {
 	groups := r.ends[0].Groups()
 	if len(groups) == 0 {
@@ -176,8 +176,8 @@ func tryGroups(t *testing.T, steps []act) []string {
 	return j.broken
 }
 
-// TestGroupIsGoneMeanwhile: a replica that does not see yet that a group is deleted puts
-// no node into it, and lets none fall back to it.
+// TestGroupIsGoneMeanwhile: a replica that does not see yet that a group is deleted adds no node to
+// it, and lets no group fall back to it.
 func TestGroupIsGoneMeanwhile(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		here, there := p.ends[0], p.ends[1]
@@ -208,8 +208,8 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 	})
 }
 
-// TestTwoHalvesOfALoop: two replicas change groups at the same time, each rightly; together
-// they would make a loop.
+// TestTwoHalvesOfALoop: two replicas change groups at the same time, each validly; together the
+// changes would form a loop.
 func TestTwoHalvesOfALoop(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		here, there := p.ends[0], p.ends[1]

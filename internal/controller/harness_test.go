@@ -22,16 +22,16 @@ import (
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
-// shelf is a registry with one template of two versions; down makes it fail, and pin
-// makes its second version a suspended one.
+// shelf is a registry with one template of two versions; down makes it fail, and pin makes its
+// second version a suspended one.
 type shelf struct {
 	mu   sync.Mutex
 	down bool
 	pin  *api.StateRequirements
 
-	changed []string // what was asked that changes it
+	changed []string // the requests that changed it
 	gone    bool     // the template was deleted
-	lost    bool     // the answer to a deletion is lost
+	lost    bool     // the response to a deletion is lost
 
 	disk api.DiskInfo // zero: much is free
 }
@@ -143,7 +143,7 @@ func (s *shelf) Revert(_ context.Context, ref transfer.Ref) error {
 	return s.fail()
 }
 
-// note keeps what was asked of the registry that changes it.
+// note records a request that changes the registry.
 func (s *shelf) note(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,8 +222,8 @@ func (c *cloud) bounded(b bounds) {
 	c.start(Options{bounds: b})
 }
 
-// away ends the controller and starts it again when so much time has passed, which
-// costs nothing: a controller that runs looks at its instances every second of it.
+// away stops the controller and starts it again after so much time, which costs nothing: a running
+// controller checks its instances every second of it.
 func (c *cloud) away(length time.Duration) {
 	c.stop()
 	time.Sleep(length)
@@ -285,11 +285,11 @@ type agent struct {
 	id    string
 	cred  string
 	boot  string
-	info  *api.NodeInfo // what it says of itself
+	info  *api.NodeInfo // its description of itself
 	seq   int64
 	no    int64
 	held  []api.InventoryItem
-	early []api.Order // came with the answer to a poll that was sent for something else
+	early []api.Order // came with the response to a poll that was sent for something else
 }
 
 // join adds a node with a number of slots and makes its first contact.
@@ -304,7 +304,7 @@ func (c *cloud) join(name string, capacity int) *agent {
 	a := &agent{c: c, t: c.t, id: answer.NodeID, cred: answer.Credential, boot: uuid.NewString()}
 	a.info = &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}
 	a.early = a.contact()
-	synctest.Wait() // until the placer has heard of it
+	synctest.Wait() // until the placer knows of it
 	return a
 }
 
@@ -337,7 +337,7 @@ func (a *agent) next() []api.Order {
 	var acks []api.Ack
 	for _, o := range slices.Concat(a.early, a.contact()) {
 		ack := api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task}
-		if !slices.Contains(acks, ack) { // one that came early may come again
+		if !slices.Contains(acks, ack) { // an order that came early may come again
 			orders, acks = append(orders, o), append(acks, ack)
 		}
 	}
@@ -378,7 +378,7 @@ func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceSt
 	return answer
 }
 
-// hold makes the agent's list of what it has fit what it says.
+// hold updates the agent's inventory to match its report.
 func (a *agent) hold(o api.Order, has bool) {
 	a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == o.InstanceID })
 	if has {
@@ -395,7 +395,7 @@ func (c *cloud) putNode(n *farm.Node) {
 	synctest.Wait()
 }
 
-// used returns what the instances on a node take of it.
+// used returns what the instances on a node use of it.
 func (p *placer) used(node string) sched.Load {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -128,7 +128,8 @@ func TestPagesOfTheHistory(t *testing.T) {
 		if got := pages(HistoryQuery{ExternalID: "1"}); !slices.Equal(got, odd) {
 			t.Errorf("pages of one external id = %v", got)
 		}
-		// What is gone from the history was the oldest; what lives has finished after all.
+		// The oldest entries are removed from the history; the instances that still exist have
+		// finished later.
 		last := want[len(want)-1]
 		for key := range c.tables.Past.Where(byInstance, last) {
 			if err := c.store.Commit(t.Context(), store.Delete(c.tables.Past, key, store.Any)); err != nil {

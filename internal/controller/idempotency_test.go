@@ -49,7 +49,7 @@ func (c *cloud) mustName(name string, count int) []string {
 	return ids
 }
 
-// wantInstances asks how many instances there are.
+// wantInstances checks the number of instances.
 func (c *cloud) wantInstances(want int) {
 	c.t.Helper()
 	synctest.Wait()
@@ -137,7 +137,7 @@ func TestANameAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestANameThatFailed leaves nothing behind.
+// TestANameThatFailed: a failed request leaves no idempotency record.
 func TestANameThatFailed(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.shelf.setDown(true)
@@ -150,8 +150,8 @@ func TestANameThatFailed(t *testing.T) {
 	})
 }
 
-// TestANameOfUnknownOutcome loses the answer of the store to the creation, in three ways: the
-// client that asks again gets one instance, however the first one ended.
+// TestANameOfUnknownOutcome loses the store's answer to the creation, in three ways: the client
+// that repeats the request gets one instance, however the first request ended.
 func TestANameOfUnknownOutcome(t *testing.T) {
 	for _, fault := range []storetest.Fault{storetest.LoseReply, storetest.LoseRequest, storetest.ArriveLate} {
 		synctest.Test(t, func(t *testing.T) {
@@ -182,11 +182,11 @@ func TestANameOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestANameWhoseStartDied lets the process die between the transactions of a large start: what
-// was made of it ends, and the same name makes all of it.
+// TestANameWhoseStartDied lets the process die between the transactions of a large start: the
+// created instances end, and a repeated request creates all of them.
 func TestANameWhoseStartDied(t *testing.T) {
 	const count = 50      // at least three transactions
-	for left := range 4 { // the last one writes the answer
+	for left := range 4 { // the last one writes the response
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				durable := mem.New()
@@ -200,7 +200,7 @@ func TestANameWhoseStartDied(t *testing.T) {
 				if _, err := c.named(t.Context(), "a", "d", count); err == nil {
 					t.Fatal("it answered when it was dead")
 				}
-				time.Sleep(20 * time.Minute) // until it has given up ending them
+				time.Sleep(20 * time.Minute) // until it has stopped trying to end them
 				stop()
 				_ = st.Close()
 				c.backend = durable

@@ -25,7 +25,7 @@ func (c *cloud) unknownOne() *agent {
 	return a
 }
 
-// pollFor polls in full every three seconds and shows each answer's orders.
+// pollFor polls in full every three seconds and passes the orders of each response.
 func (a *agent) pollFor(length time.Duration, each func([]api.Order)) {
 	a.t.Helper()
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(3 * time.Second) {
@@ -85,7 +85,8 @@ func watch(length time.Duration, agents ...*agent) (told map[string]int) {
 	return told
 }
 
-// TestGuard: when VMs of many nodes are unknown nothing is removed on any of them, and it is seen.
+// TestGuard: when VMs of many nodes are orphaned nothing is removed on any of them, and an alarm is
+// visible.
 func TestGuard(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b, d := c.join("a", 20), c.join("b", 20), c.join("d", 20)
@@ -115,7 +116,8 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestGuardOfOneNode: a node of which much is unknown is suspect, however much that is, and the others are not.
+// TestGuardOfOneNode: a node with many orphaned VMs is suspect, however many they are, and the
+// others are not.
 func TestGuardOfOneNode(t *testing.T) {
 	for _, invented := range []int{3, 2 * maxUnknown} {
 		inCloud(t, func(t *testing.T, c *cloud) {
@@ -221,7 +223,8 @@ func TestUnknownVMsTakeRoom(t *testing.T) {
 	})
 }
 
-// TestRoomOfUnknownVMs: what their node says they take, and one processor when it has not said.
+// TestRoomOfUnknownVMs: they count with the resources that their node reports, and with one
+// processor before that.
 func TestRoomOfUnknownVMs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 9)
@@ -251,7 +254,7 @@ func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 				vcpu int
 			}{{long, 1}, {d, 2}} {
 				time.Sleep(askAgain)
-				a.poll(api.PollRequest{}, 0) // asks
+				a.poll(api.PollRequest{}, 0) // requests the details
 				a.poll(api.PollRequest{Details: []api.InventoryDetail{step.say}}, 0)
 				c.placer.mu.Lock()
 				got := c.placer.nodes[a.id].foreign

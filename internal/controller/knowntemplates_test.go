@@ -134,7 +134,7 @@ func TestKnownTemplatesFollowTheRegistry(t *testing.T) {
 	})
 }
 
-// TestKnownTemplateIsBounded: of many or large versions the newest are kept.
+// TestKnownTemplateIsBounded: of many or large versions the newest are stored.
 func TestKnownTemplateIsBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		d := c.shelf.template()

@@ -60,7 +60,7 @@ func (p *pair) wantPlaced(want int) {
 	}
 }
 
-// TestAnyReplicaTakesRequests: what the one without the lease takes is placed by the other.
+// TestAnyReplicaTakesRequests: the leader places the requests that the other replica accepts.
 func TestAnyReplicaTakesRequests(t *testing.T) {
 	inPair(t, func(_ *testing.T, p *pair) {
 		p.join(p.ends[1], "one", 3)
@@ -107,8 +107,8 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestNewHolderReadsFirst: one that is behind when it wins the lease places nothing
-// until it has seen what its predecessor placed.
+// TestNewHolderReadsFirst: a replica that is behind when it wins the lease places nothing until it
+// has seen the placements of its predecessor.
 func TestNewHolderReadsFirst(t *testing.T) {
 	inPair(t, func(_ *testing.T, p *pair) {
 		old, next := p.ends[0], p.ends[1]
@@ -129,8 +129,8 @@ func TestNewHolderReadsFirst(t *testing.T) {
 	})
 }
 
-// TestLatePlacement: a placement that is stuck on its way while the lease goes to
-// another replica has no effect when it arrives. Its instance is created all the same.
+// TestLatePlacement: a placement that is delayed while the lease goes to another replica has no
+// effect when it arrives. Its instance is created nevertheless.
 func TestLatePlacement(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		old, next := p.ends[0], p.ends[1]
@@ -161,8 +161,8 @@ func TestLatePlacement(t *testing.T) {
 	})
 }
 
-// TestEndedReignWritesNothing: what is decided after the end of a leader term is not written,
-// although its lease is not given up yet.
+// TestEndedReignWritesNothing: a decision after the end of a leader term is not written, although
+// its lease is not released yet.
 func TestEndedReignWritesNothing(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		e := p.ends[0]
@@ -196,7 +196,7 @@ func TestIndexBehindItsNodes(t *testing.T) {
 	})
 }
 
-// busy is a store that takes nothing now.
+// busy is a store that accepts no writes.
 type busy struct{}
 
 func (busy) Commit(context.Context, ...store.Change) error { return store.ErrBusy }
@@ -251,7 +251,7 @@ func TestDecisionIsOld(t *testing.T) {
 	})
 }
 
-// wantEnded asks that of all instances that are there none continues.
+// wantEnded checks that none of the existing instances continues.
 func (p *pair) wantEnded() {
 	p.t.Helper()
 	synctest.Wait()
@@ -263,8 +263,8 @@ func (p *pair) wantEnded() {
 	}
 }
 
-// TestRollBack: when one part of a call for many instances fails, those of the other parts
-// end, also those that a node has already.
+// TestRollBack: when one part of a call for many instances fails, those of the other parts end,
+// also those that are already on a node.
 func TestRollBack(t *testing.T) {
 	for name, end := range map[string]int{"by the holder": 0, "by the other": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -287,8 +287,8 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// TestRollBackOfWhatArrivesLate: a part of unknown outcome that is nowhere to be seen when its
-// call fails, and arrives after that, is ended as well.
+// TestRollBackOfWhatArrivesLate: a part of unknown outcome that does not exist when its call fails,
+// and arrives after that, is ended as well.
 func TestRollBackOfWhatArrivesLate(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		e := p.ends[1]

@@ -35,7 +35,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 		}
 		c.wantState(id, farm.Terminating)
 		end := a.take(api.OrderTerminate)
-		a.say(o, api.PhaseRunning) // a late report of the life before
+		a.say(o, api.PhaseRunning) // a late report of the earlier start
 		c.wantState(id, farm.Terminating)
 		a.say(end, api.PhaseTerminated)
 		c.wantState(id, farm.Terminated)
@@ -96,7 +96,7 @@ func TestTerminateAtEveryPhase(t *testing.T) {
 				}
 				a.say(o, api.PhaseTerminated)
 				c.wantState(id, end)
-				a.say(o, api.PhaseTerminated) // again, when the answer was lost
+				a.say(o, api.PhaseTerminated) // again, since the response was lost
 				c.wantState(id, end)
 				if orders := a.next(); len(orders) != 0 {
 					t.Errorf("more orders: %+v", orders)
@@ -254,7 +254,7 @@ func TestNodeLostAndFound(t *testing.T) {
 	})
 }
 
-// TestOldClaimIsNobodys: a status under another claim changes nothing, and costs the VM nothing.
+// TestOldClaimIsNobodys: a status under another claim changes nothing, and does not affect the VM.
 func TestOldClaimIsNobodys(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -377,8 +377,8 @@ func TestParkedPollOfARemovedNode(t *testing.T) {
 	})
 }
 
-// TestLargeRecords holds what clients and guests may send against what one
-// transaction of the store takes.
+// TestLargeRecords compares what clients and guests may send with the limits of one transaction of
+// the store.
 func TestLargeRecords(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 12)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// wantBusy asks for a refusal with a text and a time to try again; "" for none.
+// wantBusy checks for a refusal with a text and a time to try again; "" for none.
 func wantBusy(t *testing.T, want string, do func() error) {
 	t.Helper()
 	err := do()
@@ -35,7 +35,7 @@ func (c *cloud) limited(l Limits) {
 	synctest.Wait()
 }
 
-// startFor asks for instances for a caller.
+// startFor requests instances for a caller.
 func (c *cloud) startFor(caller string, req StartRequest) error {
 	c.t.Helper()
 	req.TemplateID, req.Caller, req.Count = templateID, caller, max(req.Count, 1)
@@ -72,7 +72,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 		if n := c.tables.Instances.Len(); n != 5 {
 			t.Errorf("%d instances, want 5", n)
 		}
-		c.join("node", 7) // the five get their places
+		c.join("node", 7) // the five are placed
 		start(c, "key a", 5, fmt.Sprintf(mine, 0, 3))
 		start(c, "key a", 4, "") // two are placed immediately
 		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
@@ -154,7 +154,7 @@ func TestSavesAreLimited(t *testing.T) {
 		}
 		save := func(caller string, edits ...func(*SaveImageRequest)) error { return saveOf(o, caller, edits...) }
 		bad := func(ask *SaveImageRequest) { ask.BadScript = errBad{} }
-		for range 4 { // all before the reconciling gets its turn
+		for range 4 { // all before the reconciler runs
 			wantBusy(t, "", func() error { return save("key a", bad) })
 		}
 		const most = "You have 4 save requests that are pending or failed and ask for 1 more; one caller may have a quarter of the " +
@@ -239,7 +239,8 @@ func TestKeysAreLimited(t *testing.T) {
 	})
 }
 
-// TestRefusedStartsAreNotPlaced: a request that is refused after its places were found gives them back.
+// TestRefusedStartsAreNotPlaced: a request that is refused after its placement was decided frees
+// the capacity.
 func TestRefusedStartsAreNotPlaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.limited(Limits{ScriptsSize: 40})

@@ -32,12 +32,13 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 // maxWrites is how many descriptive writes of a node there may be in a time.
 func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/writeEvery) }
 
-// TestDescriptionsArePaced: what a node says of itself all the time is written now and then, and the last of it is.
+// TestDescriptionsArePaced: a description that changes all the time is written from time to time,
+// and its last state is written.
 func TestDescriptionsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		o := c.started(a)
-		time.Sleep(writeBurst * writeEvery) // it may write again as it likes, and is not Offline yet
+		time.Sleep(writeBurst * writeEvery) // it may write again without delay, and is not Offline yet
 		writes := c.countWrites(a.id, o.InstanceID)
 		const length = 3 * time.Minute
 		rounds := 0
@@ -57,7 +58,7 @@ func TestDescriptionsArePaced(t *testing.T) {
 			t.Errorf("%d writes in %s and %d rounds", n, length, rounds)
 		}
 
-		time.Sleep(4 * writeEvery) // nothing more is said
+		time.Sleep(4 * writeEvery) // no more reports
 		synctest.Wait()
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		inst, _, _ := c.tables.Instances.Get(o.InstanceID)
@@ -72,7 +73,8 @@ func TestDescriptionsArePaced(t *testing.T) {
 	})
 }
 
-// TestTransitionsAreNotPaced: what changes the state of an instance is written immediately, with what was put off.
+// TestTransitionsAreNotPaced: a change of an instance's state is written immediately, with the
+// delayed reports.
 func TestTransitionsAreNotPaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -100,7 +102,8 @@ func TestTransitionsAreNotPaced(t *testing.T) {
 	})
 }
 
-// TestStatesInACircle: a VM that is said to stop and to run again all the time costs few writes.
+// TestStatesInACircle: a VM that is reported to stop and to run again all the time causes few
+// writes.
 func TestStatesInACircle(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -120,7 +123,7 @@ func TestStatesInACircle(t *testing.T) {
 	})
 }
 
-// TestFailedStatusesAreKept: statuses that were put off and could not be written are written later.
+// TestFailedStatusesAreKept: delayed statuses that could not be written are written later.
 func TestFailedStatusesAreKept(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -159,8 +162,8 @@ func TestJoinsArePaced(t *testing.T) {
 	})
 }
 
-// TestStatusesOfOthersCountForNothing: old numbers, other claims, instances of other nodes and ids that do not exist
-// change no record, and cost one look at the store however many there are.
+// TestStatusesOfOthersCountForNothing: old numbers, other claims, instances of other nodes and ids
+// that do not exist change no record, and cost one read of the store however many there are.
 func TestStatusesOfOthersCountForNothing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, liar := c.join("one", 3), c.join("liar", 3)
@@ -170,7 +173,7 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 		a.no = 7
 		a.say(o, api.PhaseRunning)
 		before, rev, _ := c.tables.Instances.Get(id)
-		waits := c.mustStart(start)[0] // placed, and not yet told of
+		waits := c.mustStart(start)[0] // placed, and not yet sent
 
 		statuses := []api.InstanceStatus{
 			{InstanceID: id, Claim: o.Claim, No: 99, Phase: api.PhaseVanished},
@@ -201,7 +204,8 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 	})
 }
 
-// TestLyingNode has a node are in every way that it knows for ten minutes. The others do not notice.
+// TestLyingNode has a node report falsely in every way for ten minutes. The others are not
+// affected.
 func TestLyingNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		good, liar := c.join("good", 20), c.join("liar", 20)

@@ -41,7 +41,7 @@ func TestMachineOfAnOrder(t *testing.T) {
 	})
 }
 
-// TestOverridesCountAgainstResources: what a start overrides is what it takes.
+// TestOverridesCountAgainstResources: an overridden size is what the VM uses.
 func TestOverridesCountAgainstResources(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -127,7 +127,7 @@ func TestSavedStateIsPlacedWhereItLoads(t *testing.T) {
 		info := *a.info
 		info.HostCPU = "Zeta"
 		a.info = &info
-		orders := a.contact() // which may place it before it is answered, or after
+		orders := a.contact() // which may place it before the response, or after
 		if len(orders) == 0 {
 			orders = a.contact()
 		}

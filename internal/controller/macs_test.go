@@ -72,7 +72,7 @@ func (c *cloud) wantMACs(inUse int) {
 	}
 }
 
-// ends takes an instance out of the records: its node has confirmed.
+// ends removes the record of an instance: its node has confirmed the end.
 func (c *cloud) ends(a *agent, o api.Order) {
 	c.t.Helper()
 	if err := c.Terminate(c.t.Context(), o.InstanceID); err != nil {
@@ -220,8 +220,8 @@ func TestReplicasGiveAddressesOnce(t *testing.T) {
 	})
 }
 
-// After the records were lost an orphaned VM keeps its address to itself, from
-// before it is known that it has one; adopted, it is the instance's again.
+// After the records were lost an orphaned VM keeps its address, even before it is known that it has
+// one; after an adoption, the address is the instance's again.
 func TestAddressesOfUnknownVMs(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:02", func(t *testing.T, c *cloud) {
 		a := c.join("one", 5)
@@ -277,7 +277,7 @@ func (a *agent) tell(o api.Order, address string) {
 	synctest.Wait()
 }
 
-// Managed addresses cost a created instance one record, and nothing when they are off.
+// Managed addresses cost one record per created instance, and nothing when they are off.
 func TestAddressesOfMany(t *testing.T) {
 	inManaged(t, plenty, func(t *testing.T, c *cloud) {
 		c.mustStart(StartRequest{Count: 1000})

@@ -123,9 +123,8 @@ func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 	})
 }
 
-// TestMaintenanceKeepsInstances: the instances of a node that is away are not given up,
-// and finished records stay; behind it every time-out begins again. What clients ask
-// for continues.
+// TestMaintenanceKeepsInstances: the instances of an offline node do not fail, and finished records
+// stay; after it every timeout starts again. Requests of clients are still carried out.
 func TestMaintenanceKeepsInstances(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// wired joins a node with VLANs, and with a bridge for guests if asked for.
+// wired joins a node with VLANs, and with a bridge for guests if abilities has it.
 func (c *cloud) wired(name string, abilities []string, vlans ...int) *agent {
 	c.t.Helper()
 	a := c.join(name, 9)

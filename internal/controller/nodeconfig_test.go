@@ -102,8 +102,8 @@ func TestAppleSilicon(t *testing.T) {
 	})
 }
 
-// TestHostOfANode: an address that an operator has set stays, one that the node says is
-// taken over, and VMs are reached under what is set.
+// TestHostOfANode: an address that an operator has set stays, one that the node reports is applied,
+// and VMs have the configured address.
 func TestHostOfANode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -225,7 +225,7 @@ func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 	})
 }
 
-// TestDrainOfWhatRunsForLong: the deadline counts for VMs of which nothing else falls due.
+// TestDrainOfWhatRunsForLong: the deadline applies to VMs without any other deadline.
 func TestDrainOfWhatRunsForLong(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -265,8 +265,8 @@ func TestLongReasonsFit(t *testing.T) {
 	})
 }
 
-// TestEventsOfConfigurations: what was asked for is in the event, and what changed
-// nothing is none. That a drained node is empty is said once.
+// TestEventsOfConfigurations: an event has the requested changes, and a request without changes
+// causes none. That a drained node is empty is reported one time.
 func TestEventsOfConfigurations(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		a := c.join("mac-1", 2)
@@ -295,8 +295,8 @@ func TestEventsOfConfigurations(t *testing.T) {
 	})
 }
 
-// TestWhatRunsOnANode: the VMs that a node shows are those that the list of instances
-// shows to run, from the same moment on, through whichever replica; its load is its own word.
+// TestWhatRunsOnANode: the VMs in a node's view are those that run in the list of instances, from
+// the same moment on, through every replica; its load is what it reports.
 func TestWhatRunsOnANode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)

@@ -28,7 +28,8 @@ func scanOf(node string, at time.Time, high int) api.NodeScanSummary {
 	}
 }
 
-// TestScansOfNodes: the last results are kept, through restarts too, and go with their node.
+// TestScansOfNodes: the last results are kept, through restarts too, and are removed with their
+// node.
 func TestScansOfNodes(t *testing.T) {
 	shelf := filestest.Open(t)
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
@@ -82,8 +83,8 @@ func TestScansOfNodes(t *testing.T) {
 	})
 }
 
-// TestScansThatAreRefused: what no scanner says is refused by name, and a file that is another
-// one than came is not shown.
+// TestScansThatAreRefused: values that no scanner sends are refused with the field's name, and a
+// file that has changed since its upload is not returned.
 func TestScansThatAreRefused(t *testing.T) {
 	shelf := filestest.Open(t)
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -23,7 +23,8 @@ func (c *Controller) put(t *testing.T, changes ...store.Change) {
 	}
 }
 
-// TestNodeScope: a token for each purpose is given when the records have an order for it, and for no other node.
+// TestNodeScope: a token for a purpose is granted when the records have an order for it, and to no
+// other node.
 func TestNodeScope(t *testing.T) {
 	c, _ := openUpkept(t)
 	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"}, &farm.Node{ID: uuid.NewString(), Name: "mac-2"}

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// wantVerdict asks for the state of a node and the reason for it.
+// wantVerdict checks the state of a node and the reason for it.
 func (c *cloud) wantVerdict(a *agent, state farm.NodeState, reason string) {
 	c.t.Helper()
 	n := c.node(a).Node
@@ -65,8 +65,8 @@ func TestUnhealthyNode(t *testing.T) {
 	})
 }
 
-// TestBootingIsNotUnhealthy: a full node whose VMs do not run yet, or any more for a
-// moment, is none.
+// TestBootingIsNotUnhealthy: a full node whose VMs do not run yet, or do not run for a moment, is
+// not unhealthy.
 func TestBootingIsNotUnhealthy(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
@@ -87,8 +87,8 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 	})
 }
 
-// TestUnhealthyByResource: full by resources counts as well, and room that an operator
-// makes heals.
+// TestUnhealthyByResource: full by resources counts as well, and capacity that an operator adds
+// makes the node healthy.
 func TestUnhealthyByResource(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

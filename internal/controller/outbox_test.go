@@ -19,15 +19,15 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// dying is a backend as a process sees it that dies after so many commits: the last one may
-// have been carried out or not, and nothing is after it.
+// dying is the backend of a process that dies after a number of commits: the last one may have been
+// applied or not, and no later one is.
 type dying struct {
 	store.Backend
 	mu    sync.Mutex
 	left  int
 	after bool // the last commit was carried out
 	dead  bool
-	ops   int // that a transaction may have; 0: as many as the backend takes
+	ops   int // that a transaction may have; 0: as many as the backend allows
 }
 
 func (d *dying) Limits() store.Limits {
@@ -55,12 +55,11 @@ func (d *dying) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	return 0, errDead
 }
 
-// TestEventsSurviveADeathAtAnyCommit lets the process of a controller die at each of its
-// commits, before and after it takes effect, while an instance is started and terminated:
-// what the records say has happened has been told when the next process is done, in order, and
-// nothing else has.
+// TestEventsSurviveADeathAtAnyCommit lets the process of a controller die at each of its commits,
+// before and after it takes effect, while an instance is started and terminated. When the next
+// process is done, exactly the events that the records imply have been sent, in order.
 func TestEventsSurviveADeathAtAnyCommit(t *testing.T) {
-	const steps = 24 // more than it takes
+	const steps = 24 // more than it needs
 	survived := 0
 	for step := range steps {
 		for _, after := range []bool{false, true} {
@@ -74,7 +73,7 @@ func TestEventsSurviveADeathAtAnyCommit(t *testing.T) {
 	}
 }
 
-// dieAt gives 1 when the process did all it had to.
+// dieAt returns 1 when the process finished its work.
 func dieAt(t *testing.T, step int, after bool) int {
 	to, durable := &inbox{}, mem.New()
 	backend := &dying{Backend: durable, left: 1 << 30, after: after}
@@ -111,7 +110,7 @@ func dieAt(t *testing.T, step int, after bool) int {
 		want = []string{"StartVM", "TerminateVM Scheduling", "VMTerminated Terminated"}
 	}
 	c.stop()
-	told := slices.Compact(to.lines()) // the last one may have been told twice
+	told := slices.Compact(to.lines()) // the last one may have been sent twice
 	seen := map[string]bool{}
 	once := slices.DeleteFunc(told, func(line string) bool {
 		twice := seen[line]

@@ -21,7 +21,7 @@ type Digest struct {
 	Keeps   bool              `json:"keeps,omitempty"`   // its replica holds the lease
 	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
 	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
-	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of index in Nodes, 1 of progress in hundredths, ...
+	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of index in Nodes, 1 of percent, ...
 	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these
 	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs

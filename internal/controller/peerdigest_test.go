@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// meet lets two replicas hear of each other.
+// meet lets two replicas receive each other's digests.
 func meet(agents ...*agent) {
 	for range 12 {
 		for _, a := range agents {
@@ -65,7 +65,7 @@ func TestNodesAreShownAlike(t *testing.T) {
 	})
 }
 
-// TestProgressIsShownAlike: how far a pull is every replica shows, and that it is done.
+// TestProgressIsShownAlike: every replica shows the progress of a pull, and that it is done.
 func TestProgressIsShownAlike(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -87,8 +87,8 @@ func TestProgressIsShownAlike(t *testing.T) {
 	})
 }
 
-// TestUnknownVMsOfAnotherReplica: orphaned VMs take room and are shown, whichever
-// replica their node polls.
+// TestUnknownVMsOfAnotherReplica: orphaned VMs use capacity and are shown, whichever replica their
+// node polls.
 func TestUnknownVMsOfAnotherReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
@@ -107,7 +107,7 @@ func TestUnknownVMsOfAnotherReplica(t *testing.T) {
 		there.held = nil
 		meet(there)
 		c.wantSlots(a, 3)
-		meet(a) // it comes to the other one, with one VM
+		meet(a) // it polls the other one, with one VM
 		a.held = nil
 		a.stray(1)
 		meet(a)
@@ -138,7 +138,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		defer second.stop()
 		c.manage(two)
 		there := a.at(second)
-		for range 10 { // until one replica lives for the other
+		for range 10 { // until each replica considers the other alive
 			there.contact()
 			time.Sleep(2 * time.Second)
 		}

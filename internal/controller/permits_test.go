@@ -17,7 +17,7 @@ func everyNode(string) bool { return true }
 // book is a Permits that a test changes.
 type book struct {
 	mu       sync.Mutex
-	starters map[string][]string // nil: they do not count
+	starters map[string][]string // nil: they are not in use
 	changed  []func()
 }
 
@@ -46,7 +46,7 @@ func (b *book) set(starters map[string][]string) {
 	synctest.Wait()
 }
 
-// underPermits runs a test with permits that count.
+// underPermits runs a test with permits in use.
 func underPermits(t *testing.T, test func(t *testing.T, c *cloud, b *book)) {
 	t.Helper()
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -87,7 +87,7 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got != "there is no node on which the permission group dev may start instances" {
 			t.Errorf("a group without nodes: %s", got)
 		}
-		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // what waits goes where it may now
+		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // pending instances are placed where allowed now
 		if got := c.where(id); got != "one" {
 			t.Errorf("after the change: %s", got)
 		}
@@ -130,8 +130,9 @@ func TestPermitsCountAtOnceForWhatWaits(t *testing.T) {
 	})
 }
 
-// TestPermitsThatDoNotCount: where rights on nodes are switched off, what waits for a permission
-// group goes anywhere; where they are switched on, what waited for none is placed as it was asked.
+// TestPermitsThatDoNotCount: where rights on nodes are switched off, an instance pending for a
+// permission group is placed anywhere; where they are switched on, an instance pending without one
+// is placed as requested.
 func TestPermitsThatDoNotCount(t *testing.T) {
 	underPermits(t, func(t *testing.T, c *cloud, b *book) {
 		c.join("one", 1)
@@ -249,7 +250,7 @@ func TestSavesNeedRights(t *testing.T) {
 	}
 }
 
-// TestLayersAreNamedToPullers: details say how layer files are called to those who may pull them.
+// TestLayersAreNamedToPullers: details name the layer files to callers that may pull them.
 func TestLayersAreNamedToPullers(t *testing.T) {
 	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -266,7 +267,8 @@ func TestLayersAreNamedToPullers(t *testing.T) {
 	})
 }
 
-// TestListsAreWhatMayBeListed: also where the answer of the registry is shared.
+// TestListsAreWhatMayBeListed: lists have only what the caller may list, also where the registry's
+// response is shared.
 func TestListsAreWhatMayBeListed(t *testing.T) {
 	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
 	var failure error

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// idle returns the poll of a node that has nothing to say, as it goes over the wire.
+// idle returns the poll of a node that has nothing to report, as bytes.
 func (a *agent) idle(change ...func(*api.PollRequest)) []byte {
 	req := api.PollRequest{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info", HeldHash: "0"}
 	for _, f := range change {
@@ -35,7 +35,7 @@ func (a *agent) pollText(text []byte, wait time.Duration) (*api.PollAnswer, erro
 	return a.c.PollRaw(a.t.Context(), a.cred, bytes.Clone(text), wait)
 }
 
-// TestUnchangedPollIsRemembered holds that only what is short and without news is.
+// TestUnchangedPollIsRemembered checks that only short polls without new information are cached.
 func TestUnchangedPollIsRemembered(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
@@ -65,8 +65,8 @@ func TestUnchangedPollIsRemembered(t *testing.T) {
 	})
 }
 
-// TestChangedPollIsNeverTakenForUnchanged holds that what is recalled for a text is what
-// decoding it says, whatever came before.
+// TestChangedPollIsNeverTakenForUnchanged checks that the cached form of a text equals its decoded
+// form, whatever came before.
 func TestChangedPollIsNeverTakenForUnchanged(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		agents := []*agent{c.join("a", 2), c.join("b", 2)}
@@ -105,8 +105,7 @@ func TestChangedPollIsNeverTakenForUnchanged(t *testing.T) {
 	})
 }
 
-// TestRememberedPollIsCheckedAsAny holds that nothing is taken on trust for a text that
-// came before.
+// TestRememberedPollIsCheckedAsAny checks that a cached text is authenticated like any other.
 func TestRememberedPollIsCheckedAsAny(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
@@ -209,8 +208,8 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// TestQuietAnswer holds that an answer is only taken for the one that is made once when it
-// is that one, whatever field has something to say.
+// TestQuietAnswer checks that a response is replaced by the prepared empty one only if it equals
+// that, whatever field is set.
 func TestQuietAnswer(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
@@ -231,7 +230,8 @@ func TestQuietAnswer(t *testing.T) {
 	})
 }
 
-// TestNodesAreToldAboutTheirLogs with every answer: what the controller wants, and what the node's own setting is.
+// TestNodesAreToldAboutTheirLogs: every response has the controller's log setting, and the node's
+// own.
 func TestNodesAreToldAboutTheirLogs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)

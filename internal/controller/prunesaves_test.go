@@ -102,9 +102,9 @@ func TestManySaves(t *testing.T) {
 	})
 }
 
-// TestSavesAndInstancesAgree does random things to instances that are being saved.
-// Whatever happens, a request is pending exactly while its instance is Pushing and
-// works on it, and all of them end with their instances.
+// TestSavesAndInstancesAgree applies random actions to instances that are being saved. A request is
+// always pending exactly while its instance is Pushing and works on it, and all of them end with
+// their instances.
 func TestSavesAndInstancesAgree(t *testing.T) {
 	var seeds []uint64
 	for seed := range uint64(25) {
@@ -143,7 +143,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 	}
 }
 
-// shake does one random thing, on one of two replicas where clients have the choice.
+// shake does one random action, on one of two replicas where clients have the choice.
 func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 	inst, _, _ := c.tables.Instances.Get(o.InstanceID)
 	task := api.Order{Task: "none"}
@@ -180,7 +180,7 @@ func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 	}
 }
 
-// checkSaves holds the requests against the instances.
+// checkSaves compares the requests with the instances.
 func (c *cloud) checkSaves() {
 	c.t.Helper()
 	synctest.Wait()

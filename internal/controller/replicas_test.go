@@ -32,7 +32,7 @@ type pair struct {
 	shelf   *shelf
 	ends    [2]*end
 	nodes   []api.JoinAnswer                        // that have joined
-	held    map[string]map[string]api.InventoryItem // node -> instance -> what the node holds
+	held    map[string]map[string]api.InventoryItem // node -> instance -> the node's inventory item
 }
 
 // end is one replica.
@@ -47,7 +47,7 @@ func newPair(t *testing.T) *pair {
 	for i := range p.ends {
 		p.start(i)
 	}
-	// The template is known: the first look at it writes nothing.
+	// The template is known: the first read of it writes nothing.
 	if err := p.ends[0].known.store(t.Context(), p.shelf.template()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func (p *pair) stop() {
 	}
 }
 
-// loseLease takes the lease from its holder, who is not told.
+// loseLease takes the lease from its holder, without notice.
 func (p *pair) loseLease() {
 	kv, err := p.backend.Get(p.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
 	return answer
 }
 
-// poll asks for a node's orders. It fails where the node or the replica is not up to it.
+// poll requests a node's orders. It returns none when the node or the replica is unavailable.
 func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
 	answer, err := e.Poll(p.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
@@ -269,7 +269,7 @@ func (j *judge) blame(rev int64, format string, args ...any) {
 	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
 }
 
-// free returns the slots that could be taken, and the instances that wait for one.
+// free returns the number of free slots, and of instances that wait for one.
 func (j *judge) free() (slots, waiting int) {
 	for id, n := range j.nodes {
 		if n.TakesStarts() {
@@ -308,8 +308,8 @@ func actsOf[D any](deeds map[string]D) *rapid.Generator[[]act] {
 	}), 1, 60)
 }
 
-// trial is one run of random operations. What clients and nodes ask for continues in
-// the background, as it may be stuck.
+// trial is one run of random operations. Requests of clients and nodes run in the background, as
+// they may block.
 type trial struct {
 	*pair
 	running sync.WaitGroup
@@ -418,7 +418,7 @@ func (r *trial) change(e *end, s act, change func(*farm.Node)) {
 	r.async(s, func(ctx context.Context) {
 		_, _ = store.Update(ctx, e.store, e.tables.Nodes, id, func(n *farm.Node) (*farm.Node, error) {
 			if n == nil {
-				return nil, nil // it is gone already
+				return nil, nil // it is already removed
 			}
 			n = n.Clone()
 			change(n)
@@ -478,9 +478,9 @@ func (r *trial) agents(e *end, s act) {
 	}
 }
 
-// TestReplicasPlace lets two replicas place through lost leases, stuck and lost
-// commits, restarts, and changes of the nodes: nothing is placed twice or beyond what
-// a node takes, a termination wins, and in the end nothing waits where there is room.
+// TestReplicasPlace lets two replicas place through lost leases, stuck and lost commits, restarts,
+// and changes of the nodes. Nothing is placed twice or beyond the capacity of a node, a termination
+// has precedence, and in the end nothing is pending while there is free capacity.
 func TestReplicasPlace(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := actsOf(deeds).Draw(rt, "steps")
@@ -505,7 +505,7 @@ func try(t *testing.T, steps []act) []string {
 			r.poll(e, node)
 		}
 	}
-	// A holder who was not told of its loss learns it with the next thing that it writes.
+	// A holder that lost the lease without notice learns it with its next write.
 	for range 3 {
 		for _, e := range r.ends {
 			if ids, err := r.create(e, 1); err == nil {

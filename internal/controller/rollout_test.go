@@ -41,8 +41,8 @@ func havePull(nodes []*agent) (list []*agent) {
 	return list
 }
 
-// TestFewNodesPullAtATime: the others get their turn when one is done, has failed or is gone, and in
-// the end all have had it.
+// TestFewNodesPullAtATime: the other nodes get a slot when one is done, has failed or is removed,
+// and in the end all have had one.
 func TestFewNodesPullAtATime(t *testing.T) {
 	inWaves(t, 6, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()
@@ -122,8 +122,8 @@ func TestATurnIsRungFor(t *testing.T) {
 	})
 }
 
-// TestTurnsOfTheLost: a node that falls silent, or says nothing of what it was told, keeps its turn
-// for a while and not indefinitely.
+// TestTurnsOfTheLost: a node without contact, or without a status of its pull, keeps its slot for a
+// while and not indefinitely.
 func TestTurnsOfTheLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polls bool
@@ -156,7 +156,7 @@ func TestTurnsOfTheLost(t *testing.T) {
 	}
 }
 
-// TestTurnsOverARestart: nodes that pull when a controller begins count as soon as they say so.
+// TestTurnsOverARestart: nodes that pull when a controller starts count as soon as they report it.
 func TestTurnsOverARestart(t *testing.T) {
 	inWaves(t, 4, func(t *testing.T, c *cloud, nodes []*agent) {
 		id := c.distribute()

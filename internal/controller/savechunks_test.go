@@ -26,7 +26,7 @@ func TestOutputOfASave(t *testing.T) {
 		ended := at(s, api.TaskSaving, func(ts *api.TaskStatus) {
 			ts.Script = &api.ScriptStatus{Code: 3, Stdout: string(out), Stderr: "\x00few", Errors: []string{"e"}}
 		})
-		for range 3 { // a level, said again and again
+		for range 3 { // the same state, reported again and again
 			a.say(o, api.PhaseRunning, ended)
 		}
 		r := c.wantSave(s.Task, farm.SavePending, "")

@@ -24,7 +24,7 @@ func (c *cloud) started(a *agent) api.Order {
 	return o
 }
 
-// asking makes a save of an instance into a new template.
+// asking returns a request to save an instance into a new template.
 func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
 	ask := SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true}}
 	for _, edit := range edits {
@@ -33,7 +33,7 @@ func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
 	return ask
 }
 
-// save asks for a save and gives its order.
+// save requests a save and returns its order.
 func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveImageRequest)) api.Order {
 	c.t.Helper()
 	id, err := c.SaveImage(c.t.Context(), asking(o, edits...))
@@ -49,7 +49,7 @@ func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveImageRequest)) ap
 	return order
 }
 
-// wantSave holds a request against its status and the text of its error.
+// wantSave checks the status of a request and the text of its error.
 func (c *cloud) wantSave(id string, status farm.SaveStatus, message string) *farm.SaveRequest {
 	c.t.Helper()
 	synctest.Wait()
@@ -63,7 +63,7 @@ func (c *cloud) wantSave(id string, status farm.SaveStatus, message string) *far
 	return s
 }
 
-// at makes a status say how far its task is.
+// at sets the stage of the task in a status.
 func at(o api.Order, stage api.TaskStage, edits ...func(*api.TaskStatus)) func(*api.InstanceStatus) {
 	return func(s *api.InstanceStatus) {
 		s.Task = &api.TaskStatus{ID: o.Task, Stage: stage}
@@ -160,7 +160,7 @@ func TestSaveThatFails(t *testing.T) {
 	}
 }
 
-// TestEndOfASave ends the instance in every way there is while it is being saved.
+// TestEndOfASave ends the instance in every possible way while it is being saved.
 func TestEndOfASave(t *testing.T) {
 	terminated := "The instance was terminated before the save had ended"
 	for _, tc := range []struct {
@@ -342,8 +342,7 @@ func TestRevertIsOrdered(t *testing.T) {
 	}
 }
 
-// TestOnlyStartedCanBeSaved holds both tasks against every state that comes before
-// and after Started.
+// TestOnlyStartedCanBeSaved tries both tasks in every state that precedes and follows Started.
 func TestOnlyStartedCanBeSaved(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -17,12 +17,12 @@ import (
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
 
-// withScript asks for instances with a script.
+// withScript returns a request for instances with a script.
 func withScript(count int, text string) StartRequest {
 	return StartRequest{Count: count, Options: farm.StartOptions{Script: []byte(text), ScriptMonitoring: true}}
 }
 
-// wantScripts asks how many scripts are in the store.
+// wantScripts checks how many scripts are in the store.
 func (c *cloud) wantScripts(want int) {
 	c.t.Helper()
 	synctest.Wait()
@@ -39,8 +39,9 @@ func scriptIn(o api.Order) string {
 	return string(o.Start.Script.Text)
 }
 
-// TestScriptsAreApart: a script is not in the records of its instances, comes with every start order, after a restart
-// and from another replica too, and goes with the last instance that has it.
+// TestScriptsAreApart: a script is not in the records of its instances, comes with every start
+// order, after a restart and from another replica too, and is deleted with the last instance that
+// has it.
 func TestScriptsAreApart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		const text = "\xff echo $SECRET"
@@ -193,8 +194,8 @@ func TestTransactionsWithScripts(t *testing.T) {
 	})
 }
 
-// BenchmarkRestartWithScripts measures what 1,700 waiting instances with scripts of 200 KB take in memory after a
-// restart, and how long that lasts.
+// BenchmarkRestartWithScripts measures how much memory 1,700 pending instances with scripts of 200
+// KB use after a restart, and how long the restart takes.
 func BenchmarkRestartWithScripts(b *testing.B) {
 	const instances, size = 1700, 200_000
 	backend, err := etcd.Embedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})

@@ -60,8 +60,8 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 	})
 }
 
-// TestSeriesOutliveTheController: a new one resumes from what is recorded, and a second
-// replica knows what was before it.
+// TestSeriesOutliveTheController: a new controller resumes from the recorded points, and a second
+// replica knows those from before its start.
 func TestSeriesOutliveTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
@@ -89,13 +89,14 @@ func TestSeriesOutliveTheController(t *testing.T) {
 	})
 }
 
-// TestSeriesOfReplicas: what a node tells one replica the others count as well, once.
+// TestSeriesOfReplicas: the other replicas count what a node reports to one replica as well, one
+// time.
 func TestSeriesOfReplicas(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		other := c.replica()
 		defer other.stop()
 		a := c.join("one", 2)
-		time.Sleep(time.Minute) // they hear of each other
+		time.Sleep(time.Minute) // they receive each other's digests
 		a.poll(api.PollRequest{Pulled: 7000}, 0)
 		time.Sleep(time.Minute)
 		for name, r := range map[string]*cloud{"polled": c, "other": other} {

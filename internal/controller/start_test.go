@@ -37,8 +37,8 @@ func TestVMName(t *testing.T) {
 	}
 }
 
-// pushedAnew is a shelf on which the versions are other bytes by the time that their
-// configuration is asked for.
+// pushedAnew is a shelf on which the content of the versions has changed by the time their
+// configuration is read.
 type pushedAnew struct{ *shelf }
 
 func (pushedAnew) Info(_ context.Context, ref transfer.Ref) (api.TemplateConfig, error) {

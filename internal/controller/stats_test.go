@@ -135,7 +135,7 @@ func TestTallyIsTheSumOfTheRecords(t *testing.T) {
 	})
 }
 
-// TestReplicasCountAlike: a replica that does not place has the same figures.
+// TestReplicasCountAlike: a replica that does not place has the same statistics.
 func TestReplicasCountAlike(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		second := c.replica()

@@ -57,9 +57,9 @@ func (c *cloud) rewrite(records map[string]*farm.Instance) {
 	}
 }
 
-// TestRestoreSparesWhatRuns: instances that waited when a backup was taken run when it is
-// restored. Their VMs are unknown, and nothing ends them: neither a report nor an order. The
-// instances wait for the decision, say so, and keep their names when their VMs are kept.
+// TestRestoreSparesWhatRuns: instances that were pending when a backup was made run when it is
+// restored. Their VMs are orphaned, and neither a report nor an order ends them. The instances wait
+// for the decision, report that, and keep their names when their VMs are adopted.
 func TestRestoreSparesWhatRuns(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
@@ -94,7 +94,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		}
 		a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == ids[2] })
 		a.contact()
-		time.Sleep(6 * time.Second) // the order may have been in that answer
+		time.Sleep(6 * time.Second) // the order may have been in that response
 		if o := a.take(api.OrderStart); o.InstanceID != ids[2] {
 			t.Errorf("%s is started", o.InstanceID)
 		}

@@ -107,13 +107,13 @@ func TestPushRegistry(t *testing.T) {
 	})
 }
 
-// TestTaskOrdersAreLevels follows an order through all that may happen to it before
-// its node has said a word.
+// TestTaskOrdersAreLevels follows an order through all that may happen to it before the first
+// report of its node.
 func TestTaskOrdersAreLevels(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("once") }) // taken and acknowledged
+		s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("once") }) // received and acknowledged
 		quiet := func(when string) {
 			t.Helper()
 			if orders := a.contact(); len(orders) != 0 {
@@ -194,8 +194,8 @@ func TestNodeLostWhileSaving(t *testing.T) {
 	})
 }
 
-// TestSecondReplica accepts on one replica, orders and reports on the other one, and
-// ends on the first.
+// TestSecondReplica accepts a save on one replica, sends the order and receives the reports on the
+// other one, and ends it on the first.
 func TestSecondReplica(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		second := c.replica()

@@ -47,8 +47,8 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	return api.Order{InstanceID: inst.ID, Claim: inst.Claim}, task
 }
 
-// happening is something that happens to an instance, by the way that it really comes,
-// and the events that this is.
+// happening is something that happens to an instance, in the way that it really occurs, and the
+// resulting events.
 type happening struct {
 	name    string
 	handler farm.OnFailure
@@ -116,8 +116,8 @@ var happenings = []happening{
 	}},
 }
 
-// TestEveryStateAndEvent has everything happen in every state. The table of the domain
-// says what comes of it; the way there is the controller's.
+// TestEveryStateAndEvent applies every event in every state. The table of the domain has the
+// result; the way there is the controller's.
 func TestEveryStateAndEvent(t *testing.T) {
 	for _, state := range farm.InstanceStates {
 		for _, h := range happenings {
@@ -153,7 +153,7 @@ func TestEveryStateAndEvent(t *testing.T) {
 	}
 }
 
-// checkRecord holds what is true of every record.
+// checkRecord checks what is true of every record.
 func (c *cloud) checkRecord(id string) {
 	c.t.Helper()
 	inst, _, ok := c.tables.Instances.Get(id)
@@ -172,8 +172,8 @@ func (c *cloud) checkRecord(id string) {
 	}
 }
 
-// TestNeverStartedAfterATermination: whatever a node says late, in whatever order, and
-// whatever becomes of the node and the controller, the instance only goes.
+// TestNeverStartedAfterATermination: whatever a node reports late, in whatever order, and whatever
+// happens to the node and the controller, the instance is only removed.
 func TestNeverStartedAfterATermination(t *testing.T) {
 	for _, state := range farm.InstanceStates {
 		t.Run(string(state), func(t *testing.T) {

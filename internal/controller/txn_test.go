@@ -22,8 +22,8 @@ func (f *firstLost) Commit(ctx context.Context, changes ...store.Change) error {
 	return f.Writer.Commit(ctx, changes...)
 }
 
-// TestBulk: as many at a time as fit, one by one where some lost a race, and what is
-// gone stays so.
+// TestBulk: records are changed as many at a time as fit, one by one where some lost a race, and a
+// deleted record stays deleted.
 func TestBulk(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var ids []string

@@ -30,7 +30,7 @@ func (b *cupboard) put(version string) {
 	b.version = version
 	b.mu.Unlock()
 	b.changed <- struct{}{}
-	time.Sleep(3 * time.Second) // until the holder of the lease has looked
+	time.Sleep(3 * time.Second) // until the leader has checked
 	synctest.Wait()
 }
 
@@ -72,7 +72,7 @@ func inUpdates(t *testing.T, b *cupboard, byItself bool, test func(t *testing.T,
 	})
 }
 
-// runs makes the node say which agent it is.
+// runs makes the node report the version of its agent.
 func (a *agent) runs(version string) *agent {
 	a.t.Helper()
 	info := *a.info
@@ -111,8 +111,8 @@ func (c *cloud) wantNodeState(a *agent, state farm.NodeState, reason string) *fa
 	return n
 }
 
-// TestNodesAreUpdated goes the whole way: the node takes no starts until its new agent is
-// there, its instances go on, and a drain stays.
+// TestNodesAreUpdated covers a whole update: the node gets no starts until its new agent runs, its
+// instances continue, and a drain stays.
 func TestNodesAreUpdated(t *testing.T) {
 	b := newCupboard("2.0.0-b")
 	inUpdates(t, b, false, func(t *testing.T, c *cloud) {
@@ -220,8 +220,8 @@ func TestFailedUpdates(t *testing.T) {
 	})
 }
 
-// TestDeafAgents: one that knows no updates keeps its node out of work for a minute only,
-// one that says nothing new for three hours.
+// TestDeafAgents: an agent without support for updates keeps its node out of work for a minute
+// only, one that reports no progress for three hours.
 func TestDeafAgents(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		deaf, stuck := c.join("deaf", 2).runs("1.0.0-a"), c.join("stuck", 2).runs("1.0.0-a")
@@ -317,7 +317,8 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 	})
 }
 
-// TestOfflineNodesFollow, and a restart of the controller forgets nothing.
+// TestOfflineNodesFollow: offline nodes are updated when they return, also after a restart of the
+// controller.
 func TestOfflineNodesFollow(t *testing.T) {
 	b := newCupboard("2.0.0-b")
 	inUpdates(t, b, false, func(t *testing.T, c *cloud) {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestToldWaitsForSubscribers: what was queued before the call has been told when it returns, however slow they are.
+// TestToldWaitsForSubscribers: events that were queued before the call have been delivered when it
+// returns, however slow the subscribers are.
 func TestToldWaitsForSubscribers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher()

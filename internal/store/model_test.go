@@ -141,12 +141,12 @@ func TestModelKnowsLosers(t *testing.T) {
 	}{
 		{"x", 5, false},   // as it is
 		{"x", 4, true},    // has changed
-		{"x", 6, false},   // newer than the model: the backend must say
-		{"x", 0, false},   // «absent» is for the backend to say
+		{"x", 6, false},   // newer than the model: the backend must decide
+		{"x", 0, false},   // "absent" is for the backend to decide
 		{"x", -1, false},  // no condition
 		{"gone", 7, true}, // deleted since
 		{"gone", 10, false},
-		{"never", 3, true}, // the watch has passed 3, and there is nothing
+		{"never", 3, true}, // the watch has passed 3, and the record does not exist
 		{"never", 6, false},
 	} {
 		if got := l.lost(l.table, tc.id, "k/"+tc.id, tc.want); got != tc.lost {
@@ -172,7 +172,8 @@ func TestModelTellsEvents(t *testing.T) {
 	}
 }
 
-// FuzzKeys returns the watch any key and value: only records of open tables may come out, and nothing may panic.
+// FuzzKeys passes any key and value to the watch: only records of open tables may come out, and
+// nothing may panic.
 func FuzzKeys(f *testing.F) {
 	for _, seed := range []string{"/p/v1/k/x", "/p/v1/k/", "/p/v1/k", "/p/v1//x", "/p/v1/k/a/b", "/p/v1/other/x", "/p/v1", "", "/p/v1/k/\x00"} {
 		f.Add(seed, `{"At":1}`, false)

@@ -83,8 +83,8 @@ func TestOrderedStaysDense(t *testing.T) {
 	}
 }
 
-// TestWhereKeepsValuesApart: a value is text of a client; one with a NUL in it must not
-// be taken for a shorter one.
+// TestWhereKeepsValuesApart: a value is a client's text; one with a NUL in it must not be mistaken
+// for a shorter one.
 func TestWhereKeepsValuesApart(t *testing.T) {
 	table := NewTable("k", WithIndex("value", func(v *string) []string { return []string{*v} }))
 	short, long := "a", "a\x00b"
@@ -103,8 +103,8 @@ func TestWhereKeepsValuesApart(t *testing.T) {
 	}
 }
 
-// TestOldVersionsAreLetGo holds that a map keeps nothing of the versions before it, though
-// most of its chunks are theirs.
+// TestOldVersionsAreLetGo checks that a map keeps nothing of the versions before it in memory,
+// though it shares most of its chunks with them.
 func TestOldVersionsAreLetGo(t *testing.T) {
 	const chunks = 4
 	e := sortedMap[int]{}.edit()

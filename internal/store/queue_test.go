@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// parts reads a commit from words: a key that is written, or one with ? behind it that is checked at revision 1, with
-// ! at revision 2. F and G at the end are fences.
+// parts parses a commit: a key that is written, or one followed by ? that is checked at revision 1,
+// by ! at revision 2. F and G at the end are fences.
 func parts(text string) *request {
 	r := &request{done: make(chan error, 1)}
 	for word := range strings.FieldsSeq(text) {
@@ -31,7 +31,8 @@ func parts(text string) *request {
 	return r
 }
 
-// picked returns which requests of a queue, numbered from 1, go in the next transaction, and what stays in the queue.
+// picked returns which requests of a queue, numbered from 1, are in the next transaction, and which
+// stay in the queue.
 func picked(limits Limits, busy, queue string) (batch, left string) {
 	c := &committer{store: &Store{limits: limits}, busy: map[string]struct{}{}}
 	for key := range strings.FieldsSeq(busy) {
@@ -52,7 +53,8 @@ func picked(limits Limits, busy, queue string) (batch, left string) {
 	return batch, left
 }
 
-// TestPickKeepsOrder: what is taken together writes no key twice, and nothing overtakes an older write of its keys.
+// TestPickKeepsOrder: the picked requests write no key twice, and none overtakes an older write of
+// its keys.
 func TestPickKeepsOrder(t *testing.T) {
 	for _, c := range []struct{ name, busy, queue, batch string }{
 		{"apart", "", "a,b,c", "123"},

@@ -272,7 +272,7 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	defer time.AfterFunc(closeTimeout, s.stop).Stop() // a backend that does not answer must not block Close indefinitely
+	defer time.AfterFunc(closeTimeout, s.stop).Stop() // Close must not wait indefinitely
 	s.commits.close()
 	var errs []error
 	for _, lease := range leases {

@@ -164,8 +164,8 @@ func TestOpenRefusesTables(t *testing.T) {
 	}
 }
 
-// TestTableInOrderOfAnIndex: rows by what an index files them under, from any place on; how many there
-// are of each, and what they amount to, follow every change.
+// TestTableInOrderOfAnIndex: rows come in the order of an index, from any position on; their number
+// per value, and their sums, follow every change.
 func TestTableInOrderOfAnIndex(t *testing.T) {
 	s, cars, _ := openCars(t)
 	check := func(want string, counts, tags map[string]int) {
@@ -213,7 +213,8 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 	}
 }
 
-// TestPartOfRecords: a table with WithPart keeps that part alone, whichever way a record comes; Load reads all of it.
+// TestPartOfRecords: a table with WithPart keeps that part alone, whichever way a record arrives;
+// Load reads all of it.
 func TestPartOfRecords(t *testing.T) {
 	cars := func() *store.Table[car] {
 		return store.NewTable("car", store.WithPart(func(c *car) *car { return &car{Colour: c.Colour} }))

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// switchable is a backend that can be exchanged, as a restore from a backup does, or hang.
+// switchable is a backend that can be exchanged, as a restore from a backup does, or block.
 type switchable struct {
 	now      atomic.Pointer[storetest.Faults]
 	hang     atomic.Bool
@@ -158,7 +158,7 @@ func TestSilentWatchIsNoticed(t *testing.T) {
 	})
 }
 
-// past makes a backend as an old backup would be: one record of other content, one missing, one more.
+// past returns a backend like an old backup: one record of other content, one missing, one more.
 func past(t *testing.T, b *mem.Backend, commits int) {
 	t.Helper()
 	table := store.NewTable[number]("n")

@@ -79,7 +79,8 @@ func TestBackendWithoutUpkeep(t *testing.T) {
 	}
 }
 
-// TestRenew: what a backup held of its writers is gone, and a newer schema is refused.
+// TestRenew: the leases and transactions of a backup's writers are removed, and a newer schema is
+// refused.
 func TestRenew(t *testing.T) {
 	b := mem.New()
 	s, err := store.Open(t.Context(), b, store.Options{Replica: "old"})
@@ -121,7 +122,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// refusing is a backend that takes no transaction.
+// refusing is a backend that accepts no transaction.
 type refusing struct{ store.Backend }
 
 func (refusing) Commit(context.Context, store.Txn) (int64, error) { return 0, store.ErrUnavailable }
@@ -160,7 +161,7 @@ func TestOpenSaysWhatItCannotWrite(t *testing.T) {
 	}
 }
 
-// TestToldEndsWithItsCaller, however long a subscriber takes.
+// TestToldEndsWithItsCaller: the wait ends with its context, however long a subscriber takes.
 func TestToldEndsWithItsCaller(t *testing.T) {
 	s, cars, _ := openCars(t)
 	release := make(chan struct{})
@@ -177,7 +178,7 @@ func TestToldEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// TestSchemaIsReadFirst: nothing of newer data, or of what cannot be read, is decoded.
+// TestSchemaIsReadFirst: neither newer data nor unreadable data is decoded.
 func TestSchemaIsReadFirst(t *testing.T) {
 	for value, want := range map[string]error{`{"version":2}`: store.ErrSchema, `{"version":`: nil} {
 		b := mem.New()
@@ -235,7 +236,7 @@ func TestCloseSaysWhatItCouldNotResign(t *testing.T) {
 	}
 }
 
-// TestUpdateCommitsOnce: a change that went in is not made again.
+// TestUpdateCommitsOnce: a change that was applied is not made again.
 func TestUpdateCommitsOnce(t *testing.T) {
 	s, cars, _ := openCars(t)
 	commit(t, s, store.Put(cars, "x", &car{Colour: "red"}, store.IfAbsent))

@@ -1,13 +1,14 @@
-// Package nodeinput bounds what nodes send, before anything else reads it. Each function takes one body of the node
-// link. It returns an error that names the field when a value that identifies something is too long or cannot be
-// printed, and when a list is too long. It cuts texts that are for people, makes them printable, and clamps numbers.
+// Package nodeinput bounds the input from nodes, before any other code reads it. Each function
+// takes one body of the node API. It returns an error that names the field when an identifying
+// value is too long or cannot be printed, and when a list is too long. It cuts texts that are for
+// people, makes them printable, and clamps numbers.
 //
-// It does not decide whether a node may say something: whether an instance is placed on the node is up to the
-// controller. Credentials and the output of scripts are left as they are: the former are only compared, the latter
-// are bytes that the controller cuts when it stores them.
+// It does not decide whether a node may report something: whether an instance is placed on the node
+// is up to the controller. Credentials and the output of scripts are left as they are: the former
+// are only compared, the latter are bytes that the controller cuts when it stores them.
 //
-// Invariant: after a call without an error every text is printable and within its limit, and every number is finite
-// and within its range. docs/security.md lists the limits.
+// Invariant: after a call without an error every text is printable and within its limit, and every
+// number is finite and within its range. docs/security.md lists the limits.
 package nodeinput
 
 import (
@@ -81,7 +82,7 @@ func tooLong[T any](field string, list []T, most int) error {
 	return nil
 }
 
-// cut keeps the head of each text and makes it printable.
+// cut keeps the beginning of each text and makes it printable.
 func cut(most int, texts ...*string) {
 	for _, t := range texts {
 		*t = Text(*t, most)
@@ -96,12 +97,12 @@ func Text(s string, most int) string {
 	return sanitize.EscapeText(s)
 }
 
-// cutLines keeps the end of a text of several lines, which says what went wrong, and makes it printable.
+// cutLines keeps the end of a text of several lines, which has the error, and makes it printable.
 func cutLines(text *string) {
 	*text = sanitize.Lines(strings.ToValidUTF8((*text)[max(0, len(*text)-MaxMessage):], ""))
 }
 
-// number is what a node counts or measures.
+// number is a count or a measurement.
 type number interface{ ~int | ~int64 }
 
 // clamp puts each number between 0 and most.

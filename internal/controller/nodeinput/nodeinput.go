@@ -31,7 +31,7 @@ func Join(r *api.JoinRequest) error {
 	return nil
 }
 
-// protocol returns an error for a version of the node link that this controller does not speak.
+// protocol returns an error for a version of the node API that this controller does not support.
 func protocol(version int) error {
 	if version >= 0 && version <= api.LinkProtocol {
 		return nil
@@ -171,7 +171,7 @@ func info(in *api.NodeInfo) {
 	}
 }
 
-// detail bounds what a node knows of a VM without a record.
+// detail bounds the details of a VM without a record.
 func detail(d *api.InventoryDetail) error {
 	if err := refuse(name{"details.id", d.ID, MaxID}); err != nil {
 		return err
@@ -191,7 +191,7 @@ func order(o *api.StartOrder) {
 	clamp(maxSecond, &o.StartTimeout)
 	o.Ports = ports(o.Ports)
 	if s := o.Script; s != nil {
-		s.Text = nil // an honest node does not send it back
+		s.Text = nil // a genuine node does not return it
 		clamp(maxSecond, &s.Timeout)
 		clamp(int(farm.DeleteVM), &s.OnFailure)
 	}

@@ -72,7 +72,7 @@ func leaves(v reflect.Value, path string, do func(path string, v reflect.Value))
 	}
 }
 
-// bounded reports what of a value that was let through is not within any limit.
+// bounded returns the parts of an accepted value that are not within any limit.
 func bounded(v reflect.Value) (wrong []string) {
 	leaves(v, "", func(path string, v reflect.Value) {
 		if slices.ContainsFunc(free, func(f string) bool { return strings.HasSuffix(path, "."+f) }) {
@@ -108,7 +108,8 @@ func spoil(v reflect.Value, i int) bool {
 	return true
 }
 
-// check spoils every field of a body, one after the other. Each must be refused by a sentence or be bounded.
+// check makes every field of a body invalid, one after the other. Each must be refused with a
+// message or be bounded.
 func check[T any](t *testing.T, bound func(*T) error) {
 	t.Helper()
 	typ := reflect.TypeFor[T]()
@@ -141,7 +142,7 @@ func check[T any](t *testing.T, bound func(*T) error) {
 	}
 }
 
-// TestEveryFieldIsBounded holds for fields that are added later, too.
+// TestEveryFieldIsBounded covers fields that are added later, too.
 func TestEveryFieldIsBounded(t *testing.T) {
 	t.Run("join", func(t *testing.T) { check(t, Join) })
 	t.Run("pass", func(t *testing.T) { check(t, Pass) })
@@ -175,7 +176,8 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 	}
 }
 
-// TestTextsForPeopleStay: what is within the limits is not changed, and of what is not the useful part is kept.
+// TestTextsForPeopleStay: texts within the limits are not changed, and of longer ones the useful
+// part is kept.
 func TestTextsForPeopleStay(t *testing.T) {
 	s := api.InstanceStatus{Message: strings.Repeat("x", MaxMessage) + "\n\tdisk is full: 日本"}
 	if err := status("", &s); err != nil || !strings.HasSuffix(s.Message, "x\n\tdisk is full: 日本") || len(s.Message) != MaxMessage {

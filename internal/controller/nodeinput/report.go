@@ -30,7 +30,7 @@ func Report(r *api.Report) error {
 	return nil
 }
 
-// status bounds what a node says of one instance; field is the path to it.
+// status bounds the status of one instance; field is the path to it.
 func status(field string, s *api.InstanceStatus) error {
 	err := refuse(
 		name{field + "instance_id", s.InstanceID, MaxID}, name{field + "claim", s.Claim, MaxID},
@@ -67,7 +67,7 @@ func machine(v *api.NodeVM) {
 	clamp(maxPID, &v.PID)
 	v.Ports = ports(v.Ports)
 	for _, t := range []*time.Time{&v.Created, &v.Started, &v.Stopped} {
-		if t.Year() < 1970 || t.Year() >= 9999 { // no record can hold it, nor arithmetic
+		if t.Year() < 1970 || t.Year() >= 9999 { // neither a record nor arithmetic supports it
 			*t = time.Time{}
 		}
 	}
@@ -85,7 +85,7 @@ func script(s *api.ScriptStatus) {
 	}
 }
 
-// version bounds what a node says of a version that it has pushed.
+// version bounds the report of a pushed version.
 func version(v *api.PushResult) {
 	if v == nil {
 		return

@@ -129,7 +129,7 @@ func TestPeriodic(t *testing.T) {
 		stop()
 		time.Sleep(10 * time.Minute)
 		stop = run()
-		count(2) // a restart takes none before its time
+		count(2) // a restart makes no backup before it is due
 		time.Sleep(51 * time.Minute)
 		count(3)
 		oldest := present(p)[0]

@@ -16,19 +16,19 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// said collects what is logged.
+// said collects the logged messages.
 func said(b *Backend) *safeBuffer {
 	var text safeBuffer
 	b.care.log = slog.New(slog.NewTextHandler(&text, nil))
 	return &text
 }
 
-// TestLook does what the size of the database asks for, and nothing else.
+// TestLook: look does the maintenance that the size of the database requires, and nothing else.
 func TestLook(t *testing.T) {
 	rewritten := []string{"status a", "status a", "defrag a", "status a"}
 	for name, tc := range map[string]struct {
 		sizes   sizes
-		another bool // the file is not ours alone
+		another bool // other processes use the file too
 		noRoom  bool // on the disk
 		want    []string
 	}{
@@ -79,7 +79,7 @@ func TestLookCompactsAgain(t *testing.T) {
 	})
 }
 
-// TestAlarmIsSaidOnce for each share of the quota that is reached.
+// TestAlarmIsSaidOnce: one alarm is logged for each share of the quota that is reached.
 func TestAlarmIsSaidOnce(t *testing.T) {
 	_, b := newFake(t, nil)
 	text := said(b)
@@ -97,7 +97,8 @@ func TestAlarmIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestRecoverySays that the store refuses changes until it takes them again, and waits before it is tried again.
+// TestRecoverySays: the store reports that it refuses changes until it accepts them again, and
+// waits before the next try.
 func TestRecoverySays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, map[string]sizes{"a": {file: 100, used: 95, quota: 100, full: true}})
@@ -131,7 +132,7 @@ func TestRecoverySays(t *testing.T) {
 func TestShed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used    int64
-		records int // that may go
+		records int // that may be deleted
 		want    int // that went
 	}{
 		"nothing to do": {used: shareShed - 1, records: 10_000, want: 0},
@@ -163,8 +164,8 @@ func TestShed(t *testing.T) {
 // TestSettle waits until less is in use, for half a second at most.
 func TestSettle(t *testing.T) {
 	for name, tc := range map[string]struct {
-		less int // the look that finds less in use; 0: none
-		want int // looks
+		less int // the check that finds less in use; 0: none
+		want int // checks
 	}{"at once": {1, 1}, "later": {3, 3}, "never": {0, 10}} {
 		synctest.Test(t, func(t *testing.T) {
 			f, b := newFake(t, map[string]sizes{"a": {used: 50}})
@@ -186,7 +187,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestDefrag holds calls off, and lets them go whatever becomes of it.
+// TestDefrag: calls are delayed during a defragmentation, and continue whatever its result.
 func TestDefrag(t *testing.T) {
 	f, b := newFake(t, map[string]sizes{"a": {file: 10, used: 4, quota: 100}})
 	b.guard = &diskGuard{dir: t.TempDir()}

@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// made makes a store of many records, some of them changed and deleted, with a snapshot in its log, and returns its
-// directory and what it holds. A store that was killed has no seal.
+// made creates a store of many records, some of them changed and deleted, with a snapshot in its
+// log, and returns its directory and content. A store that was killed has no seal.
 func made(t *testing.T, killed bool) (dir string, want map[string]string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -57,7 +57,7 @@ func made(t *testing.T, killed bool) (dir string, want map[string]string) {
 	return dir, want
 }
 
-// copied makes a copy of a store's files, of which holes take no space.
+// copied copies a store's files; holes use no space.
 func copied(t *testing.T, from string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -118,7 +118,8 @@ func damageable(t *testing.T, dir string) map[string]int {
 	return files
 }
 
-// judgeDamage opens a damaged store: it fails with one line that names a file, or holds all of its records.
+// judgeDamage opens a damaged store: it fails with one line that names a file, or has all of its
+// records.
 func judgeDamage(t *testing.T, what, dir string, want map[string]string) (found bool) {
 	t.Helper()
 	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
@@ -172,7 +173,7 @@ func TestFlippedBits(t *testing.T) {
 			found, tried := 0, 0
 			for name, used := range damageable(t, dir) {
 				for _, bit := range positions(used*8, 2) {
-					if killed && filepath.Base(name) == "db" { // of its content nothing but the form can be told
+					if killed && filepath.Base(name) == "db" { // only the form of its content can be checked
 						bit = bit/(4096*8)*(4096*8) + bit%(pageHeader*8)
 					}
 					damaged := copied(t, dir)
@@ -259,7 +260,8 @@ func TestTornLog(t *testing.T) {
 	}
 }
 
-// TestSealOfAnotherBuild: a program that knows no seals has opened the store since; what it says counts no more.
+// TestSealOfAnotherBuild: a program without support for seals has opened the store since; the seal
+// no longer counts.
 func TestSealOfAnotherBuild(t *testing.T) {
 	dir, want := made(t, false)
 	old := copied(t, dir)

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// newTestGuard is a guard of an empty directory on a disk with room.
+// newTestGuard returns a guard of an empty directory on a disk with free space.
 func newTestGuard(t *testing.T) *diskGuard {
 	t.Helper()
 	g, err := newDiskGuard(t.TempDir(), nil, newFailure())
@@ -89,7 +89,7 @@ func TestGuardWithoutAReserve(t *testing.T) {
 	if err := os.Remove(g.reservePath()); err != nil {
 		t.Fatal(err)
 	}
-	g.dropReserveLocked() // nothing to be said
+	g.dropReserveLocked() // without an error
 	if err := os.Mkdir(g.reservePath(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,8 @@ func TestAllocateAhead(t *testing.T) {
 	}
 }
 
-// TestGuardAsksForANewProcess once the files can be written again, and leaves a mark that they have to be.
+// TestGuardAsksForANewProcess: the guard requests a new process once the files can be written
+// again, and leaves the file that makes it write them again.
 func TestGuardAsksForANewProcess(t *testing.T) {
 	mark := func(g *diskGuard) string {
 		data, _ := os.ReadFile(filepath.Join(g.dir, unsyncedFile))

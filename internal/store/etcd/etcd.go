@@ -58,7 +58,7 @@ type Backend struct {
 
 	members []string                                       // addresses of the servers, for calls that concern one
 	defrag  func(ctx context.Context, member string) error // rewrites a member's file
-	ownFile bool                                           // only this process uses the file, and may rewrite it at any time
+	ownFile bool                                           // this process may rewrite the file at any time
 	care    *maintainer
 	caring  sync.WaitGroup
 }

@@ -26,7 +26,8 @@ func failWith(t *testing.T, f *failure, message string, fields ...zap.Field) {
 	<-f.ctx.Done()
 }
 
-// TestFailureIsTheFirst that etcd has said, and every call is refused with its sentence from then on.
+// TestFailureIsTheFirst: the first error that etcd logged is the failure, and every later call is
+// refused with its sentence.
 func TestFailureIsTheFirst(t *testing.T) {
 	write := &fs.PathError{Op: "write", Path: "db", Err: syscall.EIO}
 	full := &fs.PathError{Op: "write", Path: "db", Err: syscall.ENOSPC}
@@ -73,7 +74,8 @@ func TestFailureIsTheFirst(t *testing.T) {
 	}
 }
 
-// TestFailureAtTheStart is a panic of the goroutine that starts the member, and of no other.
+// TestFailureAtTheStart: a panic of the goroutine that starts the member is left to it; one of
+// another goroutine is the failure.
 func TestFailureAtTheStart(t *testing.T) {
 	f := newFailure()
 	f.starting(true)
@@ -128,7 +130,7 @@ func TestCallsEndWithTheMember(t *testing.T) {
 	})
 }
 
-// TestUnusable tells a disk that fails from files that are damaged.
+// TestUnusable: a failing disk is distinguished from damaged files.
 func TestUnusable(t *testing.T) {
 	for err, want := range map[error]string{
 		&fs.PathError{Op: "open", Path: "x", Err: syscall.EIO}: "etcd cannot use its files: open x: input/output error",

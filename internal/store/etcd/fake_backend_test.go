@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// fullSizes are of a member that is full and has much that can go.
+// fullSizes are of a member that is full and has much that can be deleted.
 var fullSizes = sizes{file: 100, used: 80, quota: 100, full: true, leader: true}
 
 // fakeWork is what a backend does with a cluster, and the calls that it needs for that.
@@ -137,8 +137,8 @@ var fakeWork = map[string]struct {
 
 var aPut = store.Txn{Puts: []store.KV{{Key: "/k", Value: []byte("new")}}}
 
-// TestEveryCallThatFails of a cluster is an error of what the backend does, and nothing continues after it. Where the
-// outcome of a write is not known, it says so.
+// TestEveryCallThatFails: a failed call of a cluster is an error of the backend's operation, and no
+// further call follows. Where the outcome of a write is not known, the error states that.
 func TestEveryCallThatFails(t *testing.T) {
 	for name, work := range fakeWork {
 		run := func(failAt int) (*fakeCluster, error) {
@@ -166,7 +166,7 @@ func TestEveryCallThatFails(t *testing.T) {
 	}
 }
 
-// TestLockThatWasNotTaken returns its lease back.
+// TestLockThatWasNotTaken: the lease of a lock that was not acquired is revoked.
 func TestLockThatWasNotTaken(t *testing.T) {
 	for name, prepare := range map[string]func(f *fakeCluster){
 		"another was first": func(f *fakeCluster) { f.lost = true }, "no answer": func(f *fakeCluster) { f.failAt = 1 },
@@ -265,7 +265,7 @@ func TestCampaignWaits(t *testing.T) {
 	})
 }
 
-// TestConflicts: a transaction whose conditions fail names the keys that stood against it.
+// TestConflicts: a transaction whose conditions fail names the keys in conflict.
 func TestConflicts(t *testing.T) {
 	f, b := newFake(t, nil)
 	f.lost = true
@@ -338,8 +338,8 @@ func TestCommitOnAFullDatabase(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreNotSent: nothing reaches the cluster when the caller has given up, the file is rewritten, or the
-// member has failed.
+// TestCallsThatAreNotSent: no call reaches the cluster when the caller has stopped waiting, the
+// file is rewritten, or the member has failed.
 func TestCallsThatAreNotSent(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -379,7 +379,7 @@ func TestCallsThatAreNotSent(t *testing.T) {
 	}
 }
 
-// TestEnter returns what keeps a call waiting, and when to try again.
+// TestEnter: enter returns why a call has to wait, and when to try again.
 func TestEnter(t *testing.T) {
 	_, b := newFake(t, nil)
 	if err := b.care.gate.Acquire(t.Context(), gateAll); err != nil {
@@ -446,7 +446,7 @@ func TestErrorsOfEtcd(t *testing.T) {
 	}
 }
 
-// TestList hands out every page, and ends with the error of who takes them.
+// TestList: every page is passed on, and an error of the callback ends the listing.
 func TestList(t *testing.T) {
 	f, b := newFake(t, nil)
 	f.more, f.kvs["/k"] = 1, &mvccpb.KeyValue{Key: []byte("/k"), Value: []byte("v"), ModRevision: 4}
@@ -468,7 +468,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestWatchDelivers each revision as one batch, and says why it ends.
+// TestWatchDelivers: each revision is one batch, and the error tells why the watch ended.
 func TestWatchDelivers(t *testing.T) {
 	event := func(key string, rev int64) *clientv3.Event {
 		return &clientv3.Event{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev}}
@@ -530,7 +530,7 @@ func TestNeeded(t *testing.T) {
 		t.Errorf("a watch that has seen nothing: %d", w.needed(30))
 	}
 	w.advance(slow, 8)
-	w.advance(slow, 7) // a progress that comes late
+	w.advance(slow, 7) // a progress that arrives late
 	if w.needed(30) != 8 || len(w.behind(8)) > 0 || len(w.behind(9)) == 0 {
 		t.Errorf("needed: %d", w.needed(30))
 	}

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// fakeCluster answers as a test says, notes what it is asked, and fails at one call.
+// fakeCluster answers as a test requires, records its calls, and fails at one of them.
 type fakeCluster struct {
 	clientv3.KV
 	clientv3.Lease
@@ -39,7 +39,7 @@ type fakeCluster struct {
 
 var errFake = errors.New("the fake cluster failed")
 
-const fakeRev = 7 // of every answer
+const fakeRev = 7 // of every response
 
 func (f *fakeCluster) called(format string, args ...any) error {
 	f.mu.Lock()

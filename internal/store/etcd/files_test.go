@@ -17,7 +17,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// syncsOf notes the files and directories that a function syncs, below a directory. The n-th sync fails.
+// syncsOf records the files and directories that a function syncs, below a directory. The n-th sync
+// fails.
 func syncsOf(t *testing.T, dir string, n int, do func() error) (synced []string, err error) {
 	t.Helper()
 	was := syncFile
@@ -37,7 +38,8 @@ func syncsOf(t *testing.T, dir string, n int, do func() error) (synced []string,
 
 var errSync = errors.New("the disk failed")
 
-// checkSyncs runs an operation once for each file that it syncs, and has that sync fail: it has to say so.
+// checkSyncs runs an operation one time for each file that it syncs, and makes that sync fail: the
+// operation must return the error.
 func checkSyncs(t *testing.T, dir string, do func() error, want ...string) {
 	t.Helper()
 	for n := range want {
@@ -77,7 +79,8 @@ func TestWhatIsSynced(t *testing.T) {
 	}
 }
 
-// TestResync: after a failure every file is written and synced again, but its holes, and the mark goes last.
+// TestResync: after a failure every file except its holes is written and synced again, and the file
+// that marks the failure is removed last.
 func TestResync(t *testing.T) {
 	dir, old := t.TempDir(), time.Unix(1, 0)
 	full, hole := filepath.Join(dir, Subdir, "member", "full"), filepath.Join(dir, Subdir, "member", "hole")
@@ -115,7 +118,7 @@ func TestResync(t *testing.T) {
 	if got, err := syncsOf(t, dir, -1, func() error { return resync(dir) }); len(got) > 0 || err != nil {
 		t.Errorf("without a mark: %v, %v", got, err)
 	}
-	// A mark that cannot be removed, and files that cannot be read.
+	// A marker file that cannot be removed, and files that cannot be read.
 	writeFiles(t, dir, map[string][]byte{unsyncedFile + "/x": nil})
 	if err := resync(dir); !strings.Contains(fmt.Sprint(err), "not empty") {
 		t.Errorf("a mark that stays: %v", err)
@@ -275,7 +278,7 @@ func TestSealFails(t *testing.T) {
 	}
 }
 
-// memberFiles makes a member whose database has applied an entry, and whose log is as given.
+// memberFiles creates a member whose database has applied an entry, and whose log is as given.
 func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a [directory") // whose name is not a valid pattern
@@ -391,7 +394,8 @@ func TestFinishRestore(t *testing.T) {
 	}
 }
 
-// TestLockDir: the lock says who has it, and goes with who has it.
+// TestLockDir: the error names the process that holds the lock, and a released lock can be taken
+// again.
 func TestLockDir(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockFile)

@@ -34,7 +34,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes all space of a directory's file system; the function gives it back.
+// fill uses all space of a directory's file system; the returned function frees it.
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	name := filepath.Join(dir, "filler")

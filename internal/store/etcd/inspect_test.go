@@ -93,7 +93,7 @@ func withMeta(db []byte, change func(meta []byte)) []byte {
 	return bad
 }
 
-// small makes a database of pairs in a bucket.
+// small returns a database of pairs in a bucket.
 func small(t testing.TB, bucket string, pairs map[string]string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -172,7 +172,7 @@ func TestKeysOfAnotherPage(t *testing.T) {
 		for i := 1; i < int(binary.LittleEndian.Uint16(db[at+10:])); i++ {
 			element := at + pageHeader + i*elementSize
 			key := element + int(binary.LittleEndian.Uint32(db[element:]))
-			for _, by := range []byte{1, 0xff} { // the page begins before its place, the page before it ends behind
+			for _, by := range []byte{1, 0xff} { // the page begins before its range, the page before it ends after
 				bad := bytes.Clone(db)
 				bad[key+7] += by
 				tried++
@@ -322,7 +322,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestInspectNamesTheBackup in what it says.
+// TestInspectNamesTheBackup: errors of inspect name the file.
 func TestInspectNamesTheBackup(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {

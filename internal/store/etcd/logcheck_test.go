@@ -74,7 +74,7 @@ func logOf(entries ...uint64) *logWriter {
 // logFile names a file of a log.
 func logFile(seq int) string { return fmt.Sprintf("%016x-%016x.wal", seq, 0) }
 
-// TestLogRecords: what one file of a log says, or why it is refused.
+// TestLogRecords: the records of one log file, or why it is refused.
 func TestLogRecords(t *testing.T) {
 	whole := logOf(5, 6)
 	at := len(whole.data) // where the next record begins
@@ -239,7 +239,7 @@ func TestLogFiles(t *testing.T) {
 	}
 }
 
-// writeFiles makes files below a directory.
+// writeFiles creates files below a directory.
 func writeFiles(t *testing.T, dir string, files map[string][]byte) {
 	t.Helper()
 	for name, data := range files {
@@ -289,7 +289,7 @@ func TestLogsOfEtcd(t *testing.T) {
 	}
 }
 
-// TestAllZero looks at every byte.
+// TestAllZero: every byte is checked.
 func TestAllZero(t *testing.T) {
 	for _, size := range []int{0, 1, len(zeros) - 1, len(zeros), len(zeros) + 1, 3*len(zeros) + 5} {
 		data := make([]byte, size)

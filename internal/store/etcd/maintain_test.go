@@ -73,7 +73,7 @@ func TestFullStoreRecovers(t *testing.T) {
 				case errors.Is(err, store.ErrUnavailable):
 					if strings.Contains(err.Error(), fullSentence) {
 						refusals.Add(1)
-					} else if !strings.Contains(err.Error(), shrinkingSentence) { // on a slow disk that takes longer than a write waits
+					} else if !strings.Contains(err.Error(), shrinkingSentence) { // on a slow disk
 						t.Errorf("a refusal says %q", err)
 					}
 					if got, _, err := live.GetLinearizable(t.Context(), id); err == nil && (got == nil && acked > 0 || got != nil && got.N != acked) {
@@ -113,7 +113,8 @@ func eventually(t *testing.T, what string, so func() bool) {
 // newestFirst names a record so that the order of the names is the newest first.
 func newestFirst(n int) string { return fmt.Sprintf("%06d", 999_999-n) }
 
-// TestFullOfHistory: when what is in use is too much, the oldest expendable records go, and nothing else does.
+// TestFullOfHistory: when too much is in use, the oldest expendable records are deleted, and
+// nothing else is.
 func TestFullOfHistory(t *testing.T) {
 	const quota = 12 << 20
 	dir := t.TempDir()
@@ -149,7 +150,7 @@ func TestFullOfHistory(t *testing.T) {
 	t.Logf("%d old records of %d are left", old.Len(), last)
 }
 
-// TestStillFull: nothing may go, so the store stays full, says so, and serves reads.
+// TestStillFull: nothing may be deleted, so the store stays full, reports that, and serves reads.
 func TestStillFull(t *testing.T) {
 	b, s, live, _ := openSmall(t, t.TempDir(), 8<<20, false)
 	var err error
@@ -160,7 +161,7 @@ func TestStillFull(t *testing.T) {
 	if !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("after %d records: %v", n, err)
 	}
-	eventually(t, "the store to say that it is full", func() bool { // it may have made room once more
+	eventually(t, "the store to say that it is full", func() bool { // it may have freed space once more
 		if s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(64 << 10)}, store.Any)) == nil {
 			n++
 		}
@@ -170,7 +171,8 @@ func TestStillFull(t *testing.T) {
 	if got, _, err := live.GetLinearizable(t.Context(), "0"); err != nil || got == nil {
 		t.Errorf("a full store does not answer: %v", err)
 	}
-	// The operator deletes: a transaction with the committer's mark is refused too, so this is for etcd's own tools.
+	// The operator deletes records: a transaction with the committer's key is refused too, so this
+	// is for etcd's own tools.
 	var keys []string
 	for id := range live.All() {
 		keys = append(keys, store.DefaultPrefix+"/v1/live/"+id)
@@ -207,7 +209,8 @@ func fragment(t *testing.T, b *Backend, s *store.Store, live *store.Table[blob])
 	}
 }
 
-// TestFileIsMadeSmaller while it serves: nothing is lost, and no write fails.
+// TestFileIsMadeSmaller: the file shrinks while the store serves; nothing is lost, and no write
+// fails.
 func TestFileIsMadeSmaller(t *testing.T) {
 	b, s, live, _ := openSmall(t, t.TempDir(), 1<<30, false)
 	fragment(t, b, s, live)
@@ -230,7 +233,7 @@ func TestFileIsMadeSmaller(t *testing.T) {
 		if err := b.care.compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.care.full() // it need not wait for its next look
+		b.care.full() // it need not wait for its next check
 		after, err := b.status(t.Context(), "")
 		return err == nil && after.file < fragmentBytes/2
 	})
@@ -243,7 +246,7 @@ func TestFileIsMadeSmaller(t *testing.T) {
 	}
 }
 
-// TestFileIsMadeSmallerAtTheStart, before the backend is given out.
+// TestFileIsMadeSmallerAtTheStart: the file shrinks before the backend is returned.
 func TestFileIsMadeSmallerAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir) // its limit is far above what the test writes

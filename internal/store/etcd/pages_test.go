@@ -26,7 +26,7 @@ type boltElement struct {
 	page       uint64
 }
 
-// boltPage makes a page that is as long as what is on it.
+// boltPage returns a page that is as long as its content.
 func boltPage(id uint64, kind uint16, elements ...boltElement) []byte {
 	le := binary.LittleEndian
 	page := make([]byte, pageHeader+len(elements)*elementSize)
@@ -128,7 +128,7 @@ func nested(depth int) boltElement {
 	return e
 }
 
-// TestPagesAsTheyAre: every form of a page is followed, and the pairs come in the order of their keys.
+// TestPagesAsTheyAre: every form of a page is read, and the pairs come in the order of their keys.
 func TestPagesAsTheyAre(t *testing.T) {
 	long := "[tree] m=" + strings.Repeat("x", 2*testPage-pageHeader-elementSize-1)
 	all := []string{"[inline] k=v", "[tree] b=1", "[tree] c=", long}
@@ -267,7 +267,7 @@ func TestDamagedPages(t *testing.T) {
 	}
 }
 
-// TestMetaPages: a page counts when all of what it says of the format is right.
+// TestMetaPages: a page counts when its whole description of the format is right.
 func TestMetaPages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at   int

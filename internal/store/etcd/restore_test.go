@@ -65,7 +65,7 @@ func (o *opened) close(t *testing.T) {
 	}
 }
 
-// backedUp makes a backup of 100 records and of a held lease, and continues to change the store.
+// backedUp makes a backup of 100 records and of a held lease, and then changes the store.
 func backedUp(t *testing.T) (dir, file, epoch string, rev int64) {
 	t.Helper()
 	dir, file = t.TempDir(), filepath.Join(t.TempDir(), "file.backup")
@@ -163,7 +163,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreRefusesNewerData: the schema is checked before the former store makes way.
+// TestRestoreRefusesNewerData: the schema is checked before the former store is moved aside.
 func TestRestoreRefusesNewerData(t *testing.T) {
 	b := open(t, t.TempDir())
 	key := store.DefaultPrefix + "/v1/meta/schema"
@@ -277,7 +277,8 @@ func TestRestoreOfAFullStore(t *testing.T) {
 	o.put(t, 0, 10)
 }
 
-// TestRestoreOfAnother: a whole snapshot that is not of a cloud is refused before anything makes way for it.
+// TestRestoreOfAnother: a complete snapshot that is not of a cloud is refused before the existing
+// store is moved aside for it.
 func TestRestoreOfAnother(t *testing.T) {
 	b := open(t, t.TempDir())
 	defer func() { _ = b.Close() }()

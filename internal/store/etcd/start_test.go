@@ -45,7 +45,7 @@ func TestStartThatFails(t *testing.T) {
 		if err := tc.prepare(dir); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the lock was given back
+		for range 2 { // the lock was released
 			b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
 			if err == nil {
 				t.Fatal(name, b.Close())
@@ -102,7 +102,7 @@ func TestStartIsDurable(t *testing.T) {
 	}
 }
 
-// TestStartOfEtcdFails with an error, however etcd says so.
+// TestStartOfEtcdFails: a start returns an error, however etcd reports it.
 func TestStartOfEtcdFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	writeFiles(t, dir, map[string][]byte{"member": nil}) // etcd panics at a file in place of its directory
@@ -117,7 +117,8 @@ func TestStartOfEtcdFails(t *testing.T) {
 	}
 }
 
-// TestAwaitReady ends with the first that comes: readiness, the end of etcd or of its caller, its failure, or a time.
+// TestAwaitReady ends with the first event: readiness, the end of etcd or of its caller, its
+// failure, or a timeout.
 func TestAwaitReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone, cancel := context.WithCancelCause(t.Context())

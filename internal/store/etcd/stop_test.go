@@ -29,7 +29,8 @@ func (b *safeBuffer) String() string {
 	return b.text.String()
 }
 
-// TestCleanStopLogsNoWarnings: also where the holder of a lease gives it up and the store does so once more.
+// TestCleanStopLogsNoWarnings: also where the holder of a lease releases it and the store does so
+// once more.
 func TestCleanStopLogsNoWarnings(t *testing.T) {
 	var warnings safeBuffer
 	log := slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -10,7 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// TestConformance holds the promises of a backend; package store runs the rest of the suite on this one.
+// TestConformance checks the guarantees of a backend; package store runs the rest of the suite on
+// this one.
 func TestConformance(t *testing.T) {
 	b := mem.New()
 	storetest.Run(t, storetest.Subject{
