@@ -39,7 +39,7 @@ func openUpkept(t *testing.T) (*Controller, *upkept) {
 	return c, b
 }
 
-// TestOneBackupAtATime, whatever becomes of the one before.
+// TestOneBackupAtATime: one backup runs at a time, whatever the result of the one before.
 func TestOneBackupAtATime(t *testing.T) {
 	c, b := openUpkept(t)
 	first, size, err := c.Backup(t.Context())

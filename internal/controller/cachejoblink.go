@@ -254,7 +254,7 @@ func (l *nodeSessions) errandProgress(node, id string) float64 {
 func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
-	slices.Reverse(statuses) // the last status of a cache job says it all
+	slices.Reverse(statuses) // the last status of a cache job is complete
 	statuses = slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
 		again := last[t.ID] || !validID(t.ID)
 		last[t.ID] = true

@@ -17,7 +17,7 @@ import (
 const (
 	MaxErrandNodes = 10000  // of one
 	maxErrands     = 1000   // open and ended
-	maxErrandsOpen = 500    // so that ended ones fit too
+	maxErrandsOpen = 500    // less than maxErrands, so that ended ones fit too
 	maxAddressed   = 100000 // nodes of all together
 )
 

@@ -177,7 +177,7 @@ func TestAbsenceIsNoStandstill(t *testing.T) {
 }
 
 // TestRestartGivesEveryStepItsTime: what the controller missed while it was away is not
-// counted against anybody.
+// counted against any step.
 func TestRestartGivesEveryStepItsTime(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
@@ -217,7 +217,7 @@ func TestEndThatIsNotConfirmed(t *testing.T) {
 }
 
 // TestKillOrderOutlivesTheController: an instance of a node that is away permanently ends
-// in Error; its termination waits for the node, whatever becomes of the controller.
+// in Error; its termination waits for the node, also through restarts of the controller.
 func TestKillOrderOutlivesTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

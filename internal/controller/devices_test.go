@@ -42,8 +42,8 @@ func (c *cloud) wantUSB(want map[string]farm.USBCount) {
 	}
 }
 
-// A device is assigned to one instance as long as that uses capacity; a later instance waits and
-// has the reason in its message.
+// TestUSBDevicesAreCounted: a device is assigned to one instance as long as that uses capacity; a
+// later instance waits and has the reason in its message.
 func TestUSBDevicesAreCounted(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.wantUSB(map[string]farm.USBCount{})
@@ -88,7 +88,8 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 	})
 }
 
-// An unplugged device is no longer available, nor are those of a node that is offline.
+// TestUSBDevicesComeAndGo: an unplugged device is no longer available, nor are those of a node that
+// is offline.
 func TestUSBDevicesComeAndGo(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.withPhones("one", 9), c.withPhones("two", 9)
@@ -117,8 +118,8 @@ func TestUSBDevicesComeAndGo(t *testing.T) {
 	})
 }
 
-// Restarts and starts race for few devices: none is ever with two instances, and none is
-// lost.
+// TestUSBDevicesAreGivenOnce: restarts and starts race for few devices; none is ever assigned to
+// two instances, and none is lost.
 func TestUSBDevicesAreGivenOnce(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		second := c.replica()
@@ -169,7 +170,8 @@ func next(i *farm.Instance) string {
 	return i.Task.Restart.Device
 }
 
-// A restart changes the device when it succeeds, and keeps the old one when it fails.
+// TestDeviceOfARestart: a restart changes the device when it succeeds, and keeps the old one when
+// it fails.
 func TestDeviceOfARestart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.withPhones("one", 9)

@@ -72,8 +72,7 @@ func (b *inbox) clear() {
 	b.got = nil
 }
 
-// withEvents runs a test in a bubble with a controller that tells its events to a target.
-// fewEvents is how many are kept.
+// fewEvents is how many events the controllers of withEvents store.
 const fewEvents = 5000
 
 func withEvents(t *testing.T, test func(t *testing.T, c *cloud, to *inbox)) {

@@ -185,7 +185,7 @@ func TestPopulateAndPurge(t *testing.T) {
 	})
 }
 
-// A suspended guest keeps the address that it was saved with.
+// TestSuspendedVersionGetsNoAddress: a suspended guest keeps the address that it was saved with.
 func TestSuspendedVersionGetsNoAddress(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		c.shelf.suspend(aPin)
@@ -197,8 +197,8 @@ func TestSuspendedVersionGetsNoAddress(t *testing.T) {
 	})
 }
 
-// Two replicas create concurrently, of few addresses: the one that loses a race waits for an
-// address and gets one.
+// TestReplicasGiveAddressesOnce: two replicas create concurrently, of few addresses; the one that
+// loses a race waits for an address and gets one.
 func TestReplicasGiveAddressesOnce(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:28", func(t *testing.T, c *cloud) { // 40
 		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
@@ -220,8 +220,8 @@ func TestReplicasGiveAddressesOnce(t *testing.T) {
 	})
 }
 
-// After the records were lost an orphaned VM keeps its address, even before it is known that it has
-// one; after an adoption, the address is the instance's again.
+// TestAddressesOfUnknownVMs: after the records were lost an orphaned VM keeps its address, even
+// before it is known that it has one; after an adoption, the address is the instance's again.
 func TestAddressesOfUnknownVMs(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:02", func(t *testing.T, c *cloud) {
 		a := c.join("one", 5)
@@ -277,7 +277,8 @@ func (a *agent) tell(o api.Order, address string) {
 	synctest.Wait()
 }
 
-// Managed addresses cost one record per created instance, and nothing when they are off.
+// TestAddressesOfMany: managed addresses cost one record per created instance, and nothing when
+// they are off.
 func TestAddressesOfMany(t *testing.T) {
 	inManaged(t, plenty, func(t *testing.T, c *cloud) {
 		c.mustStart(StartRequest{Count: 1000})

@@ -102,7 +102,7 @@ func TestRefusedNetworks(t *testing.T) {
 	})
 }
 
-// A suspended guest continues in the network that it was saved in.
+// TestNetworkOfASavedState: a suspended guest continues in the network that it was saved in.
 func TestNetworkOfASavedState(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		pin := aPin

@@ -23,7 +23,7 @@ const (
 // and ranges were checked by the caller.
 type NodeConfig struct {
 	Name         *string
-	Host         *string // "": what the node itself says counts again
+	Host         *string // "": the address that the node reports is used again
 	Capacity     *int
 	Mode         *farm.CapacityMode
 	VCPUOverride *int // 0: none

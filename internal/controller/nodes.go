@@ -117,7 +117,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 // usage returns the resources that the VMs on a node use, and when the node was last in contact.
 // The VMs are those with a record that run, and the orphaned ones. The load is the node's last
 // report to this replica, or to another one, whose digest brings it within longestGap. A node that
-// is not Offline has been heard lately by some replica.
+// is not Offline has been in contact with some replica lately.
 func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, seen time.Time) {
 	now := c.now()
 	said, seen := c.link.usage(node.ID)

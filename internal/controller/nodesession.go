@@ -50,7 +50,7 @@ type session struct {
 	holds    int                     // VMs on the node, with a record or without
 	met      time.Time               // when it last sent its inventory; zero: never
 	wake     chan struct{}           // has a value when there may be new orders
-	heard    *decodedPoll            // the last poll that was short and without news; nil: none
+	heard    *decodedPoll            // the last poll that was short and unchanged; nil: none
 	update   reportedUpdate
 	writes   pacedWrites
 	consoles map[string]pendingConsole // session -> a console that the node is to show; nil: none

@@ -69,7 +69,7 @@ func (c *Controller) removableOrphans(s *session) (ripe, released []string) {
 	return ripe, released
 }
 
-// removeUnknown orders the removal of what no record owns, once the store itself says so.
+// removeUnknown orders the removal of an orphaned VM, once the store itself has no record of it.
 func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
 	if err != nil || (inst != nil && inst.NodeID == s.node && inst.OnNode()) {

@@ -147,7 +147,7 @@ func (c *cloud) open(backend store.Backend, opts Options) (st *store.Store, run 
 	return st, func() { cancel(); <-done }
 }
 
-// say writes n events in as few records as ten a record make.
+// sayMany writes n events, ten per record.
 func (c *cloud) sayMany(n int) {
 	c.t.Helper()
 	for i := 0; i < n; i += 10 {

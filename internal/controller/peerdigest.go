@@ -63,7 +63,7 @@ type peerReport struct {
 	strange  *OrphanReport      // nil: it has no orphaned VM
 }
 
-// digest returns the digest of the nodes that this replica has heard within their timeout.
+// digest returns the digest of the nodes in contact with this replica within their timeout.
 func (a *peerContacts) digest(no int64) *Digest {
 	now := a.c.now()
 	d := &Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// PlacementPolicy tells which permission groups may start instances on which nodes.
+// PlacementPolicy decides which permission groups may start instances on which nodes.
 type PlacementPolicy interface {
 	// Starters returns these groups by the id of the node; nil where rights on single nodes are not
 	// in use.

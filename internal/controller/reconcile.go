@@ -22,7 +22,7 @@ type reconciler struct {
 	agenda *delayQueue
 	stale  atomic.Bool // save requests or their pieces have changed
 	loose  atomic.Bool // an instance with a script is gone
-	moved  atomic.Bool // an cache job may be over
+	moved  atomic.Bool // a cache job may be over
 	renew  atomic.Bool // an agent may have to be updated
 	swept  time.Time   // when the background jobs were last done in full
 }

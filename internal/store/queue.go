@@ -191,7 +191,7 @@ type load struct {
 	checks                  map[string]Condition // keys that are compared and may be again
 }
 
-// One write and one compare are the slot's, one compare may be the fence's.
+// full reserves one write and one compare for the lane, and one compare for a fence.
 func (l *load) full() bool { return l.writes >= l.limits.Ops-1 || l.compares >= l.limits.Ops-2 }
 
 // add puts a request into the transaction if it fits: at most one fence, one condition a key, and the limits of the

@@ -85,7 +85,7 @@ func TestPickKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestPickKeepsLimits: a transaction reserves operations for the slot's write and compare, and for
+// TestPickKeepsLimits: a transaction reserves operations for the lane's write and compare, and for
 // the compare of a fence.
 func TestPickKeepsLimits(t *testing.T) {
 	for _, c := range []struct {
