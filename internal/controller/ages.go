@@ -23,7 +23,7 @@ type peerContacts struct {
 	others map[string]peerDigest
 }
 
-// peerDigest is the last digest of one replica. Its times are of our own clock.
+// peerDigest is the last digest of one replica. Its times are by this process's clock.
 type peerDigest struct {
 	came  time.Time
 	no    int64                 // of the digest

@@ -36,7 +36,7 @@ type alarmLog struct {
 
 type alarmKey struct{ name, subject string }
 
-// stamp fills in Since of every alarm, forgets those that ended, and returns those that are new.
+// stamp fills in Since of every alarm, removes those that ended, and returns the new ones.
 func (l *alarmLog) stamp(list []api.Alarm, now time.Time) (fresh []api.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

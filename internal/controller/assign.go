@@ -34,7 +34,7 @@ func (p *placer) decisionLocked(a sched.Assignment) placementDecision {
 
 func (d placementDecision) givesDevice() bool { return d.device != "" }
 
-// together orders decisions so that those which one check covers lie side by side.
+// together orders decisions so that those which one check covers are adjacent.
 func together(a, b placementDecision) int {
 	return cmp.Or(strings.Compare(a.node, b.node), cmp.Compare(a.at.rev, b.at.rev))
 }
@@ -114,7 +114,7 @@ func (p *placer) assign(ctx context.Context, r *leaderTerm, some []placementDeci
 func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDecision, err error) {
 	lost := errors.Is(err, store.ErrConflict)
 	if lost && p.c.upToDate(ctx) != nil {
-		r.end() // it does not see what it lost to
+		r.end() // it does not see the change that it lost to
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,9 +145,9 @@ type draft struct {
 	at            indexedNode // that node when it was decided on
 }
 
-// admit decides on instances before they exist, so that they are placed from the
-// first moment on. The leader term is what they must be written under; nil when this
-// replica does not decide, or none could be placed.
+// admit decides on instances before they exist, so that they are placed from the first moment on.
+// The returned leader term must write them; it is nil when this replica does not decide, or none
+// could be placed.
 func (p *placer) admit(instances []*farm.Instance) ([]draft, *leaderTerm) {
 	drafts := make([]draft, len(instances))
 	for i, inst := range instances {

@@ -209,7 +209,7 @@ func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[str
 	return list, next
 }
 
-// sooner returns the earlier of two times, of which a zero one is never.
+// sooner returns the earlier of two times; a zero one means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -217,7 +217,7 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// errandsFor writes out cache jobs as their records are now.
+// errandsFor returns cache jobs as their records are now.
 func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
 	var out []api.CacheJob
 	for id, d := range list {
@@ -286,7 +286,7 @@ func (c *Controller) knownErrands(
 	if !slices.ContainsFunc(statuses, missing) {
 		return statuses, nil
 	}
-	if err := c.upToDate(ctx); err != nil { // another replica may have made one a moment ago
+	if err := c.upToDate(ctx); err != nil { // another replica may have created one a moment ago
 		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	return slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {

@@ -84,7 +84,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 	return e.ID, c.createCacheJob(ctx, e, m.changes()...)
 }
 
-// tagOrNumber names a version of a template; the latest by neither.
+// tagOrNumber selects a version of a template; the latest with neither.
 type tagOrNumber struct {
 	tag    string
 	number *int
@@ -100,8 +100,8 @@ func (c *Controller) version(ctx context.Context, n requiredRight, id string, wh
 	return detail, v, err
 }
 
-// addressed returns the ids of nodes, sorted: those that are named, or all that the caller may
-// mean, and of these those that are in a group.
+// addressed returns the ids of nodes, sorted: the named ones, or all that the caller may address,
+// and of these those in a group.
 func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group string) ([]string, error) {
 	if err := c.knowGroup(ctx, group); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 	return nodes, nil
 }
 
-// knowGroup reports whether there is a node group of an id; "" needs none.
+// knowGroup returns an error unless a node group with an id exists; "" needs none.
 func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	if _, _, ok := c.tables.Groups.Get(id); ok || id == "" {
 		return nil

@@ -96,7 +96,7 @@ func (k *consoles) remove(con *Console) {
 	}
 }
 
-// observe ends the consoles of instances that do not run any more.
+// observe ends the consoles of instances that no longer run.
 func (k *consoles) observe(events []store.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,7 +147,7 @@ func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, err
 	return api.Console{InstanceID: inst.ID, NodeID: inst.NodeID, Open: c.consoles.of(inst.ID)}, nil
 }
 
-// showable returns an instance that has a screen to be seen.
+// showable returns an instance whose screen can be shown.
 func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, error) {
 	inst, _, err := c.lookup(ctx, id)
 	if err != nil {
@@ -201,7 +201,7 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*Console, erro
 // Instance returns the id of the instance.
 func (k *Console) Instance() string { return k.instance }
 
-// Close ends what is left of a console.
+// Close ends the console and frees its resources.
 func (k *Console) Close() {
 	k.cancel(context.Canceled)
 	k.forget()
@@ -401,8 +401,8 @@ func (s *session) dropConsole(id string) {
 	delete(s.consoles, id)
 }
 
-// takeConsoles returns the calls that are to be sent now, with the moment at which the next one is
-// due again.
+// takeConsoles returns the console requests that are to be sent now, with the time at which the
+// next one is due again.
 func (s *session) takeConsoles(now time.Time, resend time.Duration) (calls []api.ConsoleRequest, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -43,11 +43,11 @@ type Options struct {
 	PullTimeout      time.Duration // how long a pull may make no progress
 	PushTimeout      time.Duration // how long a push may make no progress
 	UnknownReports   int           // full reports after which an orphaned VM is removed
-	UnknownAge       time.Duration // and the minimum time it must have been seen
+	UnknownAge       time.Duration // and the minimum time since it was first reported
 	OrderResend      time.Duration // after which an order that was not acknowledged is sent again
 	Now              func() time.Time
 	Logger           *slog.Logger
-	JoinToken        string // "": the one in the store, made at the first start
+	JoinToken        string // "": the one in the store, created at the first start
 	Version          string // of this program, X.Y.Z-<hash>
 	HousekeepingTick time.Duration
 
@@ -80,10 +80,10 @@ type Options struct {
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
 
-	Alarms []AlarmSource // of what is outside of the controller
+	Alarms []AlarmSource // of parts outside of the controller
 }
 
-// withDefaults fills in what was left zero.
+// withDefaults sets zero fields to their defaults.
 func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		field *time.Duration
@@ -189,12 +189,12 @@ type Tables struct {
 	Digests   *store.Table[Digest]
 	Released  *store.Table[ReleasedOrphan]
 	Events    *store.Table[EventBatch]
-	MACs      *store.Table[farm.MACAddress] // those that are in use, by address
+	MACs      *store.Table[farm.MACAddress] // those in use, by address
 	Kept      *store.Table[IdempotencyRecord]
 	Errands   *store.Table[farm.CacheJob]
 	Outcomes  *store.Table[farm.CacheJobResult] // of cache jobs on nodes, by outcomeID
 	Scans     *store.Table[NodeScan]            // by node
-	Figures   *store.Table[SeriesRecord]        // of how busy the cloud was, by figuresKey
+	Figures   *store.Table[SeriesRecord]        // utilization of the cloud, by figuresKey
 	Known     *store.Table[KnownTemplate]       // last known states of templates, by id
 }
 

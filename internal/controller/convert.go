@@ -62,7 +62,7 @@ func infoOf(node string, in *api.NodeInfo) *farm.NodeInfo {
 	return info
 }
 
-// vlansOf returns the ids of VLANs that there can be, rising.
+// vlansOf returns the valid VLAN ids, in ascending order.
 func vlansOf(ids []int) []int {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id < 1 || id > farm.MaxVLAN })
 	slices.Sort(ids)

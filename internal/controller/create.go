@@ -91,7 +91,7 @@ func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*cr
 type createBatch struct {
 	drafts []draft
 	txn
-	script []store.Change // that they have, so that none is there without it
+	script []store.Change // of these instances, so that none exists without it
 	with   []store.Change // additional changes
 }
 

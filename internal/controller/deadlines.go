@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// deadlineRule is something that an instance needs by time alone.
+// deadlineRule is an action on an instance that is due at some time.
 type deadlineRule struct {
 	name string // why, for the log; "" is not logged
 	// pauses: maintenance mode delays it, since no caller has requested it.
@@ -57,7 +57,7 @@ func keptUntil(k *reconciler, i *farm.Instance) time.Time {
 	}
 }
 
-// homelessAt is for instances whose node was removed from the cloud.
+// homelessAt covers instances whose node was removed from the cloud.
 func homelessAt(k *reconciler, i *farm.Instance) time.Time {
 	if !i.OnNode() || i.State == farm.Errored || k.c.nodeExists(i.NodeID) {
 		return time.Time{}

@@ -9,9 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// USB returns how many devices there are of each claim name, or location where a claim has
-// no name, on all nodes that are not Offline and that the caller sees, and how many of them
-// instances have.
+// USB returns the number of devices of each claim name, or location where a claim has no name, on
+// all nodes that are not Offline and that the caller sees, and the number that instances use.
 func (c *Controller) USB(sees func(node string) bool) map[string]farm.USBCount {
 	counts := map[string]farm.USBCount{}
 	c.placer.mu.Lock()
@@ -34,7 +33,7 @@ func (c *Controller) USB(sees func(node string) bool) map[string]farm.USBCount {
 	return counts
 }
 
-// devices returns the USB devices of one node, those busy that instances have.
+// devices returns the USB devices of one node; those that instances use are busy.
 func (c *Controller) devices(node string) []farm.USBDevice {
 	c.placer.mu.Lock()
 	defer c.placer.mu.Unlock()

@@ -19,7 +19,7 @@ func (c *Controller) remaining(node string) (n int) {
 	return n
 }
 
-// drainedAt returns when an instance is terminated since its node is drained.
+// drainedAt returns when an instance is terminated because its node is drained.
 func drainedAt(k *reconciler, i *farm.Instance) time.Time {
 	if !i.UsesCapacity() || i.State == farm.Terminating {
 		return time.Time{}

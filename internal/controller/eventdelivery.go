@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// The rhythm of the delivery of events.
+// Intervals and limits of the delivery of events.
 const (
 	sendBatch   = 256 // events in one call of a target, plus or minus those of a transaction
 	sendTime    = 30 * time.Second
@@ -26,7 +26,7 @@ const (
 	tendTime    = 2 * time.Second
 )
 
-// deliver hands the events to the targets as long as the leader term lasts.
+// deliver sends the events to the targets as long as the leader term lasts.
 func (e *eventLog) deliver(ctx context.Context, r *leaderTerm) {
 	if e == nil {
 		return
@@ -115,7 +115,7 @@ func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map
 	return arrived, err
 }
 
-// subjectOf finds what an event is about.
+// subjectOf returns the subject of an event.
 func subjectOf(record []byte) string {
 	var of struct {
 		Instance string `json:"instance_id"`
@@ -208,7 +208,7 @@ func (e *eventLog) marks() (changes []store.Change) {
 // expiredRecords are records to remove.
 type expiredRecords struct {
 	keys []string
-	lost map[string]int // by target, the events that it has not got
+	lost map[string]int // by target, the events that it has not received
 	more bool           // there are more of them
 }
 
@@ -236,7 +236,7 @@ func (e *eventLog) surplus() (s expiredRecords) {
 	return expiredRecords{} // not worth a write yet
 }
 
-// everywhere reports whether every target has what happened up to a revision.
+// everywhere reports whether every target has the events up to a revision.
 func (e *eventLog) everywhere(rev int64) bool {
 	for _, t := range e.targets {
 		if t.done.Load() < rev {

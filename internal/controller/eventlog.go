@@ -32,11 +32,11 @@ type EventTarget interface {
 // SentEvent is an event to be sent to a target.
 type SentEvent struct {
 	ID      string // the same each time that it is sent
-	Subject string // what it is about: an instance, a node or a template; "": none of them
+	Subject string // its subject: an instance, a node or a template; "": none of them
 	Record  []byte // JSON, without a line's end
 }
 
-// EventBatch is some events that one transaction carried: their records, as lines.
+// EventBatch is the events of one transaction: their records, as lines.
 type EventBatch struct{ lines [][]byte }
 
 // Bounds of the stored events.

@@ -13,12 +13,12 @@ type LoggedEvent struct {
 	fields map[string]any
 }
 
-// Field returns the value of one of its keys, as of decoded JSON; nil when there is none.
+// Field returns the value of one of its keys, as in decoded JSON; nil when it has no such key.
 func (e LoggedEvent) Field(key string) any { return e.fields[key] }
 
 // EventQuery selects events.
 type EventQuery struct {
-	After string // the id of an event: only those that came later; "": the newest
+	After string // the id of an event: only later ones; "": the newest
 	Limit int
 	Match func(LoggedEvent) bool // nil: all
 }
@@ -36,7 +36,7 @@ func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEv
 	if !ok {
 		return nil, farm.Invalid("after", "must be the id of an event")
 	}
-	if at.rev > c.events.last().rev { // of records that were there before a restore
+	if at.rev > c.events.last().rev { // of records from before a restore
 		at = eventPosition{}
 	}
 	for {

@@ -14,7 +14,7 @@ type eventTarget struct {
 	to   EventTarget
 	done atomic.Int64 // revision up to which it has everything
 
-	arrived map[eventPosition]bool // behind that; mu of the eventLog guards it
+	arrived map[eventPosition]bool // after that; mu of the eventLog guards it
 }
 
 // setting returns the id of the record with the progress of the target.
@@ -33,7 +33,7 @@ func (t *eventTarget) lacksLocked(h pendingBatch) (n int) {
 	return n
 }
 
-// begin starts where a target is known to be.
+// begin sets the progress of a target to the recorded one.
 func (e *eventLog) begin(t *eventTarget) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,7 @@ func (e *eventLog) begin(t *eventTarget) {
 	t.arrived = map[eventPosition]bool{}
 }
 
-// deliveryBackoffs are the subjects of which an event did not arrive: theirs wait.
+// deliveryBackoffs has the subjects with an event that did not arrive: their events wait.
 type deliveryBackoffs map[string]deliveryBackoff
 
 // deliveryBackoff is how long a subject waits.
@@ -113,7 +113,7 @@ func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (lis
 	return list, e.arrived
 }
 
-// behindLocked returns where the records begin that are later than a revision.
+// behindLocked returns the index of the first record that is later than a revision.
 func (e *eventLog) behindLocked(rev int64) int {
 	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	return i

@@ -53,7 +53,7 @@ func settled(inst *farm.Instance) string {
 	}
 }
 
-// Transitions returns the shape that changes of state have in the API.
+// Transitions converts changes of state to their form in the API.
 func Transitions(list []farm.Transition) []api.Transition {
 	out := make([]api.Transition, len(list))
 	for i, t := range list {

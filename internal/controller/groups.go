@@ -14,14 +14,14 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// MaxGroups is how many node groups there may be.
+// MaxGroups is the maximum number of node groups.
 const MaxGroups = 1000
 
 // settingGroups is a record that every change of the groups rewrites: so what concerns all of them
 // together (names, fallbacks, their number) is decided on their current state.
 const settingGroups = "groups"
 
-// GroupEdit is what a group gets; nil fields stay as they are.
+// GroupEdit is a change of a group; nil fields stay as they are.
 type GroupEdit struct {
 	Name        *string
 	Description *string
@@ -123,7 +123,7 @@ func (v groupView) group(id string) *farm.Group {
 	return g
 }
 
-// edited returns a group with an edit, or why it cannot be so.
+// edited returns a group with an edit applied, or why the edit is invalid.
 func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) {
 	g := *old
 	for _, f := range []struct{ to, from *string }{{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback}} {
@@ -151,10 +151,10 @@ func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) 
 	return &g, nil
 }
 
-// maxLoopNames is how many groups of a loop are named.
+// maxLoopNames is how many groups of a loop an error names.
 const maxLoopNames = 12
 
-// shorten writes out a loop; of a long one the middle is left out.
+// shorten formats a loop; of a long one the middle is left out.
 func shorten(loop []string) string {
 	if left := len(loop) - maxLoopNames; left > 0 {
 		loop = slices.Replace(slices.Clone(loop), maxLoopNames/2, maxLoopNames/2+left, fmt.Sprintf("(%d more)", left))

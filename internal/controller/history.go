@@ -24,7 +24,7 @@ func newPastTable() *store.Table[farm.InstanceHistory] {
 		store.WithIndex(byExternalID, func(p *farm.InstanceHistory) []string { return given(p.ExternalID) }))
 }
 
-// pastKey names a record of the history so that the order of the names is the newest first.
+// pastKey returns the id of a history record; ids sort with the newest first.
 func pastKey(p *farm.InstanceHistory) string { return pastFrom(p.Finished) + "-" + p.ID }
 
 // pastFrom returns the prefix of the ids of everything that finished at t; those of earlier ends
@@ -47,9 +47,9 @@ type HistoryQuery struct {
 	Match          func(*farm.InstanceHistory) bool // nil: all
 }
 
-// after returns the name in the history behind which the page begins that follows an
-// instance; ok is false when no page does. What is not in the history any more was among
-// the oldest, and those that had finished before it went before it.
+// after returns the id after which the page that follows an instance begins; ok is false when no
+// page follows. An instance that is no longer in the history was among the oldest, and all that had
+// finished before it were removed before it.
 func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (from string, ok bool) {
 	if id == "" {
 		return "", true
@@ -100,7 +100,7 @@ func (c *Controller) tidyHistory(ctx context.Context, w *leaderTerm, now time.Ti
 	return c.forget(ctx, w, old)
 }
 
-// oldestPast names the n oldest records of the history.
+// oldestPast returns the ids of the n oldest records of the history.
 func (c *Controller) oldestPast(n int) []string {
 	view := c.tables.Past.Snapshot()
 	var names []string

@@ -106,7 +106,7 @@ func (c *Controller) remember(ctx context.Context, answer any) (*idempotencyWrit
 	return &idempotencyWrite{c: c, id: ask.ID, kept: IdempotencyRecord{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
 }
 
-// changes joins the transaction that carries the request out.
+// changes returns the changes that join the transaction of the request.
 func (m *idempotencyWrite) changes() []store.Change {
 	if m == nil {
 		return nil
@@ -174,8 +174,8 @@ func (c *Controller) tidyKept(ctx context.Context, w *leaderTerm, now time.Time)
 	return nil
 }
 
-// surplusKept names those that are too old, those that one caller has too many of, and then those that are too many
-// for all.
+// surplusKept returns the records that are too old, those beyond the limit of one caller, and then
+// those beyond the limit of all.
 func surplusKept(all []expiredKey, now time.Time, most, mostBytes int) (gone []string) {
 	slices.SortFunc(all, func(a, b expiredKey) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
 	count, bytes := map[string]int{}, map[string]int{} // by caller

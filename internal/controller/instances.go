@@ -29,7 +29,7 @@ func listed(row store.Row[farm.Instance]) InstanceView {
 // are created or removed between two requests move nothing to another page.
 type Page struct {
 	ExternalID string                  // "": every one
-	After      string                  // an id, which need not exist any more; "": from the first
+	After      string                  // an id, which need not exist any longer; "": from the first
 	Limit      int                     // 0: no limit
 	Match      func(InstanceView) bool // which of them; nil: all
 }
@@ -68,7 +68,7 @@ type InstanceList struct {
 	list     []InstanceView // instead, of a list that was filtered
 }
 
-// messageRun is how many rows in succession show the same message.
+// messageRun is a number of successive rows with the same message.
 type messageRun struct {
 	text string // "": the message of the record
 	rows int
@@ -124,7 +124,7 @@ func (l *InstanceList) add(batch []InstanceView, each func(InstanceView)) {
 	}
 }
 
-// All yields the instances, the same ones each time.
+// All yields the instances, the same ones at each call.
 func (l *InstanceList) All() iter.Seq[InstanceView] {
 	if l.rows == nil {
 		return slices.Values(l.list)
@@ -168,8 +168,8 @@ func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, stat
 	return part, states
 }
 
-// ageKey orders records by their age: texts of the same length, the youngest first and those
-// without a time last.
+// ageKey returns a key that sorts records by their age: texts of the same length, the newest first
+// and those without a time last.
 func ageKey(created time.Time) string {
 	if created.IsZero() {
 		return ageless
@@ -269,7 +269,7 @@ func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int
 // validID reports whether a text can be an id; others are not sent to the store.
 func validID(id string) bool { return id != "" && len(id) <= 64 }
 
-// InstanceUpdate is what a client may change of an instance; nil fields stay.
+// InstanceUpdate is a client's change of an instance; nil fields stay.
 type InstanceUpdate struct {
 	Name       *string
 	ExternalID *string
@@ -321,7 +321,7 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 	if err != nil || had == nil || had.Kind != farm.TaskSave || worksOn(now, had.ID) {
 		return err
 	}
-	if err := c.endSave(ctx, w, had.ID, now); err != nil { // tried again by the reconciling
+	if err := c.endSave(ctx, w, had.ID, now); err != nil { // the reconciler tries it again
 		c.log.WarnContext(ctx, "could not end a save", "request", had.ID, "error", err)
 	}
 	return nil

@@ -84,7 +84,7 @@ type orphan struct {
 	keeping bool                 // a record is being created for it
 }
 
-// unidentified reports whether it may soon be known what it is, and is not now.
+// unidentified reports whether its details are missing and may still arrive.
 func (u orphan) unidentified(now time.Time) bool {
 	return u.detail == nil && now.Sub(u.since) < strangerTime
 }

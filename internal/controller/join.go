@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Join registers a node that shows the join token.
+// Join registers a node that presents the join token.
 func (c *Controller) Join(ctx context.Context, req api.JoinRequest) (api.JoinAnswer, error) {
 	if subtle.ConstantTimeCompare([]byte(req.Token), []byte(c.joinToken)) != 1 {
 		return api.JoinAnswer{}, farm.Errorf(farm.CodeUnauthenticated, "wrong join token")
@@ -127,7 +127,7 @@ func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error)
 	return c.authenticate(id, credential)
 }
 
-// joinGroups returns the groups of a join. Those that a node has only kept may be gone.
+// joinGroups returns the groups of a join. Kept ones that no longer exist are left out.
 func (c *Controller) joinGroups(ctx context.Context, req api.JoinRequest) (ids []string, checks []store.Change, err error) {
 	if !slices.Contains(req.Kept, api.KeptGroups) {
 		return c.namedGroups(ctx, req.Groups)

@@ -21,8 +21,8 @@ const (
 	maxKnownBytes     = 64 << 10 // of the versions of one template
 )
 
-// KnownTemplate is the last known state of a template at the registry. Starts are answered from
-// it while the registry cannot be reached.
+// KnownTemplate is the last known state of a template at the registry. Starts use it while the
+// registry cannot be reached.
 type KnownTemplate struct {
 	Name     string             `json:"name"`
 	Versions []farm.TemplateRef `json:"versions"` // resolved, oldest first
@@ -74,13 +74,13 @@ func markOf(d api.TemplateDetail) templateMark {
 // only queue what they found: no start waits for a write.
 type knownTemplates struct {
 	c     *Controller
-	queue chan api.TemplateDetail // without versions: the template is gone
+	queue chan api.TemplateDetail // without versions: the template is deleted
 
 	mu   sync.Mutex
 	seen map[string]templateMark // template id -> state that was queued or stored last
 }
 
-// The rhythm of knownTemplates and its bounds.
+// Intervals and bounds of knownTemplates.
 const (
 	knownQueue   = 256
 	knownRefresh = time.Minute // between two comparisons with the registry's list

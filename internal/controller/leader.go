@@ -10,10 +10,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// leaseSchedule is the name of the lease whose holder places and reconciles.
+// leaseSchedule is the name of the lease whose holder is the leader.
 const leaseSchedule = "schedule"
 
-// leadRetry is the pause after a lease could not be had or used.
+// leadRetry is the pause after a lease could not be acquired or used.
 const leadRetry = 250 * time.Millisecond
 
 // leaderTerm is the time during which this replica holds the lease. It is the Writer of everything

@@ -8,16 +8,17 @@ import (
 
 // License is the part of the cloud's license that a controller uses.
 type License interface {
-	Tier() farm.Tier    // what is open now
+	Tier() farm.Tier    // the active tier
 	Expires() time.Time // zero: never
-	Alarm() string      // what an operator has to look at; "" for nothing
+	Alarm() string      // an error that requires an operator; "" for none
 }
 
 // Tier returns the license tier that is active now. Instances that were started under another tier
 // continue.
 func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
 
-// unlicensed is a controller that no license was installed for: everything is open.
+// unlicensed is the License of a controller without an installed license: all features are
+// available.
 type unlicensed struct{}
 
 var _ License = unlicensed{}

@@ -49,10 +49,10 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 // maxEventText bounds a text of any length in an event, in bytes.
 const maxEventText = 1024
 
-// started returns the further keys of a StartVM: the parameters of the request.
+// started returns the additional keys of a StartVM: the parameters of the request.
 func started(i *farm.Instance) map[string]any {
 	priority := i.Options.Priority
-	if priority == DefaultPriority { // it was not given, or might as well not have been
+	if priority == DefaultPriority { // it was not set, or has the same effect as not set
 		priority = 0
 	}
 	return map[string]any{

@@ -13,7 +13,7 @@ import (
 // Limits bounds what all callers together may have in the store; one caller may have a quarter of
 // each. Zero fields have the defaults.
 type Limits struct {
-	Waiting         int   // instances that wait for a node, and as many save requests that are not done
+	Waiting         int   // pending instances, and as many save requests that are not done
 	WaitingSize     int64 // bytes of the records of either, without their scripts
 	ScriptsSize     int64 // bytes of the startup scripts of all instances
 	IdempotencyKeys int   // stored idempotency keys
@@ -34,13 +34,13 @@ type bounds struct {
 	output  int // bytes of output of all save requests
 	past    int // records of the history
 	answers int // bytes of the stored responses of idempotency records
-	events  int // with those that wait for their delivery
+	events  int // including those that wait for their delivery
 }
 
 // limitRetry is when a caller that reached a limit is asked to try again.
 const limitRetry = 30 * time.Second
 
-// amounts are what an instance, a request or a caller has of what creationLimits bounds, in that order.
+// amounts are the usage of an instance, a request or a caller, in the order of creationLimits.
 type amounts [5]int64
 
 // The limits on save requests in creationLimits.
@@ -118,7 +118,7 @@ func textSize(text string) int {
 	return size
 }
 
-// waitingAmounts is what an instance adds to those that wait.
+// waitingAmounts returns the amounts of a pending instance.
 func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 	if i.Waiting() {
 		a[0], a[1] = 1, recordSize(i)
@@ -126,7 +126,7 @@ func waitingAmounts(i *farm.Instance) (a store.Amounts) {
 	return a
 }
 
-// saveAmounts is what a save request adds to those that are not done.
+// saveAmounts returns the amounts of a save request that is not done.
 func saveAmounts(s *farm.SaveRequest) (a store.Amounts) {
 	if s.Status != farm.SaveSucceeded {
 		a[0], a[1] = 1, encodedSize(s)
@@ -134,13 +134,14 @@ func saveAmounts(s *farm.SaveRequest) (a store.Amounts) {
 	return a
 }
 
-// encodedSize is how many bytes a record has in the store.
+// encodedSize returns how many bytes a record has in the store.
 func encodedSize(record any) int {
 	raw, _ := json.Marshal(record) // as the store does; what fails there is not stored
 	return len(raw)
 }
 
-// demandOf is what drafts and their script add to what is limited. What has a node already does not wait.
+// demandOf returns the amounts of drafts and their script. A draft with a node does not count as
+// pending.
 func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
 		if d.placed == nil {
@@ -156,7 +157,7 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	return more
 }
 
-// storedBy is what a caller has in the store of what is limited; of "" what all have.
+// storedBy returns the amounts of a caller in the store; of "" those of all callers.
 func (c *Controller) storedBy(caller string) amounts {
 	waiting, scripts, saves, key := waitingOf, scriptsOf, savesOf, caller
 	if caller == "" {
@@ -218,7 +219,7 @@ func (a *admission) checkLocked(caller string, more amounts) error {
 	return nil
 }
 
-// hasLocked is what a caller has, and is about to have.
+// hasLocked returns the amounts of a caller, including those being written.
 func (a *admission) hasLocked(caller string) amounts {
 	has := a.stored(caller)
 	for i, n := range a.writing[caller] {

@@ -8,13 +8,12 @@ import (
 
 // MACQuery selects managed addresses in their order.
 type MACQuery struct {
-	InUse *bool    // only those that are in use, or only the free ones; nil: all
+	InUse *bool    // only those in use, or only the free ones; nil: all
 	After farm.MAC // those that follow it
 	Limit int
 }
 
-// MACs returns the addresses of the list and those that are in use without being in it
-// any more.
+// MACs returns the addresses of the list and those that are in use but no longer in it.
 func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 	if c.macs == nil {
 		return nil, errNoMACs

@@ -39,7 +39,7 @@ func newMACs(c *Controller) *macAllocator {
 		return nil
 	}
 	return &macAllocator{
-		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // no secret: replicas are to begin in different places
+		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // not a secret: replicas are to begin at different addresses
 		picked: map[farm.MAC]struct{}{}, lacking: map[string]struct{}{}, worn: map[farm.MAC]int{},
 	}
 }
@@ -47,7 +47,7 @@ func newMACs(c *Controller) *macAllocator {
 // errNoMACs is the refusal of a controller that manages no addresses.
 var errNoMACs = farm.Refused("MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES and SVC_MAC_ADDR_RANGE")
 
-// ensureMACs fills the list when there has never been one.
+// ensureMACs fills the list if that has never been done.
 func (c *Controller) ensureMACs(ctx context.Context) error {
 	if c.macs == nil {
 		return nil
@@ -166,8 +166,8 @@ func (m *macAllocator) heard() {
 	}
 }
 
-// lacks reports whether an instance waits for an address first. A suspended version continues
-// with the one that it was saved with.
+// lacks reports whether an instance has to wait for an address first. A suspended version keeps the
+// one that it was saved with.
 func (m *macAllocator) lacks(i *farm.Instance) bool {
 	return m != nil && i.MAC == "" && i.Waiting() && !i.Template.Suspended
 }
@@ -250,7 +250,7 @@ func (m *macAllocator) pickLocked(want string, strange map[farm.MAC]struct{}) (f
 	return 0, false
 }
 
-// userLocked returns what has an address; "" when it is free.
+// userLocked returns the user of an address; "" when it is free.
 func (m *macAllocator) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) string {
 	if r, _, ok := m.c.tables.MACs.Get(a.String()); ok {
 		return "instance " + r.Instance

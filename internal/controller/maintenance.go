@@ -31,18 +31,18 @@ func (m Maintenance) end() time.Time {
 	return m.Until
 }
 
-// on reports whether it continues. There is none in the zero value.
+// on reports whether it is active. The zero value is not.
 func (m Maintenance) on(now time.Time) bool {
 	end := m.end()
 	return !m.Since.IsZero() && (end.IsZero() || now.Before(end))
 }
 
-// Shown returns the shape that clients read of a maintenance that continues.
+// Shown returns an active maintenance in its form for clients.
 func (m Maintenance) Shown() *api.Maintenance {
 	return &api.Maintenance{On: true, Since: m.Since, Until: m.Until, Reason: m.Reason}
 }
 
-// Maintenance returns the maintenance that continues; ok is false when there is none.
+// Maintenance returns the active maintenance; ok is false without one.
 func (c *Controller) Maintenance() (m Maintenance, ok bool) {
 	m = c.lastMaintenance()
 	return m, m.on(c.now())

@@ -15,7 +15,7 @@ import (
 // MaxNodeGroups is how many groups a node may be in.
 const MaxNodeGroups = nodeinput.MaxGroups
 
-// AddToGroups puts a node into groups; it may be in some of them already.
+// AddToGroups adds a node to groups; it may already be in some of them.
 func (c *Controller) AddToGroups(ctx context.Context, node string, groups []string) error {
 	return c.regroup(ctx, node, groups, func(in []string) []string {
 		for _, g := range groups {
@@ -27,7 +27,7 @@ func (c *Controller) AddToGroups(ctx context.Context, node string, groups []stri
 	})
 }
 
-// RemoveFromGroups takes a node out of groups; it need not be in any of them.
+// RemoveFromGroups removes a node from groups; it need not be in any of them.
 func (c *Controller) RemoveFromGroups(ctx context.Context, node string, groups []string) error {
 	return c.regroup(ctx, node, groups, func(in []string) []string {
 		return slices.DeleteFunc(in, func(g string) bool { return slices.Contains(groups, g) })
@@ -69,8 +69,7 @@ func (c *Controller) regroup(ctx context.Context, id string, groups []string, ch
 	return farm.Errorf(farm.CodeBusy, "The node is changed too often; try again")
 }
 
-// groupChecks returns the conditions that groups are still there; farm.CodeNotFound when
-// one is not.
+// groupChecks returns the conditions that groups still exist; farm.CodeNotFound when one does not.
 func (c *Controller) groupChecks(ctx context.Context, ids []string) ([]store.Change, error) {
 	checks := make([]store.Change, 0, len(ids)+1)
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
@@ -83,8 +82,8 @@ func (c *Controller) groupChecks(ctx context.Context, ids []string) ([]store.Cha
 	return checks, nil
 }
 
-// namedGroups resolves groups that a node joins by name or id, with the conditions that
-// they are still there.
+// namedGroups resolves groups that a node joins by name or id, with the conditions that they still
+// exist.
 func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []string, checks []store.Change, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -111,7 +110,7 @@ func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []str
 	return ids, checks, nil
 }
 
-// leaveGroups takes the nodes out of groups that are deleted.
+// leaveGroups removes the nodes from deleted groups.
 func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 	dead := map[string]bool{}
 	var nodes []string
@@ -126,7 +125,7 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	if err := c.upToDate(ctx); err != nil { // a node may be seen before its group is
+	if err := c.upToDate(ctx); err != nil { // a node may become visible before its group
 		return err
 	}
 	for g := range dead {
@@ -152,7 +151,7 @@ func (c *Controller) tidyGroups(ctx context.Context, w *leaderTerm, _ time.Time)
 	return c.leaveGroups(ctx, w)
 }
 
-// failWaiting ends what waits for a node of a group that is deleted.
+// failWaiting ends the instances that are pending in a deleted group.
 func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm.Group) error {
 	var ids []string
 	for id, inst := range c.tables.Instances.All() {

@@ -8,7 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// VLANs returns the ids that every node offers which is not Offline and which the caller sees, rising.
+// VLANs returns the ids that every node offers which is not Offline and which the caller sees, in
+// ascending order.
 func (c *Controller) VLANs(sees func(node string) bool) []int {
 	var ids []int
 	first := true
@@ -32,7 +33,7 @@ func (c *Controller) VLANs(sees func(node string) bool) []int {
 	return ids
 }
 
-// checkNetwork refuses networks that cannot be.
+// checkNetwork refuses impossible networks.
 func (c *Controller) checkNetwork(ref farm.TemplateRef, o farm.StartOptions) error {
 	mode := (&farm.Instance{Options: o, Template: ref}).NetworkMode()
 	wired := mode == farm.NetworkBridge || mode == farm.NetworkDisconnected
@@ -53,7 +54,7 @@ func (c *Controller) checkNetwork(ref farm.TemplateRef, o farm.StartOptions) err
 	return nil
 }
 
-// offersVLAN reports whether there is a node that offers a VLAN.
+// offersVLAN reports whether some node offers a VLAN.
 func (c *Controller) offersVLAN(text string) bool {
 	id, _ := strconv.Atoi(text)
 	for _, info := range c.tables.Infos.All() {

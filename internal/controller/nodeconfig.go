@@ -19,8 +19,8 @@ const (
 	MaxDrainWait = 30 * 24 * time.Hour
 )
 
-// NodeConfig is what an operator changes of a node; nil fields stay as they are. Types
-// and ranges were checked by the caller.
+// NodeConfig is an operator's change of a node; nil fields stay as they are. The caller has checked
+// types and ranges.
 type NodeConfig struct {
 	Name         *string
 	Host         *string // "": the address that the node reports is used again
@@ -111,7 +111,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// refuse returns why a node cannot be as it was configured.
+// refuse returns why a configuration of a node is invalid.
 func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
 	most := info.MaxVMs()
 	switch {

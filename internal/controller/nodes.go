@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// NodeView is a node with everything that is known of it now.
+// NodeView is a node with its present state.
 type NodeView struct {
 	Node   *farm.Node
 	Info   farm.NodeInfo // zero until the node has described itself
@@ -29,7 +29,7 @@ type NodeView struct {
 	VCPULimit, RAMLimit int // MB; what VMs may have together in the capacity mode resource, 0 in the other one
 
 	Unknown   int    // orphaned VMs
-	Stage     string // of an update of its agent, in words; "" when there is none, or it is not known here
+	Stage     string // of an update of its agent, in words; "" without one, or when it is not known here
 	Remaining int    // of a drained node: the instances that still use capacity there
 }
 

@@ -21,7 +21,8 @@ import (
 type FileStore interface {
 	// Upload stores a complete file, and replaces one of that name.
 	Upload(ctx context.Context, name string, content []byte) error
-	// Download returns a file of at most so many bytes; farm.CodeNotFound when there is none.
+	// Download returns a file; most limits its size in bytes. farm.CodeNotFound when it does not
+	// exist.
 	Download(ctx context.Context, name string, most int64) ([]byte, error)
 	// RemoveFile removes a file; farm.CodeNotFound when there is none.
 	RemoveFile(ctx context.Context, name string) error
@@ -44,7 +45,7 @@ const (
 	secondPlace = "b"
 )
 
-// scanFile is the name of a node's file on the file server.
+// scanFile returns the name of a node's file on the file server.
 func scanFile(node, place string) string { return "node-scans/" + node + "/" + place + ".json.gz" }
 
 // other returns the variant that the results do not use.
@@ -187,7 +188,8 @@ func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, er
 	return nil, nil, farm.Unavailable(failed, "The registry does not have these results as they came; the next ones of the node take their place")
 }
 
-// Scans returns in short the last results of all nodes that have some, in the order of their ids.
+// Scans returns the summaries of the last results of all nodes that have some, in the order of
+// their ids.
 func (c *Controller) Scans() []api.NodeScanSummary {
 	list := make([]api.NodeScanSummary, 0, c.tables.Scans.Len())
 	for id, s := range c.tables.Scans.All() {

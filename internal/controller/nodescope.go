@@ -56,7 +56,7 @@ func (c *Controller) scopeFor(node *farm.Node, p api.TokenPurpose) (scope auth.N
 	return scope, nil
 }
 
-// unordered is the refusal of a token that no order of the node needs.
+// unordered returns the refusal of a token that no order of the node needs.
 func unordered(what, id string) error {
 	return farm.Errorf(farm.CodeForbidden, "This node has no order to %s %.100q", what, id)
 }
@@ -65,13 +65,13 @@ func rowScope(node *farm.Node) *auth.RowScope {
 	return &auth.RowScope{Machine: node.Name, Host: node.Host}
 }
 
-// holdsTemplate reports whether the node of an instance is to have its template.
+// holdsTemplate reports whether the node of an instance needs its template.
 func holdsTemplate(i *farm.Instance) bool {
 	return i.OnNode() && i.State != farm.Terminating && i.State != farm.Errored
 }
 
-// wasToldToHold reports whether an instance of a template is on a node, or the node is to bring the template
-// into its cache.
+// wasToldToHold reports whether an instance of a template is on a node, or the node has an order to
+// cache the template.
 func (c *Controller) wasToldToHold(node, template string) bool {
 	for _, inst := range c.tables.Instances.Where(byNode, node) {
 		if inst.Template.ID == template && holdsTemplate(inst) {
@@ -100,7 +100,7 @@ func (c *Controller) distributionsTo(node string) func(yield func(string) bool) 
 	}
 }
 
-// saveUnderWay returns the push of a save that a node is ordered to do now.
+// saveUnderWay returns the push of a save that the node has an order for now.
 func (c *Controller) saveUnderWay(node, id string) (auth.SaveScope, bool) {
 	s, _, ok := c.tables.Saves.Get(id)
 	if !ok || s.Status != farm.SavePending {
@@ -131,8 +131,8 @@ func (c *Controller) wasOn(node, instance string) bool {
 	return false
 }
 
-// allOrders is everything that a node is ordered to do, the most urgent first: of a node with very much to do
-// the token leaves out the rest.
+// allOrders returns the scope of all orders of a node, the most urgent first: for a node with very
+// many orders the token leaves out the rest.
 func (c *Controller) allOrders(node *farm.Node) auth.NodeScope {
 	scope := auth.NodeScope{Orders: true, Rows: rowScope(node)}
 	pull := func(template string) {

@@ -26,7 +26,7 @@ func newLink(c *Controller) *nodeSessions {
 	return &nodeSessions{c: c, sessions: map[string]*session{}, waves: newWaves(c.opts.DistributeAtOnce)}
 }
 
-// session is one node as seen through its polls.
+// session is the state of one node from its polls.
 type session struct {
 	strangers *orphanIndex    // of all nodes
 	waves     *rolloutLimiter // of all nodes
@@ -46,7 +46,7 @@ type session struct {
 	due      map[string]pendingOrder // instance id -> the order it needs
 	errands  map[string]cacheJobDue  // cache job id -> what the node is to be sent; nil: nothing
 	unknown  map[string]orphan       // instance id, else VM id -> orphaned VM
-	unkept   int                     // more of these, of which only the number is known
+	unkept   int                     // more of these, of which only the number is stored
 	holds    int                     // VMs on the node, with a record or without
 	met      time.Time               // when it last sent its inventory; zero: never
 	wake     chan struct{}           // has a value when there may be new orders
@@ -231,7 +231,7 @@ func (l *nodeSessions) untaken(inst *farm.Instance) bool {
 	return now.Sub(s.seenLocked(now)) <= contactGap && !(d.taken && d.claim == inst.Claim)
 }
 
-// same reports whether two dues are the same order.
+// same reports whether two pending orders are the same order.
 func (d pendingOrder) same(o pendingOrder) bool {
 	return d.kind == o.kind && d.claim == o.claim && d.task == o.task
 }
@@ -317,7 +317,7 @@ func (s *session) offerAgainLocked() {
 	s.offerErrandsLocked()
 }
 
-// mayReport refuses the reports of an agent that another one has been preferred to.
+// mayReport refuses the reports of an agent whose node another agent serves.
 func (s *session) mayReport(boot string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,7 +354,7 @@ func (s *session) park() func(hungUp bool, now time.Time) {
 	}
 }
 
-// removed reports whether the node is not in the cloud any more.
+// removed reports whether the node is no longer in the cloud.
 func (s *session) removed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

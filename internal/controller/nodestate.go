@@ -14,7 +14,7 @@ import (
 // restarted or removed do not run for a moment either.
 const unhealthyAfter = 30 * time.Second
 
-// stateDecision is what the condition of a node means for its state.
+// stateDecision is an event of a node's state, with its reason.
 type stateDecision struct {
 	event  farm.NodeEvent
 	reason string

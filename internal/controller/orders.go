@@ -9,9 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// orders writes out what the marked instances of a node need as they are now. What the
-// node is to remove may be the VM of an instance that is placed elsewhere, or nowhere yet:
-// orders for that one are not this node's.
+// orders returns the orders that the marked instances of a node need as they are now. A VM to
+// remove may be that of an instance which is placed elsewhere, or not yet: its other orders are not
+// for this node.
 func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api.Order {
 	var list []api.Order
 	for _, id := range ids {
@@ -24,7 +24,7 @@ func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api
 			continue
 		}
 		order, ok, err := c.order(ctx, inst)
-		if err != nil { // it is sent again in a while
+		if err != nil { // it is sent again later
 			c.log.WarnContext(ctx, "could not read the startup script of an instance", "instance", id, "error", err)
 		}
 		if ok {

@@ -232,8 +232,8 @@ func (c *Controller) alarmDue() bool {
 	return due
 }
 
-// unknownAlarms returns what an operator has to decide about orphaned VMs: one alarm for each node, or one for
-// all when there are so many that the records are suspect.
+// unknownAlarms returns the pending decisions about orphaned VMs as alarms: one for each node, or
+// one for all when there are so many that the records are suspect.
 func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	j := c.judged()
 	if j.many {
@@ -286,7 +286,7 @@ func (c *Controller) forgetReleased(ctx context.Context, node string, gone []str
 	}
 }
 
-// tidyReleased drops what was released long ago.
+// tidyReleased deletes the records of VMs that were released long ago.
 func (c *Controller) tidyReleased(ctx context.Context, w *leaderTerm, now time.Time) error {
 	for id, r := range c.tables.Released.All() {
 		if now.Sub(r.At) <= keepReleased {

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The pace of what a node writes that only describes: its description, its address, texts and progress of its
-// instances. Transitions of instances that are placed on it are not paced, see meaning.
+// Limits of a node's writes that only describe: its description, its address, texts and progress of
+// its instances. Transitions of instances that are placed on it are not limited, see meaning.
 const (
 	writeBurst = 6                // writes without a pause
 	writeEvery = 10 * time.Second // one more
@@ -167,12 +167,12 @@ func (s *session) takeStatuses() []api.InstanceStatus {
 	return list
 }
 
-// statusMeaning is what a status changes.
+// statusMeaning classifies the changes of a status.
 type statusMeaning int
 
 const (
 	nothing     statusMeaning = iota
-	description               // texts, figures, progress
+	description               // texts, numbers, progress
 	transition                // all else: written immediately
 )
 
@@ -189,7 +189,7 @@ func (c *Controller) meaning(status api.InstanceStatus) statusMeaning {
 	w := work{inst: inst}
 	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
 		if w.save, _, ok = c.tables.Saves.Get(inst.Task.ID); !ok {
-			return transition // the store knows
+			return transition // the store has it
 		}
 	}
 	next := advance(w, status, c.now())

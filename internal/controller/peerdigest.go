@@ -57,7 +57,7 @@ func (s *OrphanReport) load() sched.Load {
 
 // peerReport is what another replica has reported about a node.
 type peerReport struct {
-	seen     time.Time // last contact, by our own clock
+	seen     time.Time // last contact, by this process's clock
 	cpu, ram float64
 	pulls    map[string]float64 // cache job id -> progress
 	strange  *OrphanReport      // nil: it has no orphaned VM

@@ -17,7 +17,7 @@ type PlacementPolicy interface {
 	Watch(changed func())
 }
 
-// followPermits has the placer respect the permits from now on.
+// followPermits makes the placer respect the permits from now on.
 func (p *placer) followPermits(permits PlacementPolicy) {
 	if permits == nil {
 		return
@@ -62,7 +62,7 @@ func (p *placer) permit(permits PlacementPolicy) {
 	p.ring()
 }
 
-// groupsLocked returns the groups that a node is in for the index.
+// groupsLocked returns the groups of a node in the index.
 func (p *placer) groupsLocked(n *farm.Node) []string {
 	open := p.starters[n.ID]
 	if len(open) == 0 {

@@ -5,8 +5,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// pinned are the parameters of a start that a saved state fixes: it loads into the
-// very machine that it was saved in.
+// pinned are the parameters of a start that a saved state fixes: it can be loaded only into the
+// same virtual hardware.
 var pinned = []struct {
 	name  string
 	given func(o farm.StartOptions) bool

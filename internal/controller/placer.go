@@ -26,7 +26,7 @@ type placer struct {
 	permitting sync.Mutex // held over a change of the permits, before mu
 
 	mu       sync.Mutex          // guards what follows
-	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits do not count
+	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits are not in use
 	index    *sched.Index
 	nodes    map[string]indexedNode
 	reign    *leaderTerm         // nil: another replica places
@@ -40,10 +40,10 @@ type indexedNode struct {
 	otherUsage // its instances, what else is on it
 }
 
-// otherUsage is what else is on a node than instances.
+// otherUsage is the usage of a node that is not by instances.
 type otherUsage struct {
 	foreign sched.Load // resources that orphaned VMs use
-	untold  bool       // that is not known yet: the node takes nothing
+	untold  bool       // the node's inventory is not known yet: it gets no starts
 }
 
 func newPlacer(c *Controller) *placer {
@@ -56,7 +56,7 @@ func (p *placer) resetLocked() {
 	p.index, p.nodes, p.found = sched.New(p.c.opts.Scheduler), map[string]indexedNode{}, nil
 }
 
-// load fills the index with the records there are.
+// load fills the index with the existing records.
 func (p *placer) load() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *placer) begin(r *leaderTerm) {
 	p.ring()
 }
 
-// finish ends what begin began.
+// finish ends the placing of a leader term.
 func (p *placer) finish(r *leaderTerm) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

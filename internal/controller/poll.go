@@ -83,7 +83,7 @@ func (c *Controller) hear(ctx context.Context, credential string, h *decodedPoll
 	return s, answer, nil
 }
 
-// await waits until there is something to do for the node, or the time is up.
+// await waits until there is work for the node, or the time is up.
 func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, answer *api.PollAnswer) {
 	done := s.park()
 	defer func() { done(ctx.Err() != nil, c.now()) }()

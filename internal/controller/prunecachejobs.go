@@ -12,12 +12,12 @@ import (
 const (
 	// keepErrand is how long a cache job is kept after its end.
 	keepErrand = 24 * time.Hour
-	// errandLife is how long a cache job waits for nodes that are not done, counted from the
-	// last one that was.
+	// errandLife is how long a cache job waits for nodes that are not done, counted from the last
+	// one that was.
 	errandLife = 24 * time.Hour
 )
 
-// endErrand returns a cache job that is over.
+// endErrand returns a cache job that has ended.
 func endErrand(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
 	n := *e
 	n.Ended, n.End = now, why
@@ -54,7 +54,7 @@ func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Ti
 	return c.tidyOutcomes(ctx, w)
 }
 
-// errandEnd returns why an open cache job is over; "" when it is not.
+// errandEnd returns why an open cache job has ended; "" when it has not.
 func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd {
 	if !e.Open() {
 		return ""

@@ -20,14 +20,14 @@ type reconciler struct {
 	w      *leaderTerm
 	since  time.Time // no timeout counts from before
 	agenda *delayQueue
-	stale  atomic.Bool // save requests or their pieces have changed
-	loose  atomic.Bool // an instance with a script is gone
+	stale  atomic.Bool // save requests or their chunks have changed
+	loose  atomic.Bool // an instance with a script was removed
 	moved  atomic.Bool // a cache job may be over
 	renew  atomic.Bool // an agent may have to be updated
 	swept  time.Time   // when the background jobs were last done in full
 }
 
-// runReconciler reconciles until the context ends. Only the holder of the lease does.
+// runReconciler reconciles until the context ends. Only the leader calls it.
 func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
 	k := &reconciler{c: c, w: r, since: r.since, agenda: newAgenda()}
 	c.keeping.Store(true)
@@ -54,7 +54,7 @@ func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
 	}
 }
 
-// load puts down everything there is.
+// load schedules a check of every record.
 func (k *reconciler) load() {
 	now := k.c.now()
 	for id := range k.c.tables.Nodes.All() {
@@ -113,7 +113,7 @@ func (k *reconciler) observe(events []store.Event) {
 	}
 }
 
-// lookAll puts the instances of a node down again, since something became of the node.
+// lookAll schedules a check of the instances of a node whose state has changed.
 func (k *reconciler) lookAll(node string) {
 	for _, inst := range k.c.instancesOn(node) {
 		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.next(inst))
@@ -138,7 +138,7 @@ func (k *reconciler) look(id string) {
 	}
 }
 
-// next returns when an instance needs something, as it is now; zero: never.
+// next returns when an instance must be checked, as it is now; zero: never.
 func (k *reconciler) next(inst *farm.Instance) (first time.Time) {
 	for _, d := range duties {
 		if at := d.when(k, inst); !at.IsZero() && (first.IsZero() || at.Before(first)) {
@@ -187,7 +187,7 @@ func (k *reconciler) round(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// attend does what one record needs and puts it down again.
+// attend does the work for one record and schedules the next check.
 func (k *reconciler) attend(ctx context.Context, it delayedItem) {
 	again, err := time.Time{}, error(nil)
 	switch it.kind {
@@ -204,7 +204,7 @@ func (k *reconciler) attend(ctx context.Context, it delayedItem) {
 		again = soon
 	}
 	if !again.IsZero() && again.Before(soon) && !again.After(k.c.now()) {
-		again = soon // what could not be done now is not tried without a pause
+		again = soon // work that could not be done now is not tried without a pause
 	}
 	k.agenda.put(it, again)
 }
@@ -226,7 +226,7 @@ func (k *reconciler) attendInstance(ctx context.Context, id string) (again time.
 		}
 		err = k.do(ctx, d, inst, rev)
 		if !errors.Is(err, store.ErrConflict) {
-			return again, err // what was written puts the record down again
+			return again, err // the write schedules the next check
 		}
 		if inst, rev, err = k.c.tables.Instances.GetLinearizable(ctx, id); err != nil {
 			return again, err
@@ -247,7 +247,7 @@ func (k *reconciler) due(inst *farm.Instance) (deadlineRule, bool) {
 	return deadlineRule{}, false
 }
 
-// do carries out a duty. A save that the instance loses by it ends too.
+// do applies a deadline rule. A save that the instance loses by it ends too.
 func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance, rev int64) error {
 	n := d.do(k, inst, k.c.now())
 	var err error

@@ -21,10 +21,10 @@ type RightsQuery func(ctx context.Context, template string) (*api.CallerRights, 
 type requiredRight struct {
 	permission farm.Permission // of the registry; "": none
 	right      farm.Permission
-	or         farm.Permission // of the registry, which does as well; "": none
+	or         farm.Permission // of the registry, an alternative; "": none
 }
 
-// The needs.
+// The required rights.
 var (
 	toList   = requiredRight{permission: "list_vms", right: "list"}
 	toPull   = requiredRight{right: "pull"}
@@ -37,7 +37,7 @@ var (
 	toSaveRevert = requiredRight{permission: "save_revert", right: "delete_revert", or: "revert"}
 )
 
-// forbidden is the refusal of a caller without the permission.
+// forbidden returns the refusal of a caller without the permission.
 func (n requiredRight) forbidden() error {
 	names := string(n.permission)
 	if n.or != "" {
@@ -46,7 +46,7 @@ func (n requiredRight) forbidden() error {
 	return farm.Errorf(farm.CodeForbidden, "Your credential needs the permission %s at the registry", names)
 }
 
-// rights are what a caller may do at the registry; nil is everything.
+// rights are what a caller may do at the registry; nil means everything.
 type rights struct {
 	*api.CallerRights
 	known bool // the registry has returned them
@@ -69,7 +69,7 @@ func (r rights) meets(n requiredRight, template string) error {
 	}
 }
 
-// allows reports whether the caller has the permission of a need.
+// allows reports whether the caller has the required permission.
 func (r rights) allows(n requiredRight) bool {
 	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) || n.or != "" && r.Allows(string(n.or))
 }
@@ -163,8 +163,8 @@ func (c *Controller) allowed(ctx context.Context, id string, n requiredRight) (a
 	return detail, nil
 }
 
-// RegistryRights returns what the caller may do with a template, as the registry has it; nil is
-// everything.
+// RegistryRights returns what the caller may do with a template, according to the registry; nil
+// means everything.
 func (c *Controller) RegistryRights(ctx context.Context, template string) (*api.CallerRights, error) {
 	r, err := c.rightsOn(ctx, template)
 	return r.CallerRights, err

@@ -20,7 +20,7 @@ type rolloutLimiter struct {
 
 // rolloutSlot is the slot of a node that may pull.
 type rolloutSlot struct {
-	heard time.Time // when it last spoke
+	heard time.Time // when it was last in contact
 	moved time.Time // when it last reported progress of its pulls
 }
 

@@ -79,7 +79,7 @@ func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveReques
 	return &n
 }
 
-// output puts a stream together; ok is false when some of it was removed.
+// output joins the chunks of a stream; ok is false when some of it was removed.
 func (c *Controller) output(request, stream string, size int) (data []byte, ok bool) {
 	for n := 0; len(data) < size; n++ {
 		piece, _, ok := c.tables.Pieces.Get(outputPiece(request, stream, n))

@@ -113,8 +113,8 @@ func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask S
 	return o, nil
 }
 
-// remaining returns the versions that the planned revert leaves. A tag that is not
-// there means no revert.
+// remaining returns the versions that the planned revert leaves. A tag that does not exist means no
+// revert.
 func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.TemplateVersion {
 	if !o.RevertBeforePush || len(versions) == 0 {
 		return versions

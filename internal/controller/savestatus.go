@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// work is an instance with the request of the save that it is in the middle of, as
-// they were read; save is nil when there is none.
+// work is an instance with the request of its running save, as they were read; save is nil without
+// one.
 type work struct {
 	inst *farm.Instance
 	save *farm.SaveRequest
@@ -109,7 +109,7 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	return &n
 }
 
-// settle ends the request when the instance, as it is now, does not work on it any more.
+// settle ends the request when the instance, as it is now, no longer works on it.
 func (w *work) settle(now time.Time) {
 	if w.save != nil && w.save.Status == farm.SavePending && !worksOn(w.inst, w.save.ID) {
 		w.save = failedSave(w.save, typeEnded, whyEnded(w.inst), now)

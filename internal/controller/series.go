@@ -13,13 +13,13 @@ import (
 
 const kindFigures = store.Kind("q")
 
-// The rhythm of the series.
+// Intervals and limits of the series.
 const (
 	sampleEvery = 10 * time.Second
-	keepEvery   = 5 * time.Minute // how often the holder of the lease records them
+	keepEvery   = 5 * time.Minute // how often the leader stores them
 	// figuresAtOnce is how many records are written together: the largest ones fit a transaction.
 	figuresAtOnce = 8
-	maxPulled     = 1 << 44 // bytes that a node is trusted to have pulled between two polls
+	maxPulled     = 1 << 44 // bytes that a node is assumed to have pulled at most between two polls
 )
 
 // series records the utilization of the cloud: in steps of a minute for hours, in longer ones for
@@ -52,7 +52,7 @@ func newSeries(c *Controller) *series {
 // number returns the number of a ring's step.
 func (r *ring) number(t time.Time) int64 { return max(t.Unix(), 0) / int64(r.step/time.Second) }
 
-// now returns the point of the step that continues.
+// now returns the point of the current step.
 func (r *ring) now(t time.Time) *point {
 	at := r.number(t)
 	p := &r.points[at%int64(len(r.points))]
@@ -242,7 +242,7 @@ func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change)
 	return changes
 }
 
-// seriesRange is a range of the API: how long it is, and how many points become one.
+// seriesRange is a range of the API: its length, and how many points are merged into one.
 type seriesRange struct {
 	name  string
 	ring  int
@@ -257,7 +257,7 @@ var spans = []seriesRange{
 	{api.RangeWeek, 1, 1008, 6},
 }
 
-// Series returns how busy the cloud was over a range of the API.
+// Series returns the utilization of the cloud over a range of the API.
 func (c *Controller) Series(over string) (api.Series, error) {
 	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
 	if i < 0 {

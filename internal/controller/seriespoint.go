@@ -43,7 +43,7 @@ type point struct {
 	starts  *[startClasses]uint32 // nil: none
 }
 
-// add sums up another point.
+// add adds another point to the sums.
 func (p *point) add(q *point) {
 	p.samples += q.samples
 	p.running += q.running
@@ -97,7 +97,7 @@ func (p *point) within(share float64) *float64 {
 	return &seconds
 }
 
-// shown is a point as the API has it.
+// shown returns a point in its form in the API.
 func (p *point) shown(step time.Duration) api.SeriesPoint {
 	out := api.SeriesPoint{
 		Time: time.Unix(p.at*int64(step/time.Second), 0).UTC(), QueuePeak: p.peak, Pulled: p.pulled,
@@ -109,16 +109,16 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 	return out
 }
 
-// mean returns a mean with two digits behind the point.
+// mean returns a mean with two decimal places.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// SeriesRecord is the record of some steps: what a controller that begins again resumes from.
+// SeriesRecord is the record of some steps, from which a new controller resumes.
 type SeriesRecord struct {
 	Step   int64        `json:"step"` // seconds
 	Points []SeriesStep `json:"points"`
 }
 
-// SeriesStep is one step in a record. Its keys are short because there are many of it.
+// SeriesStep is one step in a record. Its keys are short because there are many of them.
 type SeriesStep struct {
 	At      int64    `json:"t"` // number of the step since 1970
 	Samples int      `json:"n"`
@@ -129,7 +129,7 @@ type SeriesStep struct {
 	Starts  []uint32 `json:"s,omitempty"` // pairs of a class and the starts in it
 }
 
-// figure is a point as it is recorded.
+// figure returns a point in its stored form.
 func (p *point) figure() SeriesStep {
 	f := SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
 	if p.starts != nil {
@@ -156,7 +156,7 @@ func (f *SeriesStep) point() point {
 	return p
 }
 
-// figuresKey names the record of some steps.
+// figuresKey returns the id of the record of some steps.
 func figuresKey(step time.Duration, bunch int64) string {
 	return fmt.Sprintf("%d-%d", int64(step/time.Second), bunch)
 }

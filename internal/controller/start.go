@@ -36,7 +36,7 @@ type StartRequest struct {
 	Metadata   map[string]any
 	GroupID    string
 	Owner      string
-	Group      string // permission group for which it is asked; "" where rights on single nodes do not count
+	Group      string // permission group of the request; "" where rights on single nodes are not in use
 	Options    farm.StartOptions
 	Caller     string        // whose limits it counts against; "": the totals alone count
 	TTL        time.Duration // after which each instance is terminated; 0: never
@@ -169,7 +169,8 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 	return ref, "", err
 }
 
-// notInRegistry returns a template that does not exist the text that clients compare.
+// notInRegistry returns, for a template that does not exist, the text that clients compare; other
+// errors as they are.
 func notInRegistry(err error) error {
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Refused("VM not in the registry")
@@ -177,7 +178,7 @@ func notInRegistry(err error) error {
 	return err
 }
 
-// refOf names a version of a template; see configure for the rest.
+// refOf returns the reference of a template's version; see configure for the rest.
 func refOf(d api.TemplateDetail, v api.TemplateVersion) farm.TemplateRef {
 	return farm.TemplateRef{
 		ID: d.ID, Name: d.Name, Tag: v.Tag, Version: v.Number, ContentID: v.ContentID,

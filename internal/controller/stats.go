@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The minutes that the figures of the statistics are of.
+// The minutes that the statistics cover.
 const (
 	queueMinutes = 10
 	taskMinutes  = 5
@@ -38,8 +38,8 @@ func (c *Controller) Stats() api.ControllerStats {
 // seconds converts a duration; a negative one, from a clock that was set back, becomes 0.
 func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond).Seconds() }
 
-// nodeCount returns the nodes by the state that is shown, and how many VMs those that take
-// starts may run.
+// nodeCount returns the nodes by the displayed state, and how many VMs those that take starts may
+// run.
 func (c *Controller) nodeCount() (states map[string]int, capacity int) {
 	states = make(map[string]int, len(shownNodeStates))
 	for _, s := range shownNodeStates {

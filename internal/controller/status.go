@@ -214,8 +214,8 @@ func (c *Controller) placedHere(
 	return slices.DeleteFunc(statuses, elsewhere), nil
 }
 
-// applyStatuses writes what the statuses mean. Where they only describe, and the node has described too often, they
-// are written later.
+// applyStatuses writes the changes of statuses. If they only describe, and the node has described
+// too often, they are written later.
 func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []api.InstanceStatus) error {
 	moves, describes := false, map[string]api.InstanceStatus{}
 	for _, status := range statuses {
@@ -240,7 +240,7 @@ func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []a
 	return err
 }
 
-// writeStatuses writes what the statuses mean, as many at a time as fit.
+// writeStatuses writes the changes of statuses, as many at a time as fit.
 func (c *Controller) writeStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) error {
 	for len(statuses) > 0 {
 		done, err := c.applySome(ctx, node, statuses)
@@ -280,10 +280,10 @@ func (c *Controller) applySome(ctx context.Context, node string, statuses []api.
 	return 0, store.ErrConflict
 }
 
-// statusBatch is what some statuses of one node change, in one transaction.
+// statusBatch is the changes of some statuses of one node, in one transaction.
 type statusBatch struct {
 	txn
-	done int // statuses dealt with
+	done int // processed statuses
 }
 
 // batch gathers the changes of the statuses; with fresh, it reads the records from the store
@@ -343,11 +343,11 @@ func (c *Controller) leaveOut(ctx context.Context, node, instance string, why er
 	}
 }
 
-// changes writes out what a status changed.
+// changes returns the changes that a status caused.
 func (c *Controller) changes(old, next work) []store.Change {
 	id := old.inst.ID
 	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
-	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // what never started just disappears
+	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // an instance that never started just disappears
 		changes = c.archiveInstance(next.inst, old.rev)
 	}
 	if next.save != old.save {

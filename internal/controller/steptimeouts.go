@@ -63,7 +63,7 @@ func always(d time.Duration) func(Options, *farm.Instance) time.Duration {
 	return func(Options, *farm.Instance) time.Duration { return d }
 }
 
-// beginning is the limit of what may have to wait for the startup script first.
+// beginning returns the limit of a step that may have to wait for the startup script first.
 func beginning(o Options, i *farm.Instance) time.Duration {
 	return o.StartTimeout + restartSlack + time.Duration(i.Options.ScriptTimeout)*time.Second
 }

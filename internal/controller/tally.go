@@ -83,7 +83,7 @@ func (t *instanceStats) observe(events []store.Event) {
 // newsLocked counts what happened to an instance; nil: its record is removed.
 func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now time.Time) {
 	if inst == nil {
-		if was.state == farm.Terminating { // what never started just disappears
+		if was.state == farm.Terminating { // an instance that never started just disappears
 			t.ended.Inc()
 			t.ends.Add(now, 0)
 		}
@@ -112,7 +112,7 @@ func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now
 	}
 }
 
-// enterLocked brings the sums from one state of an instance to the next.
+// enterLocked changes the sums from one state of an instance to the next.
 func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.Instance) {
 	if was.state != farm.Gone {
 		t.states[was.state]--

@@ -62,7 +62,7 @@ func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	return disk, nil
 }
 
-// Status returns how the controller and its registry are.
+// Status returns the state of the controller and its registry.
 func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	s := api.ControllerStatus{
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,

@@ -23,8 +23,8 @@ func newBeats() *sharedTicker {
 	return &sharedTicker{begun: time.Now(), ends: map[time.Duration]chan struct{}{}}
 }
 
-// after returns what is closed at the first moment of the grid that is not before wait
-// has passed.
+// after returns a channel that is closed at the first time of the grid that is not before wait has
+// passed.
 func (b *sharedTicker) after(wait time.Duration) <-chan struct{} {
 	now := time.Since(b.begun)
 	at := (now + wait + beat - 1).Truncate(beat)

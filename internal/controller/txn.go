@@ -52,8 +52,8 @@ func (t *txn) add(changes ...store.Change) bool {
 	return true
 }
 
-// bulk changes many records by compare-and-swap, as many in one transaction as fit: each
-// as store.Update does with change, but that none is deleted.
+// bulk changes many records by compare-and-swap, as many in one transaction as fit: each as
+// store.Update does with change, except that none is deleted.
 type bulk[T any] struct {
 	w      store.Writer
 	limits store.Limits

@@ -29,7 +29,7 @@ func (c *Controller) AuthorizePackageDownload(user, secret string) error {
 	return err
 }
 
-// AgentPackages returns the packages that there are.
+// AgentPackages returns the available packages.
 func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
 
 // followUpdate wakes the poll of a node that has a new update.
@@ -69,7 +69,7 @@ func (c *Controller) offer(s *session) *api.AgentUpdate {
 	u := node.Update
 	p, ok := c.packageFor(c.infoOn(node.ID))
 	if !ok || p.SHA256 != u.SHA256 {
-		return nil // the package went; the holder of the lease ends the update
+		return nil // the package was removed; the leader ends the update
 	}
 	now := c.now()
 	s.mu.Lock()

@@ -12,17 +12,17 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Packages are the agent packages that a controller has.
+// Packages has the agent packages of a controller.
 type Packages interface {
 	For(system, arch string) (api.AgentPackage, bool)
 	All() []api.AgentPackage
-	Keys() string                       // public keys of who signs them, for nodes that join; "" for none
-	Missing(system, arch string) string // what to do to have one
-	Problem() string                    // what an operator has to look at; "" for nothing
+	Keys() string                       // public keys of their signers, for nodes that join; "" for none
+	Missing(system, arch string) string // how to obtain one
+	Problem() string                    // an error that requires an operator; "" for none
 	Changed() <-chan struct{}           // has a value when they have changed
 }
 
-// noPackages is a controller without a directory of packages.
+// noPackages is the Packages of a controller without a directory of packages.
 type noPackages struct{}
 
 var _ Packages = noPackages{}
@@ -100,7 +100,7 @@ func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 	return all.update(ctx, list)
 }
 
-// missing returns what to do to have a package for a machine.
+// missing returns how to obtain a package for a machine.
 func (c *Controller) missing(info *farm.NodeInfo) string {
 	return c.opts.Packages.Missing(firstOf(info.OS, "linux"), firstOf(info.Arch, "amd64"))
 }
@@ -188,7 +188,7 @@ func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node 
 		return c.asAsked(n)
 	case n.Updating():
 		return c.watched(n, now)
-	case u != nil && (!ok || u.SHA256 != p.SHA256): // there is another package by now
+	case u != nil && (!ok || u.SHA256 != p.SHA256): // the package has been replaced
 		n = n.Clone()
 		n.Update = nil
 		if ok && u.Force {
@@ -203,7 +203,7 @@ func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node 
 		if next.BeginUpdate(uuid.NewString(), now) {
 			return next
 		}
-		return n // not while it is away
+		return n // not while it is offline
 	}
 	if due := u.DueAt(); due.IsZero() || due.After(now) || !room && !u.Force {
 		return n

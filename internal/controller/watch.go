@@ -44,8 +44,8 @@ type WatchedInstance struct {
 	InstanceView
 }
 
-// Watch begins to follow the instances for a caller: every change from now on is seen. The reader
-// closes it.
+// Watch begins to follow the instances for a caller: every change from now on is reported. The
+// reader closes it.
 func (c *Controller) Watch(caller string) *Watch {
 	w := &Watch{
 		c: c, caller: caller, wake: make(chan struct{}, 1),
@@ -62,7 +62,7 @@ func (c *Controller) Watch(caller string) *Watch {
 	return w
 }
 
-// Close ends the following.
+// Close ends the watch.
 func (w *Watch) Close() {
 	all := &w.c.watches
 	all.mu.Lock()

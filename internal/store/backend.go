@@ -39,8 +39,8 @@ type Txn struct {
 	Deletes  []string
 }
 
-// Batch is everything one revision changed under the watched prefix. Without events it is progress:
-// every change up to and including Rev has been handed over.
+// Batch is all changes of one revision under the watched prefix. Without events it reports
+// progress: every change up to and including Rev has been delivered.
 type Batch struct {
 	Rev    int64
 	Events []RawEvent

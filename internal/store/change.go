@@ -7,8 +7,8 @@ type Condition int64
 
 // The conditions without a revision; the zero value creates only.
 const (
-	IfAbsent Condition = 0  // there must be no such record
-	Any      Condition = -1 // whatever is there
+	IfAbsent Condition = 0  // the record must not exist
+	Any      Condition = -1 // whatever the present record is
 )
 
 // IfRev requires that the record is still the one read at revision rev.
@@ -84,10 +84,10 @@ func (c Change) Err() error {
 	return nil
 }
 
-// Kind names the table of the record that the change is about.
+// Kind returns the table of the changed record.
 func (c Change) Kind() Kind { return c.table.Kind() }
 
-// ID is that record's id.
+// ID returns the id of the changed record.
 func (c Change) ID() string { return c.id }
 
 // Writes reports whether the change writes or deletes; one of Check does neither.
@@ -136,7 +136,7 @@ func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 	return r, nil
 }
 
-// repeated finds a key that is there twice.
+// repeated returns a key that occurs twice.
 func repeated(keys []string) (key string, twice bool) {
 	seen := make(map[string]struct{}, len(keys))
 	for _, key := range keys {

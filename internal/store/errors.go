@@ -36,7 +36,7 @@ type ConflictError struct {
 	Keys []string
 }
 
-// Error names the keys that lost.
+// Error returns a text with the keys that lost.
 func (e *ConflictError) Error() string {
 	return ErrConflict.Error() + " on " + strings.Join(e.Keys, ", ")
 }

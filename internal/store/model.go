@@ -112,13 +112,14 @@ func (m *model) replace(rev int64, updates []update, seen map[string]struct{}, r
 	m.passLocked(rev)
 }
 
-// settle returns when what one revision has changed in several tables is seen in all of them.
+// settle waits until the changes of one revision in several tables are visible in all of them.
 func (m *model) settle() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 }
 
-// revLocked is the revision up to which the model knows the record: its own, or that of its deletion.
+// revLocked returns the revision up to which the model knows the record: its own, or that of its
+// deletion.
 func (m *model) revLocked(u update) int64 {
 	return max(u.table.rev(u.id), m.tombs[u.key])
 }

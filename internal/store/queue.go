@@ -194,8 +194,8 @@ type load struct {
 // full reserves one write and one compare for the lane, and one compare for a fence.
 func (l *load) full() bool { return l.writes >= l.limits.Ops-1 || l.compares >= l.limits.Ops-2 }
 
-// add puts a request into the transaction if it fits: at most one fence, one condition a key, and the limits of the
-// backend.
+// add puts a request into the transaction if it fits: at most one fence, one condition per key, and
+// the limits of the backend.
 func (l *load) add(r *request) bool {
 	next := *l
 	next.bytes += r.bytes

@@ -72,7 +72,7 @@ func (v *View[T]) RowsBy(name string, skip int) iter.Seq[Row[T]] {
 	}
 }
 
-// Sum returns what the records with a key amount to together.
+// Sum returns the totals of the records with a key.
 func (v *View[T]) Sum(name, key string) Amounts {
 	for i, sum := range v.table.sums {
 		if sum.name == name {

@@ -21,7 +21,7 @@ type commitLane struct {
 	rev       int64 // ModRev of key as far as known; 0: absent
 }
 
-// send brings a batch to an end: every request is answered.
+// send completes a batch: every request gets an answer.
 func (sl *commitLane) send(ctx context.Context, batch []*request) {
 	batch = sl.dropStale(batch)
 	for len(batch) > 0 {
@@ -52,7 +52,8 @@ func answer(batch []*request, err error) {
 	}
 }
 
-// updatesOf is what a committed batch does to the model. Its keys have root bytes before the kind.
+// updatesOf returns the updates of the model by a committed batch. Its keys have root bytes before
+// the kind.
 func updatesOf(batch []*request, root int, rev int64) []update {
 	var ups []update
 	for _, r := range batch {

@@ -150,7 +150,7 @@ func (s *Store) start() {
 	s.commits.start(ctx)
 }
 
-// key is the backend key of a record.
+// key returns the backend key of a record.
 func (s *Store) key(kind Kind, id string) string { return s.root + string(kind) + "/" + id }
 
 // Commit applies all changes or none. When it returns nil they are durable and every table shows
@@ -161,7 +161,8 @@ func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 	return s.commit(ctx, nil, changes)
 }
 
-// CommitFenced is Commit for the holder of a lease: ErrFenced when fence is not the lease active any more.
+// CommitFenced is Commit for the holder of a lease: ErrFenced when the lease of fence is no longer
+// active.
 func (s *Store) CommitFenced(ctx context.Context, fence Fence, changes ...Change) error {
 	return s.WithFence(fence).Commit(ctx, changes...)
 }
@@ -207,7 +208,7 @@ func (s *Store) commit(ctx context.Context, fence *Fence, changes []Change) erro
 	}
 }
 
-// Queued is the number of commits that wait for a transaction now.
+// Queued returns the number of commits that wait for a transaction now.
 func (s *Store) Queued() int {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()

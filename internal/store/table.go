@@ -66,7 +66,7 @@ func WithIndex[T any](name string, keys func(*T) []string) TableOption[T] {
 	return func(t *Table[T]) { t.indexes = append(t.indexes, index[T]{name, keys}) }
 }
 
-// Amounts are figures of records that are added up.
+// Amounts are numbers of records that are added up.
 type Amounts [3]int
 
 // sum adds up amounts of records, by a key of each.
@@ -98,7 +98,7 @@ func decodeJSON[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
-// entry is one record; immutable but for the lazily rendered bytes.
+// entry is one record; immutable except for the lazily rendered bytes.
 type entry[T any] struct {
 	id     string
 	val    *T
@@ -112,11 +112,12 @@ type View[T any] struct {
 	table  *Table[T]
 	serial uint64
 	main   sortedMap[*entry[T]]
-	by     []sortedMap[struct{}] // one an index; key: value, NUL, id
+	by     []sortedMap[struct{}] // one per index; key: value, NUL, id
 	sums   []sortedMap[Amounts]  // without those that are zero
 }
 
-// Serial numbers the views of a table in this process: another one may differ in its records, the same one does not.
+// Serial returns the number of the view in this process: views with another number may differ in
+// their records, those with the same do not.
 func (v *View[T]) Serial() uint64 { return v.serial }
 
 // Snapshot returns the table as it is now.
@@ -138,7 +139,7 @@ func (t *Table[T]) Where(name, value string) iter.Seq2[string, *T] {
 	return t.Snapshot().Where(name, value)
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (t *Table[T]) Len() int { return t.Snapshot().Len() }
 
 // Encoded returns the bytes of WithEncoded for a record, nil when it does not exist. They are
@@ -256,7 +257,7 @@ type AnyTable interface {
 
 var _ AnyTable = (*Table[struct{}])(nil)
 
-// Kind is the table's name.
+// Kind returns the table's name.
 func (t *Table[T]) Kind() Kind { return t.kind }
 
 func (t *Table[T]) bind(s *Store) bool { return t.owner.CompareAndSwap(nil, s) }

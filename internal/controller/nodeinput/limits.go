@@ -44,7 +44,7 @@ const (
 // Limits of numbers.
 const (
 	MaxCapacity = 1000    // VMs of a node
-	MaxCores    = 1 << 16 // more is not a machine, and sums must not overflow
+	MaxCores    = 1 << 16 // more is not plausible, and sums must not overflow
 	MaxMemoryMB = 1 << 30
 
 	maxBytes  = 1 << 52 // of a disk, a version, a download
@@ -112,7 +112,7 @@ func clamp[N number](most N, numbers ...*N) {
 	}
 }
 
-// clampShare puts each number between 0 and 1; what is not a number is 0.
+// clampShare puts each number between 0 and 1; NaN becomes 0.
 func clampShare(shares ...*float64) {
 	for _, s := range shares {
 		if !(*s >= 0) { // NaN is not less than 0 either

@@ -42,7 +42,7 @@ func protocol(version int) error {
 
 func knownArch(arch string) bool { return arch == "amd64" || arch == "arm64" }
 
-// host returns an error for what cannot be an address or a host name.
+// host returns an error for a text that cannot be an address or a host name.
 func host(h string) error {
 	if strings.ContainsFunc(h, unicode.IsSpace) {
 		return farm.Invalid("host", "must not have spaces")
@@ -103,7 +103,7 @@ func Poll(r *api.PollRequest) error {
 	return pollLists(r)
 }
 
-// pollLists bounds what a poll lists, and the update.
+// pollLists bounds the lists of a poll, and the update.
 func pollLists(r *api.PollRequest) error {
 	for i := range r.Held {
 		h := &r.Held[i]
@@ -138,7 +138,7 @@ func pollLists(r *api.PollRequest) error {
 	return nil
 }
 
-// info bounds how a node describes itself.
+// info bounds the description of a node.
 func info(in *api.NodeInfo) {
 	cut(MaxName, &in.OS, &in.AgentVersion, &in.License, &in.Expires)
 	cut(MaxField, &in.Driver, &in.Hypervisor, &in.Accelerator, &in.Machine, &in.CPUModel, &in.HostCPU)
@@ -167,7 +167,7 @@ func info(in *api.NodeInfo) {
 	}
 	in.VLANs = in.VLANs[:min(len(in.VLANs), farm.MaxVLAN)]
 	for i := range in.VLANs {
-		clamp(farm.MaxVLAN+1, &in.VLANs[i]) // what is not an id is left out where they are stored
+		clamp(farm.MaxVLAN+1, &in.VLANs[i]) // invalid ids are left out where they are stored
 	}
 }
 

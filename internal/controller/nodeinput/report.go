@@ -57,7 +57,7 @@ func status(field string, s *api.InstanceStatus) error {
 	return nil
 }
 
-// machine bounds a VM as its node sees it.
+// machine bounds a VM as its node reports it.
 func machine(v *api.NodeVM) {
 	cut(MaxField, &v.Version, &v.Accel)
 	cut(MaxName, &v.UUID, &v.Name, &v.Status, &v.IP, &v.HostIP, &v.MAC)

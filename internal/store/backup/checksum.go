@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// sector is what the length of a database is a multiple of.
+// sector divides the length of a database.
 const sector = 512
 
 // ErrDamaged means that a file, or a stream, is not a complete backup.
@@ -50,10 +50,10 @@ func (s *ChecksumWriter) Err() error {
 	return nil
 }
 
-// Size is the number of bytes that were written.
+// Size returns the number of bytes that were written.
 func (s *ChecksumWriter) Size() int64 { return s.size }
 
-// Digest is the sha256 of the database in hexadecimal digits; the last 32 bytes of the file.
+// Digest returns the SHA-256 of the database in hexadecimal digits; the last 32 bytes of the file.
 func (s *ChecksumWriter) Digest() string { return hex.EncodeToString(s.tail) }
 
 // Verify reads a file and reports whether it is a complete backup.

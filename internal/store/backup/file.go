@@ -15,7 +15,7 @@ const partSuffix = ".part"
 // OverwritePolicy selects what Write does with a file that already has the name.
 type OverwritePolicy int
 
-// What Write may do with it.
+// The policies.
 const (
 	Keep    OverwritePolicy = iota // fail and leave it as it is
 	Replace                        // replace it with the new one at the end

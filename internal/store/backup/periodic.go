@@ -52,7 +52,7 @@ func (p Periodic) Run(ctx context.Context) error {
 	}
 }
 
-// due is how long to wait for the next backup; not positive: now.
+// due returns how long to wait for the next backup; not positive: now.
 func (p Periodic) due(now time.Time) time.Duration {
 	names, _ := p.names(now)
 	if len(names) == 0 {
@@ -65,10 +65,10 @@ func (p Periodic) due(now time.Time) time.Duration {
 	return p.Every - now.Sub(at)
 }
 
-// Newest returns the newest periodic backup of a directory that is whole; empty: there is none.
+// Newest returns the newest complete periodic backup of a directory; empty without one.
 func Newest(dir string) (path string) {
 	names, future := Periodic{Dir: dir}.names(time.Now())
-	for _, name := range slices.Backward(append(future, names...)) { // how old those of the future are is not known
+	for _, name := range slices.Backward(append(future, names...)) { // the age of those dated in the future is not known
 		path := filepath.Join(dir, name)
 		if _, err := Verify(path); err == nil {
 			return path

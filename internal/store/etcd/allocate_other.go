@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// allocate is for Linux alone.
+// allocate is supported on Linux only.
 func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }

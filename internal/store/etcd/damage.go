@@ -71,7 +71,8 @@ func checkDatabase(path string) (applied uint64, err error) {
 	return c.applied, nil
 }
 
-// checkSnapshots reads the snapshot files that the log names: a crash leaves half of one only before the log does.
+// checkSnapshots reads the snapshot files that the log names: a crash can leave an incomplete one
+// only before the log names it.
 func checkSnapshots(dir string, logs logState) error {
 	for _, path := range filesOf(dir, "*.snap") {
 		var at snapshotID

@@ -88,7 +88,8 @@ func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) 
 	return g, nil
 }
 
-// diskSpace returns what an ordinary user may still write, and the size of the file system.
+// diskSpace returns how many bytes an ordinary user may still write, and the size of the file
+// system.
 func diskSpace(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -117,7 +118,7 @@ func (g *diskGuard) admit() error {
 func (g *diskGuard) look() (refusing bool) {
 	free, _, err := diskSpace(g.dir)
 	if err != nil {
-		return false // the member will meet what is wrong
+		return false // the member will report the error
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +138,8 @@ func (g *diskGuard) look() (refusing bool) {
 	return g.full
 }
 
-// roomFor reports whether a file of so many bytes can be written without the store refusing changes then.
+// roomFor reports whether a file of so many bytes can be written without the store refusing changes
+// afterwards.
 func (g *diskGuard) roomFor(bytes int64) bool {
 	if g == nil {
 		return true
@@ -160,7 +162,7 @@ func (g *diskGuard) dropReserveLocked() {
 	}
 }
 
-// makeReserve reports whether there is a reserve now, or none can be had on this file system.
+// makeReserve reports whether the reserve exists now, or is not possible on this file system.
 func (g *diskGuard) makeReserve() bool {
 	file, err := os.OpenFile(g.reservePath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

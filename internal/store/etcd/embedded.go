@@ -22,7 +22,7 @@ import (
 
 const (
 	memberName   = "buildyard"
-	startTimeout = 60 * time.Second // a big database after a crash needs a while
+	startTimeout = 60 * time.Second // a big database after a crash takes a while
 
 	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GB stops all writes on a busy day
 	maxRequestBytes = 8 << 20
@@ -49,7 +49,7 @@ type EmbeddedOptions struct {
 	Logger *slog.Logger // warnings and errors of etcd; nil: silent
 	Quota  int64        // bytes of the database at which it accepts no more writes; 0: 8 GiB
 
-	shrinkMin int64      // empty bytes that are worth rewriting the file; 0: shrinkMin
+	shrinkMin int64      // empty bytes for which the file is rewritten; 0: shrinkMin
 	guard     *diskGuard // nil: the disk is not guarded
 	unlimited bool       // for tests: etcd itself meets a full disk
 
@@ -205,7 +205,8 @@ func startEtcd(cfg *embed.Config, f *failure) (*embed.Etcd, error) {
 	}
 }
 
-// unusable sorts why etcd cannot start on its files: the disk, or what is in them. It is one line.
+// unusable classifies why etcd cannot start on its files: the disk, or their content. It is one
+// line.
 func unusable(dir string, err error) error {
 	if _, io := errors.AsType[*fs.PathError](err); io || isFull(err) {
 		return fmt.Errorf("etcd cannot use its files: %w", err)

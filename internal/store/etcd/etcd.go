@@ -48,7 +48,7 @@ type Backend struct {
 	probeKey string          // a key that may be read; need not exist
 	ctx      context.Context // ends with Close; renews the leases
 	stop     context.CancelFunc
-	shut     func() error // frees what is below the clients
+	shut     func() error // frees the resources below the clients
 
 	txnTimeout time.Duration // of one transaction
 
@@ -209,7 +209,8 @@ func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err
 	return keys, nil
 }
 
-// commitError sorts a failed write. Only what etcd refuses before it proposes anything is definite.
+// commitError classifies a failed write. Only what etcd refuses before it proposes anything is
+// definite.
 func commitError(err error) error {
 	var e rpctypes.EtcdError
 	switch {
@@ -227,7 +228,7 @@ func commitError(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 }
 
-// readError sorts a failed read.
+// readError classifies a failed read.
 func readError(err error) error {
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return store.ErrCompacted

@@ -88,7 +88,7 @@ func (f *failure) refusal() error {
 	return refusal(f.sentence(), f.cause())
 }
 
-// refusalRetry is when a client may try again that was refused.
+// refusalRetry is when a client may retry after a refusal.
 const refusalRetry = 5 * time.Second
 
 // refusal returns the error of a call that was not sent, with a sentence for users. cause may be

@@ -99,7 +99,7 @@ func (c *dbContents) record(key, value []byte) error {
 	}
 	c.last = bytes.Clone(rev)
 	if len(value) == 0 {
-		return nil // a restore leaves one such, for the sake of its revision
+		return nil // a restore leaves an empty one, to set the revision
 	}
 	var kv mvccpb.KeyValue
 	main := binary.BigEndian.Uint64(rev)

@@ -48,8 +48,8 @@ type meta struct {
 	transaction, check uint64
 }
 
-// walk reads a database of a length and shows every pair in every bucket. Whatever the file is, it ends with an error
-// or without one, after a time in proportion to its length.
+// walk reads a database of a length and passes every pair of every bucket. Whatever the file is, it
+// ends with an error or without one, after a time in proportion to its length.
 func walk(file io.ReaderAt, length int64, visit func(path []string, key, value []byte) error) error {
 	m, err := newestMeta(file, length)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 // ExistingStore selects what Restore does with a store that is already in its directory.
 type ExistingStore int
 
-// What Restore may do with it.
+// The values of ExistingStore.
 const (
 	Refuse    ExistingStore = iota // fail and leave it as it is
 	MoveAside                      // rename it within the directory
@@ -49,7 +49,7 @@ type RestoreOptions struct {
 // Restored is the result of Restore.
 type Restored struct {
 	Epoch    string // of the restored data
-	Revision int64  // it begins with
+	Revision int64  // the first revision
 	Aside    string // where the former store is now; empty: there was none
 }
 
@@ -160,7 +160,7 @@ func finishRestore(dir string) (aside string, err error) {
 	return aside, rename(restored, place)
 }
 
-// rename returns a directory another name, durably.
+// rename renames a directory durably.
 func rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return fmt.Errorf("put the restored store in its place: %w", err)

@@ -56,7 +56,7 @@ func (b *Backend) status(ctx context.Context, member string) (sizes, error) {
 		resp.DbSizeQuota = defaultQuota
 	}
 	s := sizes{file: resp.DbSize, used: resp.DbSizeInUse, quota: resp.DbSizeQuota, leader: resp.Leader == resp.Header.GetMemberId()}
-	for _, trouble := range resp.Errors { // the list of alarms would cost an entry in the log
+	for _, trouble := range resp.Errors { // listing the alarms would cost an entry in the log
 		s.full = s.full || strings.Contains(trouble, alarmFull.String())
 	}
 	return s, nil

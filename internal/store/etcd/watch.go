@@ -62,7 +62,7 @@ func (w *watches) advance(one *watch, rev int64) {
 	one.delivered = max(one.delivered, rev)
 }
 
-// needed is the newest revision that every running watch has passed; now when there is none.
+// needed returns the newest revision that every running watch has passed; now without any watch.
 func (w *watches) needed(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 const (
 	historyMax = 10_000 // revisions kept for watches
-	pageSize   = 5_000  // keys a page of List
+	pageSize   = 5_000  // keys per page of List
 )
 
 // Backend holds all keys. Several stores may share it. The zero value is not usable: see New.
@@ -25,7 +25,7 @@ type Backend struct {
 	mu        sync.Mutex
 	rev       int64
 	keys      map[string]item
-	history   []store.Batch // one a revision, without a gap, the last is rev
+	history   []store.Batch // one per revision, without a gap, the last is rev
 	compacted int64         // history up to here is compacted
 	changed   chan struct{} // closed and replaced at every revision
 	closed    bool

@@ -64,7 +64,7 @@ func checkSplit(t *testing.T, b *bench) {
 	r, other := b.open(t), b.open(t)
 	must(t, r.Commit(b.ctx, store.Put(r.b, "hot", rec(1), store.IfAbsent), store.Put(r.b, "calm", rec(1), store.IfAbsent)))
 	_, rev, _ := r.b.Get("hot")
-	r.faults.StallWatch() // it must not learn what the other does
+	r.faults.StallWatch() // it must not see the other's changes
 	must(t, other.Commit(b.ctx, store.Put(other.b, "hot", rec(2), store.Any)))
 	kv, err := b.Backend.Get(b.ctx, b.prefix+"/v1/b/hot")
 	must(t, err)

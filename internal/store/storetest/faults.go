@@ -41,7 +41,7 @@ func NewFaults(b store.Backend) *Faults {
 	return &Faults{Backend: b, cut: make(chan struct{})}
 }
 
-// Next plans the fate of the next commits, one each.
+// Next plans the faults of the next commits, one each.
 func (f *Faults) Next(faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *Faults) CutWatch() {
 	close(f.cut)
 }
 
-// Mend ends every disturbance but the planned ones.
+// Mend ends every fault except the planned ones.
 func (f *Faults) Mend() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func keysOf(txn store.Txn) []string {
 	return keys
 }
 
-// Broken returns the promises of the committer that were broken.
+// Broken returns the guarantees of the committer that were violated.
 func (f *Faults) Broken() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,7 @@ var replicaTests = []testCase{
 	{"replicas/random disturbances", replicaProperty},
 }
 
-// backendContents reads the first table past every store.
+// backendContents reads the first table without a store.
 func (b *bench) backendContents(t rapid.TB) map[string]Record {
 	t.Helper()
 	m := map[string]Record{}
@@ -310,7 +310,7 @@ func (w *world) step(t *rapid.T) {
 	}
 }
 
-// cas writes on the strength of what the table shows, which may be old: then it must lose.
+// cas writes by the state in the table, which may be outdated: then it must lose.
 func (w *world) cas(t *rapid.T, r *replica, id string) {
 	w.n++
 	shown, rev, _ := r.a.Get(id)

@@ -71,7 +71,7 @@ func Run(t *testing.T, subject Subject, groups ...Group) {
 	}
 }
 
-// bench is what one test works with.
+// bench is the environment of one test.
 type bench struct {
 	Subject
 	ctx    context.Context
@@ -139,7 +139,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for a condition that another goroutine brings about.
+// eventually waits for a condition that another goroutine satisfies.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
