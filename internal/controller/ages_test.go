@@ -42,7 +42,7 @@ func TestNodeOfAnotherReplica(t *testing.T) {
 		last := time.Now()
 		time.Sleep(2*time.Minute - time.Second)
 		c.wantNode(a.id, farm.NodeActive)
-		time.Sleep(longestGap + 2*time.Second) // the age is as old as the last digest
+		time.Sleep(longestGap + 2*time.Second) // the contact is as old as the last digest
 		c.wantNode(a.id, farm.NodeOffline)
 		if n, _, _ := c.tables.Nodes.Get(a.id); n.StateSince.Sub(last) < 2*time.Minute {
 			t.Errorf("offline after %s", n.StateSince.Sub(last))

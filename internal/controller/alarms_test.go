@@ -71,7 +71,8 @@ func TestDiskLow(t *testing.T) {
 	}
 }
 
-// TestDiskAlarms: the controller raises alarms for its registry's and its nodes' disks before they are full.
+// TestDiskAlarms: the controller raises alarms for its registry's and its nodes' disks before they
+// are full.
 func TestDiskAlarms(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// upkept is a backend that can be backed up and that may be busy.
+// upkept is a backend that supports backups and that may be busy.
 type upkept struct {
 	store.Backend
 	busy string

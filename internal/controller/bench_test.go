@@ -164,7 +164,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs what is to be measured and reports the processor time of one instance.
+// measure runs do and reports the processor time of one instance.
 func (f *farmBench) measure(instances int, run func()) {
 	f.b.ReportAllocs()
 	f.b.ResetTimer()

@@ -50,7 +50,7 @@ func (a *agent) tellErrand(statuses ...api.CacheJobStatus) {
 	synctest.Wait()
 }
 
-// reboot is another agent on the same node.
+// reboot returns another agent on the same node.
 func (a *agent) reboot() {
 	time.Sleep(takenOverAfter)
 	a.boot += "+"
@@ -159,7 +159,8 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 	})
 }
 
-// TestOfflineNodesGetItOnReturn: within a day, also from another controller.
+// TestOfflineNodesGetItOnReturn: offline nodes get the job within a day, also from another
+// controller.
 func TestOfflineNodesGetItOnReturn(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
@@ -234,7 +235,7 @@ func TestCancelledDistribution(t *testing.T) {
 	})
 }
 
-// TestNewAgentsAreToldAgain of what they have not done.
+// TestNewAgentsAreToldAgain: a new agent gets the jobs again that are not done.
 func TestNewAgentsAreToldAgain(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
@@ -379,7 +380,8 @@ func TestRefusedDistributions(t *testing.T) {
 	})
 }
 
-// TestOldDistributionsMakeRoom: there is a bound, and the oldest that have ended go first.
+// TestOldDistributionsMakeRoom: their number is bounded, and the oldest that have ended are removed
+// first.
 func TestOldDistributionsMakeRoom(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.join("a", 1)

@@ -22,7 +22,7 @@ type wire struct {
 
 	once sync.Once
 	over chan struct{}
-	why  string              // the controller ended it with; set when over is closed
+	why  string              // the reason with which the controller ended it; set when over is closed
 	left *ConsoleClosedError // it has left
 }
 
@@ -180,7 +180,7 @@ func TestConsoleCarriesBothWays(t *testing.T) {
 	})
 }
 
-// TestConsoleEnds: each end reaches both sides, with why.
+// TestConsoleEnds: each end reaches both sides, with its reason.
 func TestConsoleEnds(t *testing.T) {
 	for name, x := range map[string]struct {
 		do   func(l *looked, viewer, node *wire, revoke func())

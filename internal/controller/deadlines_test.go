@@ -136,7 +136,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 	})
 }
 
-// TestProgressIsNoStandstill: a pull and a push that get further are left alone.
+// TestProgressIsNoStandstill: a pull and a push that make progress do not time out.
 func TestProgressIsNoStandstill(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// phones is a node with two devices of one name and one without.
+// phones returns a node with two devices of one name and one without.
 func phones() *api.NodeInfo {
 	return &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim", USB: []api.USBDevice{
 		{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}, {Location: "1-3"},

@@ -31,7 +31,7 @@ func (j *errandJudge) blame(rev int64, format string, args ...any) {
 	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
 }
 
-// read reads all revisions there are.
+// read reads all existing revisions.
 func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 	last, err := b.Barrier(t.Context())
 	if err != nil {
@@ -92,7 +92,7 @@ func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
 	}
 }
 
-// errandTrial is a trial with what its nodes have to do.
+// errandTrial is a trial with the jobs of its nodes.
 type errandTrial struct {
 	*trial
 	left []api.JoinAnswer // that may have been deleted
@@ -102,7 +102,7 @@ type errandTrial struct {
 	asked []string                                 // distributions that were acknowledged
 }
 
-// errandDeeds are what happens to distributions at random, through one replica each.
+// errandDeeds are the random actions on distributions, each through one replica.
 var errandDeeds = map[string]func(*errandTrial, *end, act){
 	"distribute": func(r *errandTrial, e *end, s act) {
 		r.async(s, func(ctx context.Context) {
@@ -131,7 +131,7 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 	},
 	"join": func(r *errandTrial, e *end, s act) { r.joins(e, s) },
 	"delete": func(r *errandTrial, e *end, s act) {
-		r.left = append(r.left, r.nodes...) // those that are not there at the end
+		r.left = append(r.left, r.nodes...) // those that are removed at the end
 		r.deletes(e, s)
 	},
 }

@@ -277,7 +277,8 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestATargetThatFailsNowAndThen gets its events without long pauses.
+// TestATargetThatFailsNowAndThen: a target that fails from time to time gets its events without
+// long pauses.
 func TestATargetThatFailsNowAndThen(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		calls := 0
@@ -296,8 +297,7 @@ func TestATargetThatFailsNowAndThen(t *testing.T) {
 	})
 }
 
-// TestEventsSurviveARestart ends the controller with events that wait, and with some that
-// have arrived.
+// TestEventsSurviveARestart ends the controller while events wait, and while some have arrived.
 func TestEventsSurviveARestart(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		opts := Options{Events: EventOptions{Machine: "host", Push: to}}

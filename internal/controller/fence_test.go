@@ -171,7 +171,7 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 	})
 }
 
-// TestHousekeepingIsFenced does the same with what records need by time.
+// TestHousekeepingIsFenced does the same with the work for records that are due.
 func TestHousekeepingIsFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{})[0]
@@ -202,7 +202,7 @@ func TestHousekeepingIsFenced(t *testing.T) {
 	})
 }
 
-// TestMACsAreFenced returns an address late.
+// TestMACsAreFenced assigns an address after the leader term has ended.
 func TestMACsAreFenced(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		if err := c.PurgeMACs(t.Context()); err != nil {
@@ -262,7 +262,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 	return false
 }
 
-// unfenced finds the places where a body writes with the plain store, or hands it on.
+// unfenced returns the places where a body writes with the plain store, or passes it on.
 func unfenced(body *ast.BlockStmt) (at []token.Pos) {
 	isStore := func(e ast.Expr) bool {
 		s, ok := e.(*ast.SelectorExpr)

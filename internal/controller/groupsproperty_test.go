@@ -24,7 +24,7 @@ type groupJudge struct {
 	broken []string
 }
 
-// read reads all revisions there are.
+// read reads all existing revisions.
 func (j *groupJudge) read(t *testing.T, b *mem.Backend) {
 	last, err := b.Barrier(t.Context())
 	if err != nil {
@@ -87,7 +87,7 @@ func (j *groupJudge) blame(rev int64, format string, args ...any) {
 	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
 }
 
-// groupDeeds are what happens to groups at random, through one replica each.
+// groupDeeds are the random actions on groups, each through one replica.
 var groupDeeds = map[string]func(*trial, *end, act){
 	"make": func(r *trial, e *end, s act) {
 		edit := GroupEdit{Name: new(fmt.Sprint("g", s.which)), Fallback: r.anyGroup(s.by)}

@@ -33,7 +33,7 @@ type shelf struct {
 	gone    bool     // the template was deleted
 	lost    bool     // the response to a deletion is lost
 
-	disk api.DiskInfo // zero: much is free
+	disk api.DiskInfo // zero: much space is free
 }
 
 func (s *shelf) fail() error {
@@ -278,7 +278,7 @@ func (c *cloud) wantState(id string, want farm.InstanceState) {
 	}
 }
 
-// agent is a node's side of the link, driven step by step by the test.
+// agent is a node's side of the node API, driven step by step by the test.
 type agent struct {
 	c     *cloud
 	t     *testing.T

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// path writes out the states that an instance went through.
+// path formats the states that an instance went through.
 func path(p *farm.InstanceHistory) string {
 	text := ""
 	for _, t := range p.Transitions {

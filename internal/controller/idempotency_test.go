@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// named starts instances under a name, as the routes do it.
+// named starts instances with an idempotency key, as the routes do it.
 func (c *cloud) named(ctx context.Context, name, digest string, count int) ([]string, error) {
 	ask := IdempotentRequest{ID: name, Digest: digest}
 	recall := func(sure bool) (ids []string, ok bool, err error) {
@@ -88,7 +88,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 	}
 }
 
-// TestANameAtTheEndOfItsDay is used again when its time is over and its record still there.
+// TestANameAtTheEndOfItsDay: a key is used again when it has expired and its record still exists.
 func TestANameAtTheEndOfItsDay(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		first := c.mustName("a", 1)
@@ -263,7 +263,7 @@ func TestTooManyNames(t *testing.T) {
 	})
 }
 
-// TestANamedSave has two saves of one name.
+// TestANamedSave sends two saves with one idempotency key.
 func TestANamedSave(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("mac-1", 1)

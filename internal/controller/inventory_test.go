@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// unknownOne joins a node with nine instances that run and an orphaned VM.
+// unknownOne joins a node with nine running instances and an orphaned VM.
 func (c *cloud) unknownOne() *agent {
 	c.t.Helper()
 	a := c.join("one", 20)
@@ -53,14 +53,14 @@ func TestUnknownVMs(t *testing.T) {
 	})
 }
 
-// stray returns a node orphaned VMs.
+// stray adds orphaned VMs to a node.
 func (a *agent) stray(n int) {
 	for i := range n {
 		a.held = append(a.held, api.InventoryItem{VMID: fmt.Sprintf("stray-%.8s-%d", a.id, i)})
 	}
 }
 
-// runs returns a node instances that run, by starting them there.
+// runs adds running instances to a node, by starting them there.
 func (c *cloud) runs(a *agent, n int) {
 	c.t.Helper()
 	c.mustStart(StartRequest{Count: n, Options: farm.StartOptions{PinnedNode: a.id, Priority: DefaultPriority}})

@@ -75,7 +75,7 @@ func TestStartOfTheUnknownWhileTheRegistryIsAway(t *testing.T) {
 	})
 }
 
-// TestReasonForWaitingKeepsTheNote: both are in the message of an instance that waits.
+// TestReasonForWaitingKeepsTheNote: the message of a pending instance has both.
 func TestReasonForWaitingKeepsTheNote(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.mustStart(StartRequest{})

@@ -70,8 +70,8 @@ func TestAnyReplicaTakesRequests(t *testing.T) {
 	})
 }
 
-// TestPlacedFromTheFirstMoment: where a node is free an instance is never seen waiting,
-// and its creation is all that is written.
+// TestPlacedFromTheFirstMoment: where a node is free an instance is never seen as pending, and only
+// its creation is written.
 func TestPlacedFromTheFirstMoment(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		p.join(p.ends[0], "one", 3)
@@ -177,8 +177,8 @@ func TestEndedReignWritesNothing(t *testing.T) {
 	})
 }
 
-// TestIndexBehindItsNodes: a placement that was decided on an older record of its node is
-// refused, and then decided on the present one.
+// TestIndexBehindItsNodes: a placement that was decided on an older record of its node is refused,
+// and then decided on the present one.
 func TestIndexBehindItsNodes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -27,7 +27,7 @@ func wantBusy(t *testing.T, want string, do func() error) {
 	}
 }
 
-// limited starts a controller with limits on the records there are.
+// limited starts a controller with limits on the existing records.
 func (c *cloud) limited(l Limits) {
 	c.t.Helper()
 	c.stop()
@@ -254,7 +254,7 @@ func TestRefusedStartsAreNotPlaced(t *testing.T) {
 	})
 }
 
-// TestRecordSize: what is counted of a record is never less than what is stored.
+// TestRecordSize: the counted size of a record is never less than the stored one.
 func TestRecordSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("<>&\"\\\x00\x1f\n\u2028\u2029\ufffdab"))))

@@ -29,7 +29,7 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 	return &n
 }
 
-// maxWrites is how many descriptive writes of a node there may be in a time.
+// maxWrites returns the maximum number of descriptive writes of a node in a time.
 func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/writeEvery) }
 
 // TestDescriptionsArePaced: a description that changes all the time is written from time to time,

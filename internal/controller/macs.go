@@ -39,7 +39,7 @@ func newMACs(c *Controller) *macAllocator {
 		return nil
 	}
 	return &macAllocator{
-		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // not a secret: replicas are to begin at different addresses
+		c: c, wake: make(chan struct{}, 1), next: farm.MAC(rand.Uint64N(farm.MaxMACs)), //nolint:gosec // not a secret: it spreads the replicas
 		picked: map[farm.MAC]struct{}{}, lacking: map[string]struct{}{}, worn: map[farm.MAC]int{},
 	}
 }

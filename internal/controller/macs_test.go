@@ -21,7 +21,7 @@ func inManaged(t *testing.T, addresses string, test func(t *testing.T, c *cloud)
 	})
 }
 
-// manage starts a controller that manages addresses, on the store that there is.
+// manage starts a controller that manages addresses, on the existing store.
 func (c *cloud) manage(addresses string) {
 	c.t.Helper()
 	r, err := farm.ParseMACRange(addresses)

@@ -39,7 +39,7 @@ func TestCapacityCut(t *testing.T) {
 		c.mustConfigure(a, NodeConfig{Capacity: new(1)})
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantOn(waits, nil)
-		c.wantSlots(a, 2) // what runs stays
+		c.wantSlots(a, 2) // running VMs stay
 		c.mustConfigure(a, NodeConfig{Capacity: new(3)})
 		c.wantOn(waits, a)
 	})
@@ -162,8 +162,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainDeadline: what still runs is terminated when the time is over, also by a
-// controller that was not there then; not before, and not when the deadline was lifted.
+// TestDrainDeadline: what still runs is terminated when the time is over, also by a controller that
+// started later; not before, and not when the deadline was removed.
 func TestDrainDeadline(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 2), c.join("two", 2)
@@ -239,7 +239,7 @@ func TestDrainOfWhatRunsForLong(t *testing.T) {
 	})
 }
 
-// TestDrainDeadlineInMaintenance: a maintenance puts it off.
+// TestDrainDeadlineInMaintenance: maintenance mode delays it.
 func TestDrainDeadlineInMaintenance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

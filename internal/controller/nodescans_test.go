@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 )
 
-// names are the files that there are.
+// names returns the names of the existing files.
 func names(s *filestest.Server) string {
 	list, _ := filepath.Glob(filepath.Join(s.Dir, "node-scans/*/*"))
 	for i := range list {
@@ -65,7 +65,7 @@ func TestScansOfNodes(t *testing.T) {
 		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans()) != 0 {
 			t.Errorf("of a removed node: %v", err)
 		}
-		shelf.Away.Store(true) // the registry is, for a while
+		shelf.Away.Store(true) // the registry is unreachable for a while
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if names(shelf) != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {

@@ -25,7 +25,7 @@ type dying struct {
 	store.Backend
 	mu    sync.Mutex
 	left  int
-	after bool // the last commit was carried out
+	after bool // the last commit was applied
 	dead  bool
 	ops   int // that a transaction may have; 0: as many as the backend allows
 }

@@ -116,7 +116,7 @@ func TestPermitsCountAtOnceForWhatWaits(t *testing.T) {
 		if got := c.where(id); got != closed {
 			t.Errorf("placed on %q without the right", got)
 		}
-		c.stop() // and for a controller that begins with them
+		c.stop() // and for a controller that starts with them
 		c.start(Options{Permits: b})
 		a.contact()
 		if got := c.where(id); got != closed {
@@ -152,7 +152,8 @@ func TestPermitsThatDoNotCount(t *testing.T) {
 	})
 }
 
-// TestNeeds: what a caller may do at the registry decides, and what they may not list is not there.
+// TestNeeds: a caller's rights at the registry decide, and a template that it may not list does not
+// exist for it.
 func TestNeeds(t *testing.T) {
 	all := []string{"list_vms", "delete_vm", "revert"}
 	const notThere = "Not found"

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// tuned opens the controller of a cloud again with settings of the scheduler.
+// tuned restarts the controller of a cloud with settings of the scheduler.
 func (c *cloud) tuned(o sched.Options) {
 	c.t.Helper()
 	c.stop()

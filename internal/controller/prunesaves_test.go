@@ -123,7 +123,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 				}
 				for range 60 {
 					c.shake(second, a, orders[r.IntN(len(orders))], r)
-					time.Sleep(1100 * time.Millisecond) // one round of the reconciling
+					time.Sleep(1100 * time.Millisecond) // one round of the reconciler
 					c.checkSaves()
 					second.checkSaves()
 				}

@@ -161,7 +161,7 @@ func newJudge() *judge {
 
 var errRead = errors.New("read up to here")
 
-// read continues to the present revision.
+// read reads up to the present revision.
 func (j *judge) read(t *testing.T, b *mem.Backend) {
 	last, err := b.Barrier(t.Context())
 	if err != nil {
@@ -284,8 +284,8 @@ func (j *judge) free() (slots, waiting int) {
 	return slots, waiting
 }
 
-// act is one random operation: what, through which replica, on the how manyth of
-// what there is, with which number, and whether it is waited for.
+// act is one random operation: its name, through which replica, on which of the existing objects,
+// with which number, and whether to wait for it.
 type act struct {
 	deed      string
 	end       int
@@ -354,7 +354,7 @@ func (r *trial) mend() {
 }
 
 // endsInAPass ends the leader term of a replica while it writes placements: those of a creation,
-// and those of a pass for what waited.
+// and those of a pass for pending instances.
 func (r *trial) endsInAPass(e *end, s act) {
 	e.faults.HoldCommits()
 	s.wait = true

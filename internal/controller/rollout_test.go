@@ -28,7 +28,7 @@ func inWaves(t *testing.T, nodes int, test func(t *testing.T, c *cloud, nodes []
 	})
 }
 
-// havePull returns the nodes that get something to pull now.
+// havePull returns the nodes that get a pull now.
 func havePull(nodes []*agent) (list []*agent) {
 	for _, a := range nodes {
 		for _, e := range a.errands() {

@@ -99,7 +99,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 			{api.TaskPushing, 0.42, "saving: pushing 42 %"},
 			{"sealing", 0, "saving: sealing"}, // a newer node
 		} {
-			time.Sleep(writeEvery) // so often a node may describe itself
+			time.Sleep(writeEvery) // a node may describe itself that often
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
 			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message || inst.State != farm.Pushing {
 				t.Errorf("at %s the instance is %s %q", step.stage, inst.State, inst.Message)
@@ -241,7 +241,7 @@ func TestTerminateBeatsASaveThatIsDone(t *testing.T) {
 	})
 }
 
-// TestSaveDoneAndGone: the report of the end may be the first that arrives.
+// TestSaveDoneAndGone: the final report may be the first that arrives.
 func TestSaveDoneAndGone(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -112,7 +112,8 @@ func (c *cloud) stored(kind store.Kind, text string) (keys []string) {
 	return keys
 }
 
-// TestScriptsOfManyParts: instances that need several transactions have their script in each of them, and all go.
+// TestScriptsOfManyParts: instances that need several transactions have their script in each of
+// them, and all are deleted.
 func TestScriptsOfManyParts(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(withScript(3*txnChanges, "true"))
@@ -128,7 +129,8 @@ func TestScriptsOfManyParts(t *testing.T) {
 	})
 }
 
-// TestLooseScriptsGo: a script that a crash has left alone is deleted by the next leader, one that is in use is not.
+// TestLooseScriptsGo: the next leader deletes a script that a crash has left without instances, and
+// keeps one that is in use.
 func TestLooseScriptsGo(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(withScript(1, "true"))
@@ -241,7 +243,7 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 	}
 }
 
-// heapInUse returns the bytes of what is in use.
+// heapInUse returns the bytes in use on the heap.
 func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

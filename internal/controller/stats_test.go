@@ -101,7 +101,7 @@ func (c *cloud) samePicture() {
 	}
 }
 
-// TestTallyIsTheSumOfTheRecords walks by chance, with restarts in between.
+// TestTallyIsTheSumOfTheRecords does random changes, with restarts in between.
 func TestTallyIsTheSumOfTheRecords(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		dice := rand.New(rand.NewPCG(1, 2))
@@ -153,7 +153,7 @@ func TestReplicasCountAlike(t *testing.T) {
 	})
 }
 
-// TestRestartIsNoNews: what was there before a start is counted by state alone.
+// TestRestartIsNoNews: records from before a start are counted by state alone.
 func TestRestartIsNoNews(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)

@@ -347,7 +347,7 @@ func (c *Controller) leaveOut(ctx context.Context, node, instance string, why er
 func (c *Controller) changes(old, next work) []store.Change {
 	id := old.inst.ID
 	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
-	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // an instance that never started just disappears
+	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // it never started
 		changes = c.archiveInstance(next.inst, old.rev)
 	}
 	if next.save != old.save {

@@ -139,7 +139,7 @@ func TestOrdersSpareAVM(t *testing.T) {
 	}
 }
 
-// TestStrangersOfARemovedNode: with the node its VMs are no reason to wait any more.
+// TestStrangersOfARemovedNode: after the removal of a node its VMs no longer make instances wait.
 func TestStrangersOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 3), c.join("two", 3)

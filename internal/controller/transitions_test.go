@@ -79,7 +79,7 @@ func (c *cloud) setNode(id string, state farm.NodeState) {
 	c.putNode(n)
 }
 
-// happenings are all of them. A node's phase brings the events of those before it.
+// happenings are all of them. A node's phase implies the events of those before it.
 var happenings = []happening{
 	status(api.PhaseAccepted),
 	status(api.PhasePulling, farm.PullProgress),

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// cupboard is agent packages for linux/amd64.
+// cupboard has agent packages for linux/amd64.
 type cupboard struct {
 	mu      sync.Mutex
 	version string // "": there is none
@@ -94,7 +94,7 @@ func (a *agent) hears(status *api.UpdateStatus) *api.AgentUpdate {
 	return answer.Update
 }
 
-// reborn is the node's next agent.
+// reborn returns the node's next agent.
 func (a *agent) reborn(version string) {
 	a.t.Helper()
 	a.boot = uuid.NewString()

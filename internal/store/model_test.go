@@ -22,7 +22,7 @@ func newLine() line {
 	return line{m, table}
 }
 
-// at is a change of a record at a revision; deleted when val is false.
+// at returns a change of a record at a revision; deleted when val is false.
 func (l line) at(id string, rev int64, val bool) update {
 	u := update{table: l.table, id: id, key: "k/" + id, rev: rev}
 	if val {

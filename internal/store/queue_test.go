@@ -105,7 +105,7 @@ func TestPickKeepsLimits(t *testing.T) {
 	}
 }
 
-// TestRequestsAreChecked before anything is sent.
+// TestRequestsAreChecked: invalid requests are refused before anything is sent.
 func TestRequestsAreChecked(t *testing.T) {
 	table, other := NewTable[fact]("k"), NewTable[fact]("other")
 	s := &Store{root: "/p/v1/", limits: Limits{Ops: opsSpare + 2, Bytes: 100}, model: newModel(newDispatcher())}
@@ -180,7 +180,8 @@ func TestEpochOfAListing(t *testing.T) {
 	}
 }
 
-// TestMovedSaysProgress: the channel closes when the watch has passed another revision, and not before.
+// TestMovedSaysProgress: the channel closes when the watch has passed another revision, and not
+// before.
 func TestMovedSaysProgress(t *testing.T) {
 	l := newLine()
 	l.follow(5, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// upkept is a backend that manages itself, as etcd's does.
+// upkept is a backend that maintains itself, as etcd's does.
 type upkept struct {
 	store.Backend
 	busy   string

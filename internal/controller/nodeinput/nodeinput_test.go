@@ -13,11 +13,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// free are the fields that are not bounded here: secrets that are only compared, and output that is cut where it is
+// free has the fields that are not bounded here: secrets that are only compared, and output that is cut where it is
 // stored. The limit of the body bounds them.
 var free = []string{"Token", "Credential", "Stdout", "Stderr"}
 
-// hostile are texts that a lying node sends.
+// hostile has texts that a hostile node may send.
 var hostile = []string{
 	strings.Repeat("x", 1<<16), strings.Repeat("\u65e5", 2000), "a\x1b[2Jb", "\u202egnp", "line\u2028end", "nul\x00",
 }
@@ -150,7 +150,8 @@ func TestEveryFieldIsBounded(t *testing.T) {
 	t.Run("report", func(t *testing.T) { check(t, Report) })
 }
 
-// TestWhatIdentifiesIsRefused shows that the name is in the sentence, since a cut id would be that of something else.
+// TestWhatIdentifiesIsRefused: the error names the field, since a cut id would identify something
+// else.
 func TestWhatIdentifiesIsRefused(t *testing.T) {
 	poll := func(change func(*api.PollRequest)) error {
 		r := &api.PollRequest{BootID: "b"}

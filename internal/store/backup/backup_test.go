@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// whole is a stream that passes as a backup.
+// whole returns a stream that is a valid backup.
 func whole(sectors int) []byte {
 	data := bytes.Repeat([]byte("sector!!"), sectors*sector/8)
 	sum := sha256.Sum256(data)
@@ -162,7 +162,7 @@ func TestPeriodic(t *testing.T) {
 	})
 }
 
-// present lists the periodic backups that are not of the future.
+// present lists the periodic backups that are not dated in the future.
 func present(p Periodic) []string {
 	names, _ := p.names(time.Now())
 	return names

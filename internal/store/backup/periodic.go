@@ -68,7 +68,7 @@ func (p Periodic) due(now time.Time) time.Duration {
 // Newest returns the newest complete periodic backup of a directory; empty without one.
 func Newest(dir string) (path string) {
 	names, future := Periodic{Dir: dir}.names(time.Now())
-	for _, name := range slices.Backward(append(future, names...)) { // the age of those dated in the future is not known
+	for _, name := range slices.Backward(append(future, names...)) { // the age of future ones is not known
 		path := filepath.Join(dir, name)
 		if _, err := Verify(path); err == nil {
 			return path

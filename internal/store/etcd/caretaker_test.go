@@ -65,7 +65,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookCompactsAgain after a while.
+// TestLookCompactsAgain: a later check compacts again.
 func TestLookCompactsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, map[string]sizes{"a": {file: 60, used: 60, quota: 100}})
@@ -133,7 +133,7 @@ func TestShed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used    int64
 		records int // that may be deleted
-		want    int // that went
+		want    int // that were deleted
 	}{
 		"nothing to do": {used: shareShed - 1, records: 10_000, want: 0},
 		"too much":      {used: shareShed, records: 10_000, want: shedMany},
@@ -161,7 +161,7 @@ func TestShed(t *testing.T) {
 	}
 }
 
-// TestSettle waits until less is in use, for half a second at most.
+// TestSettle: it waits until less is in use, for half a second at most.
 func TestSettle(t *testing.T) {
 	for name, tc := range map[string]struct {
 		less int // the check that finds less in use; 0: none
@@ -210,7 +210,7 @@ func TestDefrag(t *testing.T) {
 	}
 }
 
-// TestCompactionOfWhatIsGone is none.
+// TestCompactionOfWhatIsGone: a compaction of compacted revisions succeeds.
 func TestCompactionOfWhatIsGone(t *testing.T) {
 	f, b := newFake(t, nil)
 	f.fails["compact 7"] = rpctypes.ErrCompacted

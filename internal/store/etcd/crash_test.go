@@ -22,7 +22,7 @@ const (
 	crashName = "BUILDYARD_CRASH_WORK"
 )
 
-// crashWork is what a child can do until it is killed.
+// crashWork has the tasks of a child until it is killed.
 var crashWork = map[string]func(dir string) error{
 	"write":    func(dir string) error { return crashChild(dir, nil) },
 	"maintain": func(dir string) error { return crashChild(dir, maintainOnAndOn) },
@@ -105,7 +105,7 @@ func crashChild(dir string, beside func(*Backend)) error {
 	return nil
 }
 
-// maintainOnAndOn compacts and rewrites the file without a pause.
+// maintainOnAndOn compacts and rewrites the file without pauses.
 func maintainOnAndOn(b *Backend) {
 	for {
 		if err := errors.Join(b.care.compact(b.ctx), b.care.defrag(b.ctx, "")); err != nil {

@@ -56,7 +56,7 @@ func restoreOnAndOn(dir string) error {
 	}
 }
 
-// runFor kills a child after a time, wherever it is then.
+// runFor kills a child after a time, at whatever step it is then.
 func runFor(t *testing.T, work, dir string, d time.Duration) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -72,7 +72,7 @@ func runFor(t *testing.T, work, dir string, d time.Duration) {
 	_ = child.Wait() // it was killed
 }
 
-// TestKilledBackup: a file that bears the name of a backup is one, whenever the process was killed.
+// TestKilledBackup: a file with the name of a backup is one, whenever the process was killed.
 func TestKilledBackup(t *testing.T) {
 	dir := t.TempDir()
 	o := openOn(t, open(t, filepath.Join(dir, crashStore)))

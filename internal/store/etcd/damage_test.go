@@ -93,7 +93,7 @@ func copied(t *testing.T, from string) (dir string) {
 	return dir
 }
 
-// damageable are the files of a member, and how many bytes of each are not just allocated.
+// damageable returns the files of a member, and how many bytes of each are in use.
 func damageable(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	files := map[string]int{}
@@ -151,7 +151,7 @@ func judgeDamage(t *testing.T, what, dir string, want map[string]string) (found 
 	return false
 }
 
-// positions are the bits or bytes to damage: some of them by chance, all with BUILDYARD_TEST_ALL.
+// positions returns the bits or bytes to damage: random ones, all with BUILDYARD_TEST_ALL.
 func positions(of, some int) (list []int) {
 	if os.Getenv("BUILDYARD_TEST_ALL") != "" {
 		for i := range of {
@@ -165,7 +165,8 @@ func positions(of, some int) (list []int) {
 	return list
 }
 
-// TestFlippedBits of a store that was stopped, and of one that was killed: each is named, or harmless.
+// TestFlippedBits damages a store that was stopped, and one that was killed: each flipped bit is
+// reported, or harmless.
 func TestFlippedBits(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {

@@ -76,7 +76,8 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-// TestGuardWithoutAReserve: a file system that cannot have one is used without, and one that is full is not.
+// TestGuardWithoutAReserve: a file system that does not support a reserve is used without one, but
+// not a full one.
 func TestGuardWithoutAReserve(t *testing.T) {
 	small := &diskGuard{dir: smallDisk(t, "1m"), log: slog.New(slog.DiscardHandler), reserve: 64 << 20}
 	if small.makeReserve() || small.hasReserve() {
@@ -108,7 +109,7 @@ func TestGuardWithoutAReserve(t *testing.T) {
 	}
 }
 
-// TestAllocateAhead has space for the database before it is used, whatever its length.
+// TestAllocateAhead: space for the database is allocated before it is used, whatever its length.
 func TestAllocateAhead(t *testing.T) {
 	g := newTestGuard(t)
 	g.allocateAhead() // no database yet
@@ -203,7 +204,7 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 	}
 }
 
-// TestGuardRuns: all of it is done while the store is open.
+// TestGuardRuns: the guard does all of its work while the store is open.
 func TestGuardRuns(t *testing.T) {
 	g := newTestGuard(t)
 	writeFiles(t, g.dir, map[string][]byte{filepath.Join(Subdir, "member", "snap", "db"): nil})

@@ -101,7 +101,7 @@ func TestFailureAtTheStart(t *testing.T) {
 	}
 }
 
-// TestCallsEndWithTheMember that they were sent to.
+// TestCallsEndWithTheMember: a call ends when its member fails.
 func TestCallsEndWithTheMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, f := range []*failure{nil, newFailure()} {
@@ -144,7 +144,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestWhatEtcdSays is logged from warnings on, but for what is as it should be here.
+// TestWhatEtcdSays: etcd's messages are logged from warnings on, except those that are expected
+// here.
 func TestWhatEtcdSays(t *testing.T) {
 	var text safeBuffer
 	logger := slog.New(slog.NewTextHandler(&text, nil))

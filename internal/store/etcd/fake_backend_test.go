@@ -22,7 +22,7 @@ import (
 // fullSizes are of a member that is full and has much that can be deleted.
 var fullSizes = sizes{file: 100, used: 80, quota: 100, full: true, leader: true}
 
-// fakeWork is what a backend does with a cluster, and the calls that it needs for that.
+// fakeWork has the operations of a backend on a cluster, and their calls.
 var fakeWork = map[string]struct {
 	prepare func(f *fakeCluster, b *Backend)
 	do      func(ctx context.Context, b *Backend) error
@@ -185,7 +185,7 @@ func TestLockThatWasNotTaken(t *testing.T) {
 	}
 }
 
-// TestResignOnce: a lease is revoked until that has worked, and no more.
+// TestResignOnce: a lease is revoked until that has succeeded, and not again.
 func TestResignOnce(t *testing.T) {
 	f, b := newFake(t, nil)
 	l, err := b.Campaign(t.Context(), "/lock")
@@ -208,7 +208,8 @@ func TestResignOnce(t *testing.T) {
 	}
 }
 
-// TestCampaignWaits for the lock's own removal, tries again after errors, and ends with its caller or the backend.
+// TestCampaignWaits: it waits for the lock's own removal, tries again after errors, and ends with
+// its caller or the backend.
 func TestCampaignWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, nil)
@@ -302,7 +303,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestCommitOnAFullDatabase finds out whether it was the last one that was applied.
+// TestCommitOnAFullDatabase: the backend determines whether the transaction was applied as the last
+// one.
 func TestCommitOnAFullDatabase(t *testing.T) {
 	compared := store.Txn{Compares: []store.Compare{{Key: "/k", ModRev: 3}}, Puts: aPut.Puts}
 	for name, tc := range map[string]struct {
@@ -370,7 +372,7 @@ func TestCallsThatAreNotSent(t *testing.T) {
 			if strings.Contains(commit.Error(), "in time") {
 				t.Errorf("%s: %v", name, commit)
 			}
-			continue // a read is answered or not
+			continue // a read may be answered or not
 		}
 		_, get := b.Get(tc.ctx, "/k")
 		if !errors.Is(get, store.ErrUnavailable) || len(f.calls) > 0 {
@@ -419,7 +421,7 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// TestErrorsOfEtcd are sorted into what happened, what did not, and what may have.
+// TestErrorsOfEtcd: errors are classified into applied, not applied, and unknown.
 func TestErrorsOfEtcd(t *testing.T) {
 	for _, tc := range []struct{ err, commit, read error }{
 		{rpctypes.ErrTooManyRequests, store.ErrUnavailable, store.ErrUnavailable},
@@ -521,7 +523,7 @@ func TestWatchDelivers(t *testing.T) {
 	}
 }
 
-// TestNeeded is what the slowest watch has passed.
+// TestNeeded: it is the revision that the slowest watch has passed.
 func TestNeeded(t *testing.T) {
 	var w watches
 	fast, slow := w.add(10), w.add(1)
@@ -540,7 +542,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestClose waits for what manages the store before it shuts the cluster out.
+// TestClose: it waits for the maintenance of the store before it disconnects from the cluster.
 func TestClose(t *testing.T) {
 	synctest.Test(t, testClose)
 }

@@ -31,7 +31,7 @@ type fakeCluster struct {
 	sizes   map[string]sizes // by member
 	kvs     map[string]*mvccpb.KeyValue
 	lost    bool // conditions of transactions fail
-	more    int  // lists have so many further pages
+	more    int  // lists have that many more pages
 	leases  []clientv3.LeaseStatus
 	alarms  []*etcdserverpb.AlarmMember
 	watched chan clientv3.WatchResponse
@@ -55,7 +55,7 @@ func (f *fakeCluster) called(format string, args ...any) error {
 	return f.fails[call]
 }
 
-// newFake is a backend on a fake cluster of these members.
+// newFake returns a backend on a fake cluster of these members.
 func newFake(t *testing.T, members map[string]sizes) (*fakeCluster, *Backend) {
 	t.Helper()
 	f := &fakeCluster{failAt: -1, fails: map[string]error{}, after: map[string]func(){}, sizes: members, kvs: map[string]*mvccpb.KeyValue{}}

@@ -52,7 +52,8 @@ func checkSyncs(t *testing.T, dir string, do func() error, want ...string) {
 	}
 }
 
-// TestWhatIsSynced: what has to outlast a power failure is synced, in this order, and a sync that fails is an error.
+// TestWhatIsSynced: everything that has to survive a power failure is synced, in this order, and a
+// failed sync is an error.
 func TestWhatIsSynced(t *testing.T) {
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string][]byte{"a/x": nil, "a/b/y": nil, "from/z": nil})
@@ -138,7 +139,7 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// sealedDir is a directory with the files of a member and its seal.
+// sealedDir returns a directory with the files of a member and its seal.
 func sealedDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -158,7 +159,8 @@ func sealedDir(t *testing.T) string {
 	return dir
 }
 
-// TestSeal has the checksum of every file that is there to stay, and is removed by the start that finds it right.
+// TestSeal: a seal has the checksum of every permanent file, and the start that verifies it removes
+// it.
 func TestSeal(t *testing.T) {
 	dir := sealedDir(t)
 	s := readSeal(dir)
@@ -222,7 +224,8 @@ func TestBrokenSeal(t *testing.T) {
 	}
 }
 
-// TestSealThatDoesNotCount: one that is damaged itself, or older than the last start.
+// TestSealThatDoesNotCount: a seal that is damaged itself, or older than the last start, is
+// ignored.
 func TestSealThatDoesNotCount(t *testing.T) {
 	for name, change := range map[string]func(dir, path string) error{
 		"missing": func(_, path string) error { return os.Remove(path) },
@@ -248,7 +251,7 @@ func TestSealThatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestSealFails where a file cannot be written or read, with what failed.
+// TestSealFails where a file cannot be written or read, with an error that names it.
 func TestSealFails(t *testing.T) {
 	dir := sealedDir(t)
 	for _, name := range []string{sealFile, sealFile + ".tmp"} {

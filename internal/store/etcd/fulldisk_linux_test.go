@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// smallDisk mounts a file system of so many bytes.
+// smallDisk mounts a file system of the given size in bytes.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -130,7 +130,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// verify opens what the process has left.
+// verify opens the store that the process has left.
 func (c *diskChild) verify(dir string) {
 	c.t.Helper()
 	b := open(c.t, dir)

@@ -24,8 +24,8 @@ func sealed(db []byte) []byte {
 	return append(bytes.Clone(db), sum[:]...)
 }
 
-// TestCraftedBackups restores backups with a right checksum and a wrong content: each is
-// refused with a sentence or restored, and none ends the process.
+// TestCraftedBackups restores backups with a right checksum and a wrong content: each is refused
+// with a message or restored, and none ends the process.
 func TestCraftedBackups(t *testing.T) {
 	_, file, _, _ := backedUp(t)
 	whole, err := os.ReadFile(file)
@@ -56,7 +56,7 @@ func TestCraftedBackups(t *testing.T) {
 	refused, restored := 0, 0
 	for range often(4000) {
 		bad := bytes.Clone(db)
-		for range 1 + r.IntN(4) { // where the pages begin is what is worth changing
+		for range 1 + r.IntN(4) { // the beginnings of pages are worth changing
 			page := r.IntN(len(bad)/os.Getpagesize()) * os.Getpagesize()
 			bad[page+r.IntN(200)] = byte(r.Uint32())
 		}
@@ -151,7 +151,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// manyRevisions needs more than a page.
+// manyRevisions returns more pairs than fit on a page.
 func manyRevisions() map[string]string {
 	many := map[string]string{}
 	for i := range byte(100) {
@@ -203,7 +203,7 @@ func TestPagesOfTwoKinds(t *testing.T) {
 	}
 }
 
-// FuzzInspect reads anything as a database: what is accepted is also what bbolt can read.
+// FuzzInspect reads any bytes as a database: what is accepted is also readable by bbolt.
 func FuzzInspect(f *testing.F) {
 	for _, db := range [][]byte{small(f, recordBucket, manyRevisions()), small(f, recordBucket, map[string]string{firstRevision: aRecord}), nil} {
 		f.Add(db)
@@ -231,13 +231,13 @@ func FuzzInspect(f *testing.F) {
 	})
 }
 
-// revisionKey is the key of a record in the database: of a removal with a t.
+// revisionKey returns the key of a record in the database: that of a removal ends in t.
 func revisionKey(main, sub uint64, end string) string {
 	b := append(binary.BigEndian.AppendUint64(nil, main), '_')
 	return string(binary.BigEndian.AppendUint64(b, sub)) + end
 }
 
-// recordOf is a record as etcd writes it.
+// recordOf returns a record as etcd writes it.
 func recordOf(t *testing.T, kv *mvccpb.KeyValue) string {
 	t.Helper()
 	data, err := proto.Marshal(kv)
@@ -247,7 +247,8 @@ func recordOf(t *testing.T, kv *mvccpb.KeyValue) string {
 	return string(data)
 }
 
-// TestContents: what etcd would panic at or misread in its buckets is refused with a reason, and nothing else is.
+// TestContents: content that etcd would panic at or misread is refused with a reason, and nothing
+// else is.
 func TestContents(t *testing.T) {
 	type pair struct{ path, key, value string }
 	good := recordOf(t, &mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 1, Version: 1})

@@ -54,7 +54,7 @@ func logBody(kind, sum uint64, data []byte) []byte {
 	return b
 }
 
-// logNumbers is a message of numbers, the first one with the tag 1.
+// logNumbers returns a message of numbers, the first one with the tag 1.
 func logNumbers(numbers ...uint64) (b []byte) {
 	for i, n := range numbers {
 		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(i+1), protowire.VarintType), n)
@@ -62,7 +62,7 @@ func logNumbers(numbers ...uint64) (b []byte) {
 	return b
 }
 
-// logOf is a log of entries with these indexes.
+// logOf returns a log of entries with these indexes.
 func logOf(entries ...uint64) *logWriter {
 	w := (&logWriter{}).add(logChecksum, nil).add(logMetadata, []byte("no numbers")).add(logSnapshot, logNumbers(0, 0))
 	for _, index := range entries {
@@ -71,7 +71,7 @@ func logOf(entries ...uint64) *logWriter {
 	return w
 }
 
-// logFile names a file of a log.
+// logFile returns the name of a file of a log.
 func logFile(seq int) string { return fmt.Sprintf("%016x-%016x.wal", seq, 0) }
 
 // TestLogRecords: the records of one log file, or why it is refused.
@@ -87,7 +87,7 @@ func TestLogRecords(t *testing.T) {
 	cut := func(data []byte, n int) []byte { return data[:len(data)-n] }
 	aligned := with(func(w *logWriter) { w.add(logMetadata, []byte("12345678")) })
 	long := with(func(w *logWriter) { w.add(logMetadata, []byte(strings.Repeat("x", 4*sectorSize))) })
-	unwritten := func(sectors int) []byte { // of the long record, the sectors behind so many lack
+	unwritten := func(sectors int) []byte { // of the long record, without the sectors after that number
 		data := slices.Clone(long)
 		clear(data[(at/sectorSize+sectors)*sectorSize:])
 		return data
@@ -176,7 +176,8 @@ func TestLogRecords(t *testing.T) {
 	}
 }
 
-// TestLogCutAnywhere: of a log that ends early, what was read is the begin of what was there.
+// TestLogCutAnywhere: the records read from a log that ends early are the first ones of the whole
+// log.
 func TestLogCutAnywhere(t *testing.T) {
 	data := logOf(1, 2, 3).data
 	for n := range len(data) {
@@ -250,7 +251,7 @@ func writeFiles(t *testing.T, dir string, files map[string][]byte) {
 	}
 }
 
-// TestLogsOfEtcd: what etcd writes is read as it was written.
+// TestLogsOfEtcd: a log written by etcd is read as it was written.
 func TestLogsOfEtcd(t *testing.T) {
 	whole := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 4096 // of a file of the log

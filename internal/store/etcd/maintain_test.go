@@ -110,7 +110,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Errorf("waited too long for %s", what)
 }
 
-// newestFirst names a record so that the order of the names is the newest first.
+// newestFirst returns an id of a record so that ids sort with the newest first.
 func newestFirst(n int) string { return fmt.Sprintf("%06d", 999_999-n) }
 
 // TestFullOfHistory: when too much is in use, the oldest expendable records are deleted, and
@@ -377,8 +377,8 @@ func TestCompactionSparesWatches(t *testing.T) {
 	<-ended
 }
 
-// TestReplicasCompactInTurn: of two replicas on a cluster one compacts in each period, and what is younger than a
-// period stays.
+// TestReplicasCompactInTurn: of two replicas on a cluster one compacts in each period, and
+// revisions younger than a period stay.
 func TestReplicasCompactInTurn(t *testing.T) {
 	endpoint := serve(t)
 	var replicas [2]*Backend

@@ -119,7 +119,7 @@ func (f *boltFile) set(at int, to uint64) {
 	f.meta(1, 2, func(m []byte) { binary.LittleEndian.PutUint64(m[at:], to) })
 }
 
-// nested is a bucket in a bucket, so many deep.
+// nested returns a bucket in a bucket, to the given depth.
 func nested(depth int) boltElement {
 	e := boltInline("x")
 	for range depth - 1 {
@@ -175,7 +175,7 @@ func TestPagesAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestDamagedPages: each number that bbolt would follow blindly is refused with a reason.
+// TestDamagedPages: each number that bbolt would use without a check is refused with a reason.
 func TestDamagedPages(t *testing.T) {
 	le := binary.LittleEndian
 	at := func(page, offset int) int { return page*testPage + offset }
@@ -295,7 +295,7 @@ func TestMetaPages(t *testing.T) {
 	}
 }
 
-// TestWalkEndsWithTheFirstError of the function that it calls.
+// TestWalkEndsWithTheFirstError: walk returns the first error of the function that it calls.
 func TestWalkEndsWithTheFirstError(t *testing.T) {
 	f, stop, calls := newBoltFile(), errors.New("stop"), 0
 	err := walk(bytes.NewReader(f.data), int64(len(f.data)), func([]string, []byte, []byte) error { calls++; return stop })
@@ -304,7 +304,8 @@ func TestWalkEndsWithTheFirstError(t *testing.T) {
 	}
 }
 
-// TestWalkSeesWhatBoltSees: of databases that were filled and emptied by chance, every pair.
+// TestWalkSeesWhatBoltSees: walk finds every pair in databases that were filled and emptied at
+// random.
 func TestWalkSeesWhatBoltSees(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 5 {

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// TestStartThatFails returns why, and leaves the directory to the next one.
+// TestStartThatFails: it returns the reason, and releases the directory.
 func TestStartThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(dir string) error

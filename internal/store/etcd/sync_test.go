@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// syncs is how often members of this process have synced their logs to the disk.
+// syncs returns how often members of this process have synced their logs to the disk.
 func syncs(t *testing.T) (n uint64) {
 	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
