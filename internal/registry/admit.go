@@ -71,7 +71,8 @@ func (r *Registry) openPushes() []*session {
 	return slices.DeleteFunc(r.allSessions(), func(s *session) bool { return s.done() != nil })
 }
 
-// endEmpty ends the pushes that were opened a while ago and of which nothing has come: what they reserve is for others.
+// endEmpty ends pushes that are older than Options.EmptyPush and have received nothing. It releases their
+// reservations.
 func (r *Registry) endEmpty(ctx context.Context) {
 	now := r.o.Now()
 	for _, s := range r.openPushes() {
@@ -84,8 +85,8 @@ func (r *Registry) endEmpty(ctx context.Context) {
 	}
 }
 
-// admitReservation refuses a push whose caller has reserved as much of the free space as one may. A single push is not
-// refused for its size: what it has beyond that is not reserved.
+// admitReservation refuses a push whose caller has reserved its maximum share of the free space. A single push
+// is not refused for its size: what exceeds the share is not reserved.
 func (r *Registry) admitReservation(caller string, free int64) error {
 	if caller == "" {
 		return nil
@@ -155,8 +156,8 @@ func (l *rowLimit) take(caller string, more taken) error {
 	return nil
 }
 
-// TakeRows appends rows of a caller to the central logs, within the limits of a minute; "" is nobody in particular, who is
-// held to the totals alone.
+// TakeRows appends log rows of a caller to the central logs, within the limits per minute. An empty caller is
+// limited only by the totals.
 func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogAppendResult, error) {
 	more := taken{rows: len(rows)}
 	for i := range rows {

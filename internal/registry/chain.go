@@ -124,8 +124,8 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 	return above
 }
 
-// unreferencedLayer returns a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
-// of the file; one that ends its chain has the file's size.
+// looseLayer returns a layer that no version needs, and the name of its parent layer. It returns false
+// if the layer is not here or cannot belong to the file. The last layer of a chain must have the file's size.
 func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
@@ -144,7 +144,7 @@ func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, 
 	return layerOf(x), own.Parent, fits(x, own) == nil
 }
 
-// unusable tells of a layer that is not there or damaged.
+// unusable reports whether a layer is missing or damaged.
 func (r *Registry) unusable(l layout.Layer) bool {
 	root, err := blob.ParseDigest(l.Root)
 	return err != nil || !r.usable(root)

@@ -65,8 +65,8 @@ type checker struct {
 	dir   *layout.Dir
 	store blob.Store
 	o     CheckOptions
-	// still is held while what looks wrong is looked at again, so that nothing changes meanwhile; nil: nobody
-	// else is there.
+	// still is locked while an apparent problem is checked again, so that nothing changes during the check. It
+	// is nil if no other user of the storage exists.
 	still sync.Locker
 	known map[blob.Digest]string // layers that were found to be damaged before, and why
 
@@ -163,8 +163,8 @@ func (c *checker) estimate() error {
 	return nil
 }
 
-// template looks at one template. What seems wrong is looked at once more while nothing changes: a push may
-// have been in the middle of its swap.
+// template checks one template. An apparent problem is checked a second time while nothing changes: the first
+// check may have run in the middle of a push's swap.
 func (c *checker) template(ctx context.Context, id string) error {
 	seen, err := c.look(ctx, id)
 	if err == nil && len(seen.findings) > 0 && c.still != nil {
@@ -225,7 +225,7 @@ func (c *checker) unreadable(s *templateCheck, cause error) {
 	place := layout.TemplatePath(s.id)
 	entries, err := c.dir.Names(place)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+	case errors.Is(err, fs.ErrNotExist): // deleted since then
 	case !isID(s.id):
 		s.add(-1, false, "", "the directory is not a template's: its name is not a UUID")
 	case err == nil && len(entries) == 0:
@@ -270,7 +270,7 @@ func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version,
 	return nil
 }
 
-// misfit says in what a layer file is not what the template's entry of it says.
+// misfit describes how a layer file differs from its entry in the template; "" if it does not differ.
 func (c *checker) misfit(f *layout.File, l layout.Layer, facts *layerFacts) string {
 	switch {
 	case facts.size != l.Size:

@@ -162,8 +162,8 @@ var wounds = []struct {
 	},
 }
 
-// TestCheckAndRepair: a check finds every wound and changes nothing, a repair cures what can be cured, loses no
-// version that can be read, and does the same beside a running registry.
+// TestCheckAndRepair: a check finds every kind of damage and changes nothing. A repair fixes what can be fixed,
+// loses no readable version, and does the same next to a running registry.
 func TestCheckAndRepair(t *testing.T) {
 	for _, w := range wounds {
 		t.Run(w.name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestAsideKeepsLayers(t *testing.T) {
 	}
 }
 
-// TestRepairTakesLayersIn: a layer file that somebody copied back makes its version whole without a restart.
+// TestRepairTakesLayersIn: a layer file that an operator copied back completes its version without a restart.
 func TestRepairTakesLayersIn(t *testing.T) {
 	h := makeHurt(t)
 	raw, err := os.ReadFile(h.layer(h.c))
@@ -319,7 +319,7 @@ func TestRepairTakesLayersIn(t *testing.T) {
 	_, err = r.Repair(t.Context(), CheckOptions{})
 	must(t, err)
 	must(t, verifyAll(r))
-	// A layer that nothing needs and nobody can read goes, one that can be read stays.
+	// An unreferenced layer that cannot be read is removed, one that can be read stays.
 	for i, text := range []string{"no layer", string(raw)} {
 		name := strings.Repeat(fmt.Sprint(i+1), 64)
 		if i == 1 {

@@ -252,7 +252,7 @@ func TestDamagedTemplates(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	damaged := r.Status().Damaged
-	if len(damaged) != len(ids) { // the empty directory is no template, and gone; a layer is missing
+	if len(damaged) != len(ids) { // the empty directory is not a template, and is removed; a layer is missing
 		t.Fatalf("%+v", damaged)
 	}
 	last := damaged[len(damaged)-1]
@@ -321,14 +321,14 @@ func TestTimesOfPulls(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections beside each other; with pulls, whose
-// leases keep layers, and without, so that layers come and go.
+// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections concurrently. It runs with pulls,
+// whose leases keep layers, and without, so that layers come and go.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Run("with pulls", func(t *testing.T) { everythingAtOnce(t, 2) })
 	t.Run("without pulls", func(t *testing.T) { everythingAtOnce(t, 0) })
 }
 
-// raceTime is how long everything runs at once: REGISTRY_RACE=60s for the acceptance.
+// raceTime is how long everything runs concurrently: REGISTRY_RACE=60s for the acceptance test.
 func raceTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("REGISTRY_RACE")
@@ -404,7 +404,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 			expected("push", err)
 		})
 	}
-	for seed := range 2 * min(1, pullers) { // with leases, since it reads what may be reverted meanwhile
+	for seed := range 2 * min(1, pullers) { // with leases, since it reads what may be reverted concurrently
 		loop(chainPusher(t, r, uint64(seed)))
 	}
 	loop(func(n int) {
@@ -487,7 +487,7 @@ func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 	}
 }
 
-// TestPause: nothing is collected while the registry is paused, and a pause ends by itself.
+// TestPause: nothing is collected while the registry is paused, and a pause ends automatically.
 func TestPause(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)

@@ -17,9 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// What a configuration may ask for. The limits are those of the nodes, which start
-// nothing beyond them: a template that no node can ever start is refused when it is
-// pushed, by whoever made it, and not when somebody waits for it.
+// Limits of a configuration. They are those of the nodes, which start nothing beyond them: a template that no
+// node can ever start is refused when it is pushed, not when a user waits for an instance.
 const (
 	maxCores    = 512
 	minRAM      = 64       // MB
@@ -62,7 +61,7 @@ func wrong(field, format string, args ...any) error {
 	return farm.Invalid("config."+field, format, args...)
 }
 
-// kinds says what Go calls a JSON value otherwise.
+// kinds maps Go kinds to names for JSON values in error messages.
 var kinds = map[reflect.Kind]string{
 	reflect.Struct: "an object", reflect.Map: "an object", reflect.Pointer: "an object", reflect.Slice: "a list",
 	reflect.String: "text", reflect.Int: "a whole number", reflect.Bool: "true or false",

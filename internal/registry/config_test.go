@@ -89,7 +89,7 @@ func sameField(got, want string) bool {
 
 func inList(r rune) bool { return r == '[' || r == ']' || '0' <= r && r <= '9' }
 
-// FuzzCheckConfig: whatever is let through decodes for everybody who reads it.
+// FuzzCheckConfig: every accepted configuration decodes for all of its readers.
 func FuzzCheckConfig(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"ram":"4G","cpu":{"cores":2}}`, `{"hard_drives":[{"file":"disk.img"}]}`, `{"CPU":5}`, `{"a":[`} {
 		f.Add([]byte(seed))

@@ -25,9 +25,9 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/failpoint"
 )
 
-// The crash test runs the operations below over a file layer that knows what was synced. Before every step that changes
-// the disk, and after every operation, it takes what a crash may leave there: after a loss of power, and after a kill.
-// Each such storage is opened and judged, and the operations are carried to their end.
+// The crash test runs the operations below over a file layer that records what was synced. Before every step
+// that changes the disk, and after every operation, it copies the state that a crash may leave: after a power
+// loss and after a kill. It opens and checks each such storage, and completes the remaining operations.
 
 // crashAll is set in the environment to carry on from every state.
 const crashAll = "BUILDYARD_TEST_ALL"
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// warm makes the shared decoder before a test with a clock of its own does: its channels would be bound to that.
+// warm makes the shared decoder before a test with a fake clock does: its channels would be bound to that test.
 func warm() {
 	c := makeContent("disk", api.FileDisk, "warm")
 	if _, err := blob.Unpack(c.index.Frame(0), c.stored, nil); err != nil {
@@ -286,8 +286,8 @@ func (w *crashWalk) take(c crash) {
 	}
 }
 
-// TestCrashAtEveryPoint crashes before every step and after every operation. The target "registry" of test/fault kills
-// the real program under the real client.
+// TestCrashAtEveryPoint crashes before every step and after every operation. The target "registry" of
+// test/fault kills the real program under the real client.
 func TestCrashAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every step")
@@ -342,8 +342,8 @@ func crashRun(t *testing.T, base string, w *crashWalk) {
 	}
 }
 
-// judge opens the storage after a crash: what was acknowledged is there, the operation that was cut happened as a whole
-// or not at all, and everything can be carried on.
+// judge opens the storage after a crash and checks three conditions: acknowledged changes exist, the
+// interrupted operation happened completely or not at all, and the remaining operations succeed.
 func (c crash) judge() error {
 	clock := newClock()
 	if _, err := os.Stat(c.base + "/vm_dir"); err == nil {

@@ -34,8 +34,8 @@ func (r *Registry) damage() []layout.Damage {
 	return out
 }
 
-// keepNamed holds the layers that the directory of a damaged template names: its version list is lost, but as
-// long as somebody may still look into it, what it named stays. place is below the storage.
+// keepNamed keeps the layers that the directory of a damaged template names. Its version list is lost, but the
+// layers stay as long as an operator may inspect the directory. place is relative to the storage.
 func (r *Registry) keepNamed(place string) {
 	var roots []blob.Digest
 	for _, name := range r.dir.NamedLayers(place) {

@@ -31,8 +31,9 @@ func full(err *error) {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// expected is what is booked for a file of a push: the most that its sender says there can be, with the index, or else
-// a share of its size, which is the least that is likely. What is here is not stored again.
+// expected is the number of bytes reserved for a file of a push. It is the maximum that the client announced,
+// plus the index, or else a share of the file's size as the lowest likely value. A file that is already stored
+// needs none.
 func expected(f api.PushFile, chain []layout.Layer) int64 {
 	if isSame(f, chain) {
 		return 0
@@ -104,8 +105,9 @@ func (u *upload) received() int64 {
 	return sum
 }
 
-// room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Before it refuses, it empties the trash, and then gives up what pushes hold that
-// have been idle for long. The caller holds booking.
+// room refuses a push that cannot fit next to the unfinished pushes, before any of its bytes are sent. Before
+// it refuses, it empties the trash and then ends pushes that have been idle for longer than keepIdle. The
+// caller holds booking.
 func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest, chains [][]layout.Layer) error {
 	var announced, need int64
 	for i, f := range req.Files {
@@ -184,7 +186,7 @@ func (r *Registry) holds(root blob.Digest) bool {
 // giveUp takes a part that the disk had no space for out of flight. What was written of it is given back,
 // unless the same bytes were received before or are being received again.
 func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
-	u.mu.Lock() // over the discarding, so that nobody begins to write there meanwhile
+	u.mu.Lock() // until the discard ends, so that no part begins to write there
 	defer u.mu.Unlock()
 	u.flying = slices.DeleteFunc(u.flying, func(q *part) bool { return q == p })
 	if slices.ContainsFunc(u.flying, p.overlaps) {

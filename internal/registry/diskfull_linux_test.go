@@ -88,7 +88,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	filler := fill(t, base)
-	if err := os.Truncate(filepath.Join(base, "filler"), 44*mib); err != nil { // room for a piece of the part
+	if err := os.Truncate(filepath.Join(base, "filler"), 44*mib); err != nil { // enough space for a frame of the part
 		t.Fatal(err)
 	}
 	before := free(t, r)
@@ -169,8 +169,7 @@ func TestHopelessPushes(t *testing.T) {
 	}
 }
 
-// TestIdlePushMakesRoom: what a push holds that nobody continues with is given up for one
-// that would not fit otherwise, and only then.
+// TestIdlePushMakesRoom: an idle push is ended for one that would not fit otherwise, and only then.
 func TestIdlePushMakesRoom(t *testing.T) {
 	clock := newClock()
 	r := open(t, smallDisk(t, "48m"), clock)

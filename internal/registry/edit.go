@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Revert removes a version and all newer ones. Their layers go when nobody else needs them.
+// Revert removes a version and all newer ones. Their layers become garbage unless other versions need them.
 func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
 	defer full(&err)
 	return r.spending(func() error { return r.revert(ref) })

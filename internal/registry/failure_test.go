@@ -215,7 +215,7 @@ func TestParentOfAnotherTemplate(t *testing.T) {
 	}
 }
 
-// TestRun: what a registry does by itself continues as long as it runs.
+// TestRun: the background jobs of a registry continue as long as it runs.
 func TestRun(t *testing.T) {
 	base := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

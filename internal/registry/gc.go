@@ -22,8 +22,8 @@ type GCOptions struct {
 	EmptyTrash bool // remove what is in the trash whatever its age
 }
 
-// GC collects at once, without the time of grace, what nothing needs. Pushes and pulls go on; what they may
-// need stays.
+// GC collects garbage immediately, without the grace period. Pushes and pulls continue, and the layers that
+// they may need stay.
 func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) {
 	out := api.RegistryGC{DryRun: o.DryRun}
 	now := r.o.Now()
@@ -105,7 +105,7 @@ func (r *Registry) purge(ctx context.Context, before time.Time) error {
 	return errors.Join(err, dirErr)
 }
 
-// measureTrash sums up the trash, for whoever asks until the next time.
+// measureTrash measures the trash and stores its size until the next measurement.
 func (r *Registry) measureTrash() int64 {
 	size := r.dir.Usage(layout.TrashDir)
 	r.trashSize.Store(size)
@@ -148,7 +148,7 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return out, nil
 }
 
-// sumLayers counts versions, what they hold and the longest chain, and gives the layers of disks and states.
+// sumLayers counts versions, their sizes and the longest chain, and returns the layers of disks and states.
 func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Digest]bool) {
 	kinds := map[string]map[blob.Digest]bool{layout.Disk: {}, layout.State: {}}
 	for _, e := range snap.order {

@@ -161,7 +161,7 @@ func mustPush(t testing.TB, r *Registry, req api.PushRequest, files ...content) 
 	return result
 }
 
-// tags returns the versions of a template as text: "v1 v2", or "none" when there is no template.
+// tags returns the versions of a template as text: "v1 v2", or "none" if the template does not exist.
 func tags(r *Registry, id string) string {
 	d, err := r.Detail(id)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// TestLatePartLeavesTheLayerAlone: somebody still sends a part, at the place where the layer's index will be, when
-// the push is committed.
+// TestLatePartLeavesTheLayerAlone: a client still sends a part, at the offset of the layer's index, when the
+// push is committed.
 func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "late")
@@ -32,7 +32,7 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- r.PutPart(t.Context(), s.Session, "disk", int64(len(c.stored)), body)
-		_ = body.Close() // as a server does: nobody sends into the void
+		_ = body.Close() // as a server does, so that further writes of the client fail
 	}()
 	_, err = feed.Write(append(late, one...))
 	must(t, err)
@@ -198,7 +198,7 @@ func TestDamagedDirectoryIsSaid(t *testing.T) {
 	}
 }
 
-// TestHalfCopiedLayerMakesWay: somebody began to copy a layer file into the storage, which then is pushed.
+// TestHalfCopiedLayerMakesWay: a layer that an operator began to copy into the storage is pushed.
 func TestHalfCopiedLayerMakesWay(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// IndexChunk says what a piece is of an index that comes in several.
+// IndexChunk describes one chunk of an index that is sent in several requests.
 type IndexChunk struct {
 	Root string // of the whole index
 	Off  int64
@@ -71,8 +71,8 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 	return err
 }
 
-// keepIndex writes what comes of an index behind what is there before off, and says where that ends. Nobody waits for
-// a body: two that come at once may mix, which takeIndex finds out.
+// keepIndex writes a chunk of an index at off and returns the offset of its end. No lock is held while a body
+// is read: two concurrent bodies may mix, which takeIndex detects.
 func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
 	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -186,7 +186,8 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 	})
 }
 
-// roomForIndex reads an index of so many bytes when there is room for it. Nobody may ask for more while he has some.
+// roomForIndex reads an index of size bytes once enough memory is available. A caller must not call it again
+// before it has released the index.
 func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*blob.Index, error)) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {
 		return nil, nil, farm.Invalid("index", "has %d bytes, %d are possible", size, blob.MaxIndex)

@@ -9,7 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestIndexInPieces: pieces come in order, each may come again, and what they make is judged as one index is.
+// TestIndexInPieces: chunks come in order, each may be sent again, and the complete index is checked like one
+// sent at a time.
 func TestIndexInPieces(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "text")

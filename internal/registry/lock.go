@@ -73,7 +73,7 @@ type keyLock struct {
 	users int
 }
 
-// lock takes a layer's mutex and gives the function that releases it.
+// lock locks a layer's mutex and returns the function that releases it.
 func (k *keyedMutex) lock(root blob.Digest) (unlock func()) {
 	k.mu.Lock()
 	if k.keys == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters are what a registry counts of its own work since it was opened.
+// meters counts the work of a registry since it was opened.
 type meters struct {
 	pushes    metric.Counter // versions that were published
 	pulls     metric.Counter // manifests that were asked for

@@ -47,8 +47,8 @@ func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget 
 	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil && r.deleted.has(id)}
 }
 
-// Naming gives the templates of which a version has a layer: their ids, in no order. It is empty
-// for a layer that none has any more, which only continues to be served to pulls that have begun.
+// Naming returns the IDs of the templates that have a version with a layer, in no order. It is empty for a
+// layer that no template references, which is served only to pulls that have begun.
 func (r *Registry) Naming(root string) []string {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *Registry) Naming(root string) []string {
 	return snap.naming[parsed]
 }
 
-// HasLayer reports whether one of some templates has a layer, or none of all has it any more, so that it only
-// goes on to be served to pulls that have begun. The ids are in their normal form.
+// HasLayer reports whether one of the given templates references a layer, or no template does. In the latter
+// case the layer is served only to pulls that have begun. The IDs are in normal form.
 func (r *Registry) HasLayer(templates []string, root string) bool {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Commit publishes the version of a push: every layer is put in its place, then one write of template.json
-// reverts what was asked for and adds the version. Sent again it gives the same answer.
+// Commit publishes the version of a push. It moves every layer into the store, then reverts the requested
+// versions and adds the new one in one write of template.json. A repeated call returns the same result.
 func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ api.PushResult, err error) {
 	defer full(&err)
 	s, err := r.session(id)
@@ -123,8 +123,8 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	return nil
 }
 
-// found returns a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
-// is not: its sender has to send the file.
+// found returns a layer that is stored and was not sent. It returns the errors of PutIndex when the layer
+// cannot be the content of the file, which the client then has to send.
 func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layout.Layer, error) {
 	x, release, err := r.heldIndex(ctx, root)
 	if err != nil {
@@ -137,7 +137,8 @@ func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layo
 	return layerOf(x), fits(x, u.spec)
 }
 
-// complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.
+// complete turns an upload into a layer file. It seals the upload, so that a part still being received cannot
+// write into the layer.
 func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Digest) (_ layout.Layer, err error) {
 	u.seal()
 	defer func() {
@@ -160,12 +161,12 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 		return layout.Layer{}, err
 	}
 	if !r.pinHeld(ctx, s, root) { // the collector may have been faster
-		return layout.Layer{}, farm.NotFound() // the session ended meanwhile
+		return layout.Layer{}, farm.NotFound() // the session has ended since then
 	}
 	return layerOf(x), nil
 }
 
-// receivedIndex reads the index of an upload, which takeIndex has judged.
+// receivedIndex reads the index of an upload, which takeIndex has checked.
 func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Digest) (x *blob.Index, release func(), err error) {
 	u.mu.Lock()
 	here := !root.IsZero() && u.index == root
@@ -192,7 +193,7 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 	r.mu.Lock()
 	damaged, known := r.bad[root] != "" && r.held[root] != nil, r.held[root] != nil
 	r.mu.Unlock()
-	if !known { // somebody may have begun to copy it in
+	if !known { // an operator may have begun to copy it in
 		_, err := r.readIndex(ctx, root)
 		damaged = isCorrupt(err)
 	}

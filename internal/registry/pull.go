@@ -31,7 +31,7 @@ func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error
 	})
 }
 
-// Look returns what Manifest does, for whoever only wants to know: it is no pull, and its layers may go.
+// Look returns the same as Manifest, but does not count as a pull, so its layers may be removed.
 func (r *Registry) Look(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, r.manifest)
 }

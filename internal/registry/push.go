@@ -18,14 +18,14 @@ import (
 // parallel is the number of parts that a client is asked to have in flight.
 const parallel = 4
 
-// Negotiate opens a push for nobody in particular, see NegotiateFor.
+// Negotiate opens a push without a caller, see NegotiateFor.
 func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
 	return r.NegotiateFor(ctx, "", req)
 }
 
-// NegotiateFor opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
-// the commit would refuse, as far as that is known now. caller names whose limits it counts against; "" is nobody, who
-// is held to the totals alone.
+// NegotiateFor opens a push, or finds the one with the client's resume key. It refuses immediately what the
+// commit would refuse, as far as that is known now. caller selects the limits that apply; an empty caller is
+// limited only by the totals.
 func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (api.PushSession, error) {
 	return r.NegotiateOn(ctx, caller, req, nil)
 }
@@ -67,7 +67,7 @@ func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session,
 	return s, nil
 }
 
-// book finds a place and room for a push and takes both.
+// book checks the limits and the free space for a push and reserves both.
 func (r *Registry) book(ctx context.Context, record sessionRecord) (*session, error) {
 	r.booking.Lock()
 	defer r.booking.Unlock()
@@ -275,7 +275,7 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	case parentText(x) != spec.Parent:
 		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name, spec.Parent)
 	case !x.Squashes().IsZero():
-		// Nobody could tell whether it holds what it says: only the registry makes such layers.
+		// The registry cannot verify the content of such a layer: only the registry makes them.
 		return farm.Refused("Layers that stand for others are not taken")
 	}
 	return nil

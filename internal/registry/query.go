@@ -81,7 +81,7 @@ func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
 	})
 }
 
-// unreadable says of a version whose directory cannot be read what is wrong, and what to do.
+// unreadable describes a version whose directory cannot be read, and names the remedy; nil without err.
 func unreadable(e *entry, v *layout.Version, err error) error {
 	if err == nil {
 		return nil
@@ -109,7 +109,7 @@ func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (
 	}
 }
 
-// lookup finds a template. An id that is no UUID is unknown like any other.
+// lookup finds a template. An ID that is not a UUID is reported as unknown like any other.
 func (r *Registry) lookup(id string) (*entry, error) {
 	clean, _ := layout.ParseID(id)
 	e := r.snap.Load().templates[clean]
@@ -119,7 +119,7 @@ func (r *Registry) lookup(id string) (*entry, error) {
 	return e, nil
 }
 
-// unknown returns why there is no template of an id: it is damaged as a whole, or was never heard of.
+// unknown returns why a template was not found: it is damaged as a whole, or never existed.
 func (r *Registry) unknown(id string) error {
 	for _, d := range r.snap.Load().damaged {
 		if d.ID == id && d.Number < 0 {
@@ -193,7 +193,7 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return out, nil
 }
 
-// Status says that the registry runs, and what it cannot serve.
+// Status returns the registry's state and what it cannot serve.
 func (r *Registry) Status() api.RegistryStatus {
 	out := api.RegistryStatus{Status: "Running", Version: r.o.Version}
 	for _, d := range r.damage() {

@@ -11,7 +11,7 @@ import (
 type rateLimiter struct {
 	rate int64       // bytes a second at the most; 0: no bound
 	busy func() bool // nil, or whether others have work that comes first
-	// passed is told of each frame behind it.
+	// passed is called for each frame that has been read.
 	passed func(frame int)
 
 	begun time.Time

@@ -77,7 +77,7 @@ type Registry struct {
 
 	upkeep    storageJob
 	strained  atomic.Bool  // the reserve is given up
-	booking   sync.Mutex   // held from the look for room to the beginning of the push
+	booking   sync.Mutex   // held from the check of the free space to the beginning of the push
 	trashSize atomic.Int64 // bytes in the trash when it was measured last
 
 	pausing     sync.Mutex // held over a collection; guards pausedUntil
@@ -220,8 +220,8 @@ func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
 
-// judgeSizes notes the layers of a template that are neither there nor in the trash, and those of another size than the
-// template says. It reads no layer: their content is the scrub's matter.
+// judgeSizes records the layers of a template that are missing from both the store and the trash, and those
+// whose size differs from the template. It reads no layer: the scrub verifies content.
 func (r *Registry) judgeSizes(ctx context.Context, t *layout.Template) {
 	for i := range t.Versions {
 		for _, f := range t.Versions[i].Files {

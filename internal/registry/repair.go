@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Repair cures what can be cured while everything continues, and says what it could not. It removes nothing that
-// can be read: directories without a readable template are set aside, where their layers stay too.
+// Repair fixes what can be fixed while the registry runs, and reports what remains. It removes nothing that can
+// be read: directories without a readable template are moved to quarantine, and their layers stay.
 func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
 	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{}, Left: []api.RegistryFinding{}}
 	before, err := r.Check(ctx, o)
@@ -147,7 +147,7 @@ func (m *repairer) tidyTemplate(id string) error {
 	defer r.write.Unlock()
 	e, err := r.lookup(id)
 	if err != nil {
-		return nil // deleted meanwhile
+		return nil // deleted since then
 	}
 	if err := r.dir.Tidy(e.t); err != nil {
 		return err
@@ -160,8 +160,8 @@ func (m *repairer) tidyTemplate(id string) error {
 	return nil
 }
 
-// layers takes in layer files that somebody put into the storage, takes back what is in the trash and needed,
-// and sets aside those that nothing needs and nobody can read.
+// layers adopts layer files that an operator put into the storage, restores referenced layers from the trash,
+// and quarantines unreferenced ones that cannot be read.
 func (m *repairer) layers(ctx context.Context) error {
 	r := m.r
 	stored, err := r.store.List(ctx)
@@ -188,7 +188,7 @@ func (m *repairer) layers(ctx context.Context) error {
 func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	defer r.roots.lock(s.Root)()
 	if _, err := r.readIndex(ctx, s.Root); err != nil || r.holds(s.Root) {
-		return // it is judged as one that nothing needs, or was collected, or is known by now
+		return // unreadable ones are handled as unreferenced; the others were collected or are known by now
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *Registry) unneeded() []blob.Digest {
 	return out
 }
 
-// judge sets a layer aside that nothing needs when it cannot be read. One that can be read stays for a push to
-// take up, until it is collected.
+// judge quarantines an unreferenced layer that cannot be read. One that can be read stays available to pushes
+// until it is collected.
 func (m *repairer) judge(ctx context.Context, root blob.Digest) error {
 	r := m.r
 	_, err := r.readIndex(ctx, root)

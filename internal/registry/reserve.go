@@ -37,7 +37,7 @@ func (r *Registry) mayGrow() error {
 	return nil
 }
 
-// keepReserve makes the reserve when it is missing and there is room for it and for a push.
+// keepReserve creates the disk reserve when it is missing and the disk has space for it and for a push.
 func (r *Registry) keepReserve(ctx context.Context) {
 	if r.o.Reserve == 0 || r.dir.HasReserve() {
 		r.strained.Store(false)

@@ -52,7 +52,7 @@ func TestReserve(t *testing.T) {
 	must(t, r.SetArch(t.Context(), idA, "arm64"))
 	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
 	must(t, r.Delete(t.Context(), idB))
-	r.keepReserve(t.Context()) // there is no room for it
+	r.keepReserve(t.Context()) // the disk has no space for it
 	err = r.PutPart(t.Context(), late.Session, "disk.img", 0, b.part())
 	mustBeStrained := func(what string, err error) {
 		t.Helper()

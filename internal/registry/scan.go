@@ -64,7 +64,7 @@ func (s *scans) set(content string, n *scanNote) {
 	s.of[content] = n
 }
 
-// take makes the notes those of another one, which nobody else has.
+// take replaces the notes by those of other, which no other goroutine uses.
 func (s *scans) take(other *scans) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +273,7 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	}
 	f, err := r.dir.OpenScan(e.t.ID, v.ContentID)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+	case errors.Is(err, fs.ErrNotExist): // removed since then
 		return nil, farm.NotFound()
 	case err != nil:
 		return nil, err

@@ -152,7 +152,7 @@ func TestStaleScans(t *testing.T) {
 	}
 }
 
-// TestScanConflicts: results of what the version is not any more are refused, and leave nothing.
+// TestScanConflicts: scan results of content that the version no longer has are refused, and leave nothing.
 func TestScanConflicts(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())

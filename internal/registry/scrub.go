@@ -130,7 +130,7 @@ func (r *Registry) busy() bool {
 	return time.Since(time.Unix(0, r.traffic.Load())) < quiet
 }
 
-// runScrub verifies layers until ctx ends, at Options.ScrubRate and slower beside pushes and pulls.
+// runScrub verifies layers until ctx ends, at Options.ScrubRate and slower during pushes and pulls.
 func (r *Registry) runScrub(ctx context.Context) {
 	for root := range r.knownDamage() { // a copy may have been put in its place
 		r.judgeLayer(ctx, root, 0, func(int, int) {})
@@ -208,7 +208,7 @@ func (r *Registry) sortedLayers() []blob.Digest {
 	return roots
 }
 
-// scrubList is what is left of a round. It is listed once: layers that come meanwhile were verified as they came.
+// scrubList is the rest of a scrub round. It is listed once: layers added since then were verified on arrival.
 type scrubList struct {
 	left   []blob.Digest
 	listed bool
@@ -236,7 +236,7 @@ func (r *Registry) judgeLayer(ctx context.Context, root blob.Digest, first int, 
 	switch {
 	case context.Cause(ctx) != nil:
 		return false
-	case errors.Is(err, fs.ErrNotExist): // collected meanwhile
+	case errors.Is(err, fs.ErrNotExist): // collected since then
 	case isDamage(err):
 		r.markDamaged(root, damageOf(err))
 	case err != nil:

@@ -166,7 +166,7 @@ func TestPaceYields(t *testing.T) {
 	}
 }
 
-// TestUpkeep: one job at a time, with its result kept, ended when it is told to.
+// TestUpkeep: one job at a time, whose result is kept and which ends when it is canceled.
 func TestUpkeep(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())

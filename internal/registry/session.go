@@ -21,7 +21,7 @@ import (
 
 const (
 	sessionFile  = "session.json"
-	maxCommitted = 1024      // committed pushes of which a repeated commit is answered at once
+	maxCommitted = 1024      // committed pushes whose repeated commit is answered immediately
 	keepIdle     = time.Hour // how long an idle push is safe from another one that needs its place
 	maxFiles     = 256       // of one push
 )
@@ -171,8 +171,8 @@ func (s *session) done() *api.PushResult {
 	return s.result
 }
 
-// finish ends a push that is published: only its result stays, in memory, for a commit that is sent again. After a
-// restart the version itself tells of it, see committedAs.
+// finish ends a published push. Only its result stays, in memory, for a repeated commit. After a restart the
+// version itself answers it, see committedAs.
 func (r *Registry) finish(s *session, result *api.PushResult) {
 	done := &session{id: s.id, target: s.target, touched: r.o.Now(), closed: true, result: result}
 	done.request = api.PushRequest{ID: s.request.ID, Tag: s.request.Tag, Revert: s.request.Revert}
@@ -283,8 +283,8 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 	return s, nil
 }
 
-// lastWrite returns when the directory of a session was written to, so that starts do not keep pushes alive that
-// nobody continues with. Its client has an hour after a start in any case.
+// lastWrite returns when the directory of a session was last written, so that restarts do not keep abandoned
+// pushes alive. The client has an hour after a start in any case.
 func (r *Registry) lastWrite(id string, now time.Time) time.Time {
 	written := time.Time{}
 	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // none: it is as old as can be
@@ -316,7 +316,7 @@ func (r *Registry) dropUploads(ctx context.Context, session string) error {
 	return errors.Join(r.store.Drop(ctx, session), r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
 }
 
-// unpin closes a session and gives up its layers.
+// unpin closes a session and releases its layers.
 func (r *Registry) unpin(s *session) {
 	s.mu.Lock()
 	pinned := s.pinned

@@ -32,7 +32,7 @@ type entry struct {
 	pulls    *pulls          // shared by all snapshots of the template
 	scans    *scans          // likewise
 
-	roots func() map[blob.Digest]bool // of all layers; made when somebody asks for the first time
+	roots func() map[blob.Digest]bool // of all layers; made at the first call
 }
 
 func newEntry(t *layout.Template, p *pulls, s *scans) *entry {

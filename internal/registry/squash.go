@@ -34,8 +34,8 @@ func (r *Registry) runConsolidation(ctx context.Context) {
 	}
 }
 
-// Squash puts all chains together that have grown too long or hold too much that nobody sees, and says how
-// many those were. Run does so by itself.
+// Squash squashes all chains that are too long or have too much overwritten data, and returns how many it
+// squashed. Run calls it automatically.
 func (r *Registry) Squash(ctx context.Context) (int, error) {
 	c := newConsolidation(r)
 	err := c.round(ctx)
@@ -246,14 +246,14 @@ func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.L
 	return err
 }
 
-// swapChain puts a layer in the place of a chain that it stands for, in all versions of a template at once, and
-// says in how many.
+// swapChain replaces a chain by its squashed layer in all versions of a template in one write. It returns the
+// number of changed versions.
 func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) (int, error) {
 	r.write.Lock()
 	defer r.write.Unlock()
 	e, err := r.lookup(id)
 	if err != nil {
-		return 0, nil // deleted meanwhile
+		return 0, nil // deleted since then
 	}
 	next, n := successor(e.t), 0
 	for i := range next.Versions {
@@ -272,7 +272,7 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 		}
 	}
 	if n == 0 {
-		return 0, nil // reverted meanwhile
+		return 0, nil // reverted since then
 	}
 	r.dir.Step("consolidate.swap")
 	if err := r.save(next); err != nil {

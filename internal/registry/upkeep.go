@@ -20,7 +20,7 @@ type storageJob struct {
 
 var errStopped = errors.New("it was ended before it was done")
 
-// StartStorageJob begins a check, a repair or a collection, which continues by itself.
+// StartStorageJob starts a check, a repair or a garbage collection in the background.
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
@@ -90,7 +90,7 @@ func (r *Registry) StorageJobStatus() api.StorageJob {
 	return r.upkeep.last
 }
 
-// CancelStorageJob ends the work that runs and waits for its end; none running is no error.
+// CancelStorageJob cancels the running job and waits for its end. It does nothing if no job runs.
 func (r *Registry) CancelStorageJob() {
 	r.upkeep.mu.Lock()
 	stop, done := r.upkeep.stop, r.upkeep.done

@@ -87,8 +87,9 @@ func (u *upload) state() api.PushFileState {
 	return out
 }
 
-// begin lets a part in. Parts of the same place must be the same while they are in flight: whoever is last
-// writes the same bytes. What was received before and overlaps is forgotten, since it is overwritten now.
+// begin registers a part. Parts at the same offset must be equal while they are being received, since the last
+// one overwrites the same bytes. Earlier parts that overlap and differ are forgotten, since they are
+// overwritten now.
 func (u *upload) begin(p *part) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -148,7 +149,7 @@ func (u *upload) unseal() {
 	u.sealed = false
 }
 
-// sealGuard gives a part only while the upload is not sealed.
+// sealGuard writes a part only while the upload is not sealed.
 type sealGuard struct {
 	*blob.PartReader
 	u *upload
@@ -216,8 +217,8 @@ func (r *Registry) recordPart(u *upload, p *part) error {
 	return nil
 }
 
-// loadUpload reads part map and name of the index that an earlier process left. A cut end of the map is a part that was
-// not recorded.
+// loadUpload reads the part map and the digest of the index that an earlier process left. A truncated end of
+// the map is a part that was not recorded.
 func (r *Registry) loadUpload(u *upload) error {
 	raw, err := r.dir.Root().ReadFile(u.name(".map"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
