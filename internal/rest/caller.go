@@ -12,18 +12,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Caller is who makes a request, and what they may do at this moment. Without a Guard it is
-// nobody, who may do everything.
+// Caller is the authenticated caller of a request and its current permissions. Without a Guard the caller is
+// anonymous and may do everything.
 type Caller struct {
 	auth.Identity
 	Address string         // of the caller, without a port
-	For     *auth.Identity // the user for whom a program calls, who must be allowed the same; nil: none is named
-	Via     bool           // the controller calls, for a user or for itself; only words of refusals depend on it
+	For     *auth.Identity // the user a program acts for, who needs the same permissions; nil: none is named
+	Via     bool           // the controller calls, for a user or for itself; affects only the wording of refusals
 
-	rules *auth.Rules // nil: there is no guard
+	rules *auth.Rules // nil: without a guard
 }
 
-// requestAudit is what is known of a request on its way through the guard.
+// requestAudit is the state of a request on its way through the guard.
 type requestAudit struct {
 	Caller
 	guard   *Guard
@@ -34,9 +34,9 @@ type requestAudit struct {
 	code       farm.Code // of the failure
 	reason     string    // why a credential was refused
 	about      string    // what was changed
-	tried      error     // why a credential did not count that the handler may take for a node's
+	tried      error     // why a credential was not accepted that may be a node's, which the handler checks
 	guessed    bool      // the handler has compared a secret, and that was counted
-	introduced bool      // an open route has let somebody in
+	introduced bool      // an open route has identified its caller
 	ended      bool      // the handler has returned
 }
 
@@ -55,22 +55,22 @@ func CallerOf(ctx context.Context) Caller {
 	return Caller{}
 }
 
-// AuditIdentity says whom an open route has let in, or who has tried, for the audit.
+// AuditIdentity sets the identity that an open route has authenticated, or that has tried, for the audit.
 func AuditIdentity(r *http.Request, who auth.Identity) {
 	if p := passageOf(r.Context()); p != nil {
 		p.Identity, p.introduced = who, true
 	}
 }
 
-// AuditSubject returns what a request has changed, for the audit: the name of something that is there, or
-// was made; a name that is not known may be a secret in the wrong place.
+// AuditSubject sets the name of what a request changed, for the audit. The object must exist or have been
+// created: an unknown name may be a secret in the wrong field.
 func AuditSubject(r *http.Request, name string) {
 	if p := passageOf(r.Context()); p != nil {
 		p.about = clipped(name)
 	}
 }
 
-// ActorOf says by its context who makes a request, for what is recorded of it.
+// ActorOf returns the actor that is recorded for changes made by the request with this context.
 func ActorOf(ctx context.Context) farm.Actor {
 	p := passageOf(ctx)
 	if p == nil {
@@ -79,8 +79,7 @@ func ActorOf(ctx context.Context) farm.Actor {
 	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request, ForUser: p.forUser()}
 }
 
-// forUser returns the name of the user for whom a program says that it makes a request, where that is another
-// than its own.
+// forUser returns the name of the user a program acts for; "" if it names none or itself.
 func (p *requestAudit) forUser() string {
 	if p.For == nil || p.For.Name == p.Name {
 		return ""
@@ -88,7 +87,7 @@ func (p *requestAudit) forUser() string {
 	return p.For.Name
 }
 
-// AuditFailure notes the failure of a route that answers it by itself, for the audit.
+// AuditFailure records the failure of a route that writes its own error response, for the audit.
 func AuditFailure(r *http.Request, err error) {
 	if p := passageOf(r.Context()); p != nil {
 		p.fail(err)
@@ -107,8 +106,7 @@ func (c Caller) KeyHas(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }
 
-// Owner returns the name under which what the caller makes is theirs; "" for the root user and
-// for nobody.
+// Owner returns the owner name of what the caller creates; "" for the root user and for anonymous callers.
 func (c Caller) Owner() string {
 	if c.Root {
 		return ""
@@ -127,8 +125,8 @@ func (c Caller) Need(p farm.Permission) error {
 	return c.lacks(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
 }
 
-// lacks says in a refusal whose credential it is about, and at which service, where a program calls for a user:
-// "You" would be either of them.
+// lacks names the credential and the service in a refusal to a program that acts for a user, since "You" could
+// mean either of them.
 func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) bool) error {
 	var e *farm.Error
 	if c.For == nil && !c.Via || c.rules == nil || !errors.As(refusal, &e) {
@@ -145,7 +143,7 @@ func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) boo
 	return farm.Errorf(e.Code, "%s needs the %s at the %s", whose, what, c.rules.Service())
 }
 
-// all reports whether something is allowed to the caller and to the user for whom they call.
+// all reports whether something is allowed to both the caller and the user it acts for.
 func (c Caller) all(allows func(*auth.Rules, auth.Identity) bool) bool {
 	return c.rules == nil || allows(c.rules, c.Identity) && (c.For == nil || allows(c.rules, *c.For))
 }

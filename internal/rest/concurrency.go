@@ -23,7 +23,7 @@ type ConcurrencyLimit struct {
 	byCaller map[string]int // only callers that have some open
 }
 
-// busyRetry is when somebody who met a full limit is asked to try again.
+// busyRetry is the retry delay sent to a caller that met a full limit.
 const busyRetry = 5 * time.Second
 
 // NewConcurrencyLimit makes a limit of so many in total; one caller may have a quarter of them,
@@ -35,8 +35,8 @@ func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	}
 }
 
-// Acquire takes a place for the caller of a request, or refuses with farm.CodeBusy. Whoever got
-// one calls release, once.
+// Acquire takes a slot for the caller of a request, or fails with farm.CodeBusy. The caller must call release
+// once.
 func (l *ConcurrencyLimit) Acquire(r *http.Request) (release func(), err error) {
 	return l.AcquireFor(CallerName(r))
 }
@@ -95,9 +95,9 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
 }
 
-// CallerName returns the name under which what a caller has open is counted: that of the credential
-// which was verified, or else their address. The user for whom a program calls counts only where the
-// program may do everything anyway: any other would have a share for each name that it makes up.
+// CallerName returns the name under which a caller's open requests are counted: that of the verified
+// credential, or else its address. The user a program acts for counts only if the program may do everything.
+// Any other program would get a share for each name that it makes up.
 func CallerName(r *http.Request) string {
 	c := CallerOf(r.Context())
 	switch {

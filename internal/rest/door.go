@@ -10,7 +10,7 @@ type JoinPolicy string
 const (
 	DoorGuarded       JoinPolicy = ""          // nothing else will do
 	JoinByCertificate JoinPolicy = "certified" // so will a certificate of the port's own authority, which is for nodes
-	JoinOpen          JoinPolicy = "open"      // everybody may join
+	JoinOpen          JoinPolicy = "open"      // every caller may join
 )
 
 type doorKey struct{}

@@ -15,14 +15,15 @@ import (
 
 // FrontOptions configure Front.
 type FrontOptions struct {
-	// Loopback says that only this machine reaches the listener. Requests must name this machine
-	// then: a page of the web could reach it by a name of its own that leads here (DNS rebinding).
-	// So must those that arrive at a loopback address of another listener, where no Guard is behind.
+	// Loopback reports that only this machine reaches the listener. Requests must then name this machine: a web
+	// page could reach it by a domain name that resolves to it (DNS rebinding). The same applies to requests
+	// that arrive at a loopback address of another listener without a Guard.
 	Loopback bool
 	AnyHost  bool     // a reverse proxy in front, which passes the names of others on, says who callers are
 	Hosts    []string // names that are accepted besides those of this machine
 	Setting  string   // name of the setting that holds Hosts, for the refusal
-	// Guarded says that a Guard, which judges pages of other sites by credentials too, is behind.
+	// Guarded reports that a Guard follows, which also checks credentials of requests from pages of other
+	// sites.
 	Guarded     bool
 	CrossOrigin bool // pages of all sites may use a service without a guard (CORS)
 	Logger      *slog.Logger

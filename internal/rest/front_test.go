@@ -84,7 +84,7 @@ func TestFoldedPathsAreJudged(t *testing.T) {
 	}
 }
 
-// TestHosts: a page of the web cannot reach a loopback listener by a name of its own.
+// TestHosts: a web page cannot reach a loopback listener by its own domain name.
 func TestHosts(t *testing.T) {
 	own, err := os.Hostname()
 	must(t, err)

@@ -580,8 +580,9 @@ func (f fixed) Revalidate(*http.Request, auth.Identity) (auth.Identity, error) {
 }
 func (f fixed) Schemes() []string { return nil }
 
-// TestNamesThatCallersGive: a caller that says for whom it calls is counted and recorded by its credential. Only the
-// root user and the programs beside a service, who may do everything, are counted by the users that they name.
+// TestNamesThatCallersGive: a caller that acts for a user is counted and recorded by its own credential. Only
+// the root user and local programs of a service, which may do everything, are counted by the users that they
+// name.
 func TestNamesThatCallersGive(t *testing.T) {
 	for name, c := range map[string]struct {
 		who     auth.Identity
@@ -639,10 +640,10 @@ func TestNamesThatCallersGive(t *testing.T) {
 	}
 }
 
-// TestActFor names a caller on the way out, and nobody else.
+// TestActFor: an outgoing request names its caller and no other user.
 func TestActFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		who    *auth.Identity // nil: there is no guard
+		who    *auth.Identity // nil: without a guard
 		behind *auth.Identity
 		want   string
 	}{

@@ -16,7 +16,7 @@ import (
 type Meter struct {
 	service string
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
-	none    *routeMeter                            // of what is no route
+	none    *routeMeter                            // of requests that match no route
 	took    *metric.Histogram                      // of the routes that answer as soon as they can
 	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who is refused
 	mu      sync.Mutex                             // of those who replace routes
@@ -39,8 +39,8 @@ var codes = [...]int{
 // noRoute is what requests of no route are filed under.
 const noRoute = "none"
 
-// NewMeter makes the meter of a service. Channel refusal, where it is not nil, gets a value for an answer of status 401, 403
-// or 429 unless it is full.
+// NewMeter creates the meter of a service. A non-nil refusal channel receives a value for each response with
+// status 401, 403 or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
 	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short)}
 	m.routes.Store(&map[string]*routeMeter{})
@@ -99,7 +99,7 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 	}
 }
 
-// Families returns the metrics of some meters, each of a service of its own.
+// Families returns the metrics of several meters, one per service.
 func Families(meters ...*Meter) []metric.Family {
 	return []metric.Family{
 		{
@@ -162,7 +162,7 @@ func (w *statusWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// ReadFrom lets what is beneath send a file by itself.
+// ReadFrom lets the underlying writer send a file directly.
 func (w *statusWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
 
 // Unwrap lets an http.ResponseController find what is beneath.

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MaxBody is the largest request body that is read, in bytes. It leaves room for a
-// startup script of a few megabytes in base64.
+// MaxBody is the largest request body that is read, in bytes. It is large enough for a startup script of a few
+// megabytes in base64.
 const MaxBody = 8 << 20
 
 // firstRead is how much of an announced body room is made for before it comes, in bytes.
@@ -386,7 +386,7 @@ func (p *Params) Words(name string) []string {
 	return p.Strings(name)
 }
 
-// Objects returns an array of objects, each as parameters of its own.
+// Objects returns an array of objects, each as separate parameters.
 func (p *Params) Objects(name string) []*Params {
 	raw := p.raw(name)
 	if raw == nil {
@@ -404,8 +404,8 @@ func (p *Params) Objects(name string) []*Params {
 	return items
 }
 
-// Items returns what the body of a Typed request lists: each of an array of at most that
-// many objects as parameters of its own, or the request itself when it is one object.
+// Items returns the elements of the body of a Typed request: those of an array of at most that many objects,
+// each as separate parameters, or the request itself if it is one object.
 func (p *Params) Items(most int) ([]*Params, error) {
 	raw := bytes.TrimSpace(p.whole)
 	if len(raw) == 0 || raw[0] != '[' {
@@ -426,7 +426,7 @@ func (p *Params) Items(most int) ([]*Params, error) {
 	return items, nil
 }
 
-// Object returns one object as parameters of its own; nil when it is not given.
+// Object returns one object as separate parameters; nil if it is absent.
 func (p *Params) Object(name string) *Params {
 	raw := p.raw(name)
 	if raw == nil {

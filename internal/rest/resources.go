@@ -37,7 +37,7 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 	}
 }
 
-// Unlimited reports whether the caller may do everything: nobody is asked, or it is the root user.
+// Unlimited reports whether the caller may do everything: without a guard, or as the root user.
 func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
 
 // Sees reports whether the caller may know of a resource.
@@ -69,8 +69,8 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	return out
 }
 
-// Under returns the caller as other rules judge them: those of another service of this process,
-// or nil where that judges nobody. Nobody, who may do everything, stays nobody.
+// Under returns the caller under the rules of another service of this process. It returns an anonymous caller,
+// who may do everything, if either service has no rules.
 func (c Caller) Under(rules *auth.Rules) Caller {
 	if c.rules == nil || rules == nil {
 		return Caller{}
@@ -79,7 +79,7 @@ func (c Caller) Under(rules *auth.Rules) Caller {
 	return c
 }
 
-// WithoutCaller returns a context for what this program does by itself: CallerOf gives nobody.
+// WithoutCaller returns a context for the program's own actions: CallerOf returns an anonymous caller.
 func WithoutCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, passageKey{}, (*requestAudit)(nil))
 }

@@ -193,8 +193,8 @@ func RetryAfter(err error) string {
 	return strconv.Itoa(int((wait + time.Second - 1) / time.Second))
 }
 
-// explained returns an ended context that nobody below put into words a sentence. Only
-// a request that changes something can have taken effect.
+// explained returns a message for an ended context that has no farm.Error yet. Only a request that changes
+// something can have taken effect.
 func explained(r *http.Request, err error) error {
 	if _, ok := errors.AsType[*farm.Error](err); ok {
 		return err

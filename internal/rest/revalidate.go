@@ -32,7 +32,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 	return within, leave
 }
 
-// still reports whether a caller may go on. One who cannot be judged now does.
+// still reports whether a caller may continue. A caller that cannot be revalidated now may.
 func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
 	who, err := g.o.Who.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {

@@ -108,7 +108,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 		{"/join", key, strangerBody + 1, 200},
 		{"/poll", "Bearer node", strangerBody + 1, 200},
 		{"/poll", "Bearer x", strangerBody + 1, 401},
-		{"/poll", "Bearer x", strangerBody, 200}, // the handler judges it
+		{"/poll", "Bearer x", strangerBody, 200}, // the handler authenticates it
 		{"/vm", key, strangerBody + 1, 200},
 		{"/vm", "", strangerBody + 1, 401},
 	} {

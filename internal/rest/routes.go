@@ -34,16 +34,16 @@ type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 type Route struct {
 	Pattern    string // method and path, as http.ServeMux takes it
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
-	Ordered    bool   // a node token may use it, and the handler judges it by the node's orders
+	Ordered    bool   // a node token may use it, and the handler authorizes it by the node's orders
 	Do         HandlerFunc
 	Raw        RawHandlerFunc              // instead of Do
 	Hangs      bool                        // it waits on purpose: no time-out
-	Follows    bool                        // it continues until its caller leaves, or may not go on: for routes that need a permission
+	Follows    bool                        // it runs until its caller disconnects or loses the permission, which the route must have
 	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
 	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	Vouch      func(r *http.Request) error // of a route of nodes: refuses callers who are no node by their header, before a large body is read
-	Told       bool                        // what it does is told by events that say who asked: the log of events has no other of it
-	Steady     bool                        // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
+	Vouch      func(r *http.Request) error // for node routes: refuses by header a caller that is not a node, before a large body is read
+	Told       bool                        // its effect has separate events that name the caller, so it gets no audit event
+	Steady     bool                        // steady traffic of nodes, pushes, logs or handshakes: audited only if refused
 }
 
 // WithTimeout returns every route that does not hang on purpose a time-out.
@@ -70,7 +70,7 @@ func List[T any](list []T) []T {
 	return list
 }
 
-// Handler serves a table of routes to everybody. Unknown paths and methods get the envelope
+// Handler serves a table of routes without a guard. Responses to unknown paths and methods have the envelope,
 // too.
 func Handler(routes []Route, log *slog.Logger) http.Handler {
 	return (*Guard)(nil).Handler(routes, log)
@@ -132,8 +132,8 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	})
 }
 
-// strangerBody is the largest body that is read of somebody who is not known, in bytes: whoever
-// reaches the port could fill the memory otherwise.
+// strangerBody is the largest body that is read from an unauthenticated caller, in bytes. Otherwise any client
+// that reaches the port could fill the memory.
 const strangerBody = 256 << 10
 
 // read reads the parameters of a request.
@@ -153,8 +153,8 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, route *Route) (*Par
 	return readParams(w, r, limit)
 }
 
-// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an
-// API do not follow that with their body, and its answer is no envelope.
+// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an API do not follow that
+// with their body, and its response is not an envelope.
 func unclean(p string) bool {
 	clean := path.Clean("/" + p)
 	return p != clean && (clean == "/" || p != clean+"/")
@@ -180,7 +180,7 @@ func (h muxResponse) Header() http.Header       { return http.Header(h) }
 func (muxResponse) Write(b []byte) (int, error) { return len(b), nil }
 func (muxResponse) WriteHeader(int)             {}
 
-// restTime is how long a client has to send what is left of a body that nobody waits for.
+// restTime is how long a client has to send the rest of a body that no handler reads.
 const restTime = 5 * time.Second
 
 // hurry bounds how long a connection stays for the rest of a body: before it continues to the next

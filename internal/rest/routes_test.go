@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// answer is what came back, with the log that was written meanwhile.
+// answer is a response, with the log that was written until it came.
 type answer struct {
 	*httptest.ResponseRecorder
 	log string

@@ -23,9 +23,9 @@ func NewSites(hosts []string, open bool) Sites { return Sites{hostNames(hosts), 
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// check refuses what a page of another site has its visitor's browser ask for: to change
-// something, to open a WebSocket, or to read. Programs say nothing of pages and are not
-// concerned; neither is somebody who follows a link.
+// check refuses a request that a page of another site makes in its visitor's browser: to change something, to
+// open a WebSocket, or to read. Programs send no page headers and are not affected; neither is a user who
+// follows a link.
 func (s Sites) check(r *http.Request) error {
 	h := r.Header
 	if h["Origin"] == nil && h["Sec-Fetch-Site"] == nil || s.trusts(h.Get("Origin")) {
@@ -37,7 +37,7 @@ func (s Sites) check(r *http.Request) error {
 		if h["Upgrade"] == nil && (s.Open || h.Get("Sec-Fetch-Mode") == "navigate" || h.Get("Sec-Fetch-Site") == "same-site") {
 			return nil
 		}
-		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // judged alike
+		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // checked alike
 	}
 	if crossOrigin.Check(asked) != nil {
 		return otherSite()

@@ -41,7 +41,7 @@ func (s *slowServer) connect() net.Conn {
 	return here
 }
 
-// ask sends the head of a request, and gives what was answered when the connection is closed.
+// ask sends the head of a request. The channel receives the response when the connection is closed.
 func (s *slowServer) ask(head string) (conn net.Conn, answer <-chan string) {
 	conn = s.connect()
 	got := make(chan string, 1)
@@ -214,7 +214,7 @@ func TestReadersThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestManySlowReaders: those over the limit are cut at once.
+// TestManySlowReaders: those over the limit are cut immediately.
 func TestManySlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServer(t, 3, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
@@ -248,7 +248,8 @@ func TestManySlowReaders(t *testing.T) {
 	})
 }
 
-// TestSlowConnPassesOn what is not about writes to the connection beneath, and sends a file to its end and no further.
+// TestSlowConnPassesOn: calls other than writes go to the underlying connection, and a file is sent to its end
+// and no further.
 func TestSlowConnPassesOn(t *testing.T) {
 	here, there := net.Pipe()
 	c := &slowConn{Conn: here}

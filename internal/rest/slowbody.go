@@ -65,7 +65,7 @@ func (b *Body) count() {
 	}
 }
 
-// extend gives a client the time that its next bytes may take.
+// extend sets the deadline for the client's next bytes.
 func (b *Body) extend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

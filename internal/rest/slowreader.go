@@ -22,10 +22,10 @@ const (
 
 var errSlowReaders = errors.New("the client reads too slowly, and too many do")
 
-// LimitSlowReaders returns a listener whose connections are cut when their client does not take what
-// is written to it: at once when too many are slow at a time, and else when it takes less than
-// readerRate. Handlers need no deadlines of their own. With byAddress the clients of one address
-// have a share of limit; behind a reverse proxy all come from its address.
+// LimitSlowReaders returns a listener that cuts connections whose clients do not read what is written to them.
+// It cuts immediately when too many are slow at a time, and else below readerRate. Handlers need not set
+// deadlines. With byAddress the clients of one address have a share of limit; behind a reverse proxy all come
+// from its address.
 func LimitSlowReaders(l net.Listener, limit *ConcurrencyLimit, byAddress bool) net.Listener {
 	return slowListener{l, limit, byAddress}
 }
@@ -91,7 +91,7 @@ func (c *slowConn) writeStep(b []byte) (int, error) {
 	if c.since.IsZero() {
 		c.since, c.taken = time.Now(), 0
 	}
-	c.until = time.Time{} // the next quick write needs a deadline of its own
+	c.until = time.Time{} // the next quick write needs a new deadline
 	_ = c.Conn.SetWriteDeadline(c.since.Add(readerGrace + bytesTime(c.taken+int64(len(b)), readerRate)))
 	m, err := c.Conn.Write(b[n:])
 	c.taken += int64(n + m)
@@ -108,8 +108,8 @@ func (c *slowConn) quickDeadline() {
 	}
 }
 
-// ReadFrom has the system send a file by itself. It holds no memory meanwhile, so that its readers
-// are not counted among the slow ones.
+// ReadFrom lets the system send a file directly. The transfer uses no memory, so its readers are not counted
+// among the slow ones.
 func (c *slowConn) ReadFrom(src io.Reader) (sum int64, err error) {
 	to, ok := c.Conn.(io.ReaderFrom)
 	if !ok {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pacedStream bounds the time of writes of a handler to a stream of HTTP/2. There a client holds
-// back a stream by itself, without a slow connection.
+// pacedStream bounds the time of writes of a handler to an HTTP/2 stream. An HTTP/2 client can hold back one
+// stream without a slow connection.
 type pacedStream struct {
 	http.ResponseWriter
 	conn  *http.ResponseController

@@ -9,12 +9,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// AuditTrail brings what was done through the API into the log of events. It keeps a bounded number
-// of records in memory while they cannot be written, and blocks nobody; what is lost with the
-// process, or left out, is in the structured log. Run drives it.
+// AuditTrail writes the audit records of API requests to the event log. It buffers a bounded number of records
+// in memory while they cannot be written, and never blocks a caller. Records that are lost with the process, or
+// left out, are in the structured log. Run drives it.
 //
-// What was refused is not in it: nobody who is not let in makes a service write anything but
-// the bounded lines of its log.
+// It excludes refusals: a caller without access makes a service write only the bounded lines of its log.
 type AuditTrail struct {
 	keep func(ctx context.Context, events []farm.Event) error
 	log  *slog.Logger
@@ -24,7 +23,7 @@ type AuditTrail struct {
 	waiting []farm.Event
 	lost    int // left out since the last time that this was said
 
-	turn sync.Mutex // whoever writes holds it
+	turn sync.Mutex // held while records are written
 }
 
 // Bounds of a Trail.
@@ -57,7 +56,7 @@ var happened = map[string]bool{outcomeDone: true, string(farm.CodeInternal): tru
 
 // Audit implements Auditor.
 func (t trailOf) Audit(_ context.Context, a AuditRecord) {
-	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // nobody knows whose it was
+	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // without Method: unknown caller
 		return
 	}
 	t.add(a.event(t.service))
@@ -145,7 +144,7 @@ func (t *AuditTrail) Flush(ctx context.Context) error {
 	}
 }
 
-// first returns what is written next, and how many were left out meanwhile.
+// first returns the next records to write, and how many were left out since the last call.
 func (t *AuditTrail) first() (list []farm.Event, lost int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
