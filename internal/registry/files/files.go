@@ -57,7 +57,8 @@ type Store struct {
 	logs  areaUsage
 	other areaUsage
 	swept time.Time
-	// uploaders says who uploaded a log since the start: file below Logs -> caller. Others are counted by their directory.
+	// uploaders maps a file below Logs to the caller that uploaded it since the start. Other files are counted
+	// by their directory.
 	uploaders map[string]string
 	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
@@ -218,7 +219,8 @@ func (s *Store) Remove(name string) error {
 	return nil
 }
 
-// prune removes a directory and those above it as far as nothing is in them: nobody counts them. The caller holds mu.
+// prune removes a directory and its parents while they are empty: directories are not counted. The caller holds
+// mu.
 func (s *Store) prune(dir string) {
 	for dir != "." && dir != Logs && s.o.Root.Remove(dir) == nil {
 		dir = path.Dir(dir)
@@ -300,7 +302,7 @@ func (s *Store) logFiles() (all []logFile) {
 	return all
 }
 
-// weigh says of logs, the oldest first, how much their uploaders are over their share.
+// weigh sets by how much the uploader of each log, sorted oldest first, exceeds its share.
 func (s *Store) weigh(all []logFile) {
 	sums := map[string]areaUsage{}
 	for i := len(all) - 1; i >= 0; i-- {

@@ -187,7 +187,7 @@ func TestCutUpload(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfWhatFails: directories are nobody's count, so that none stays that has no file.
+// TestNothingIsLeftOfWhatFails: directories are not counted, so no empty one may stay.
 func TestNothingIsLeftOfWhatFails(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
@@ -212,7 +212,7 @@ func TestNothingIsLeftOfWhatFails(t *testing.T) {
 	}
 }
 
-// slow is an upload that gives what it has when it is told to, and ends.
+// slow is an upload whose text is read only after a value on more.
 type slow struct {
 	text string
 	more chan struct{}

@@ -25,7 +25,7 @@ type Upload struct {
 	Body   io.Reader
 	Size   int64  // announced; -1 when it is not known
 	Sum    string // sha256 in hex that it must have; "": any
-	Caller string // by whom logs of failed VMs are counted; "": by their directories
+	Caller string // under which logs of failed VMs are counted; "": by their directories
 }
 
 // lookBytes is how much of an upload is written between two looks at the room that there is.
@@ -88,7 +88,7 @@ func full(err error) error {
 	return err
 }
 
-// room refuses bytes that the disk has no room for beside the templates.
+// room refuses bytes that do not fit on the disk in addition to the templates.
 func (s *Store) room(more int64) error {
 	full := s.o.Full != nil && s.o.Full()
 	if s.o.Free != nil && !full {
@@ -101,8 +101,8 @@ func (s *Store) room(more int64) error {
 	return nil
 }
 
-// reservation is the place that an upload has among the files before it is one: those that come at the same time cannot
-// take the same room.
+// reservation reserves capacity for an upload until it becomes a file, so that concurrent uploads cannot use
+// the same capacity.
 type reservation struct {
 	s      *Store
 	name   string
@@ -123,7 +123,8 @@ func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 // retryUpload is when a caller who uploads as much as one may is asked to try again.
 const retryUpload = 10 * time.Second
 
-// take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make others go.
+// take reserves capacity, or refuses an upload that exceeds the limit of its area. Logs of failed VMs replace
+// old ones.
 func (c *reservation) take(files int, bytes int64) error {
 	s := c.s
 	s.mu.Lock()
@@ -204,7 +205,7 @@ func (s *Store) makeDir(dir string) (result error) {
 	return nil
 }
 
-// create makes a new file and its directory, which nobody can take away in between.
+// create makes a new file and its directory, which cannot be pruned in between.
 func (s *Store) create(temp string) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

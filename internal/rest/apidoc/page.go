@@ -44,7 +44,7 @@ type row struct {
 	About    template.HTML
 }
 
-// kind is a type: words, and perhaps a schema with a place of its own on the page.
+// kind is a type: words, and perhaps a schema with a separate entry on the page.
 type kind struct{ Words, Schema string }
 
 type answer struct {
@@ -184,7 +184,7 @@ func typeOf(s tree) kind {
 	return kind{Words: cmp.Or(s.at("type").text(), "anything")}
 }
 
-// limits says in words what values a schema allows.
+// limits describes the values that a schema allows.
 func limits(s tree) string {
 	var list []string
 	lo, hi := s.at("minimum").text(), s.at("maximum").text()

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Service says where one of the services has the description.
+// Service configures the URL at which a service serves the description.
 type Service struct {
 	Name       string   // as the page calls it
 	File       string   // path of the file without its ending

@@ -45,7 +45,7 @@ func (s *server) loginRoutes() []rest.Route {
 	return routes
 }
 
-// raw is for handlers that answer failures by themselves.
+// raw adapts handlers that write their own error responses.
 func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		do(w, r)
@@ -53,8 +53,8 @@ func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	}
 }
 
-// config returns what clients discover a log-in by: the envelope has it in its body, and beside it
-// for those that take the whole answer for the configuration.
+// config returns what clients need to discover the login. The envelope has it in its body, and also at its top
+// level for clients that take the whole response for the configuration.
 func (s *server) config(*rest.Request) (any, error) {
 	var c api.AuthConfig
 	if s.o.Provider != nil {
@@ -73,7 +73,7 @@ func (s *server) config(*rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: append(text, '\n')}, nil
 }
 
-// wantsPage reports whether the answer is for somebody's eyes.
+// wantsPage reports whether the client wants an HTML page.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
@@ -150,7 +150,7 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 	return nil
 }
 
-// letIn ends the log-in of a user whom the identity provider has let in.
+// letIn completes the login of a user that the identity provider has authenticated.
 func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 	who := auth.Identity{Name: l.Name, Groups: l.Groups, Method: auth.ByOIDC}
 	if err := s.open(w, r, who); err != nil {
@@ -167,7 +167,7 @@ func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 	s.page(w, http.StatusOK, Page{Return: l.Return, Done: true})
 }
 
-// open gives a browser the cookie of a log-in.
+// open sets the login cookie of a browser.
 func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity) error {
 	text, err := s.o.Logins.Open(who)
 	if err != nil {

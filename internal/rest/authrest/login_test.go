@@ -123,8 +123,8 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// limited returns the answer to somebody whose address has failed too often. An attempt comes back
-// every two seconds; then it is tried again.
+// limited returns the response to a client whose address has failed too often. An attempt is allowed again
+// every two seconds; then it repeats the failures.
 func limited(s *site, t *testing.T, c *http.Client, ask func() answer) answer {
 	t.Helper()
 	var a answer
@@ -179,7 +179,7 @@ func TestLoginAtTheProvider(t *testing.T) {
 	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 403 {
 		t.Errorf("ann manages keys: %d", a.code)
 	}
-	s.grant(t, "ci") // takes effect at once
+	s.grant(t, "ci") // takes effect immediately
 	if a := s.do(t, c, "GET /vm", ""); a.code != 403 || !strings.Contains(a.text, "list_vms") {
 		t.Errorf("%d %s", a.code, a.text)
 	}

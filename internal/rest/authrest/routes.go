@@ -21,7 +21,8 @@ type Options struct {
 	Root      *auth.RootToken    // the root token
 	Provider  *oidc.Provider     // and at the identity provider
 	Guesses   *auth.GuessLimiter // that of the guard: of the root token; nil: of these routes alone
-	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.
+	// Fresh returns once this replica knows all changes that other replicas acknowledged before the call; nil:
+	// there are no other replicas.
 	Fresh   func(ctx context.Context) error
 	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
 	Show    Show // sends the page of the log-in; nil: a plain one is sent
@@ -30,7 +31,7 @@ type Options struct {
 type server struct {
 	o Options
 
-	looks chan struct{} // has room for those who wait for the other replicas with an unknown key
+	looks chan struct{} // limits the requests that wait for other replicas with an unknown key
 }
 
 // mostLooks bounds them: anybody can name keys that are unknown.

@@ -232,7 +232,7 @@ func TestHostile(t *testing.T) {
 				}
 			}
 		}
-		// Secrets in the place of ids and names, by somebody who is known.
+		// Secrets in place of IDs and names, sent by an authenticated caller.
 		for _, what := range []string{
 			"POST /tap/v1/hand", "POST /tap/v1/shake", "POST /login", "DELETE /vm", "GET /config/v1/auth/" + secret,
 			"GET /admin/api/v1/permission/group/" + secret, "POST /admin/v1/api/permission/group/" + secret, "GET /" + secret,
@@ -348,7 +348,7 @@ func TestKeys(t *testing.T) {
 		if registry := s.options.Service == farm.ServiceRegistry; registry != (a.code == 200) || !registry && !strings.Contains(a.text, "groups: is required") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
-		// Nobody else has keys, whatever they were granted.
+		// Only the root user may use these routes, whatever permissions other callers were granted.
 		all := []farm.Permission{}
 		for _, p := range farm.AllPermissions(s.options.Service) {
 			all = append(all, p.Name)

@@ -20,8 +20,8 @@ func (s *server) tapRoutes() []rest.Route {
 	}
 }
 
-// hand answers the bare base64 text of the secret, encrypted. It answers for unknown keys too, so
-// that nobody learns which ones there are.
+// hand returns the bare base64 text of the secret, encrypted. It answers for unknown keys too, so that a client
+// cannot learn which keys exist.
 func (s *server) hand(r *rest.Request) (any, error) {
 	in, err := auth.ParseHand(r.Params.Raw())
 	if err != nil {

@@ -79,8 +79,8 @@ func TestBackupIsTakenHere(t *testing.T) {
 	}
 }
 
-// TestBackupIsRoots: where callers are known it is given to the root user, wherever they are, and
-// to nobody else: it holds what sessions of everybody are signed with.
+// TestBackupIsRoots: with authentication only the root user gets a backup, from any address: it contains the
+// keys that sign all sessions.
 func TestBackupIsRoots(t *testing.T) {
 	root, err := auth.NewRoot(guardToken)
 	if err != nil {

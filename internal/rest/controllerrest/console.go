@@ -57,10 +57,10 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nodeConsole takes the screen that a node was asked to show. Without the upgrade to a WebSocket
-// it says that the node is one.
+// nodeConsole accepts the console connection that a node was asked to open. Without an upgrade to a WebSocket
+// it only confirms the node's credential.
 func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10) // nobody is known yet
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10) // the caller is not authenticated yet
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ const maxMessage = 1 << 20
 
 // acceptLine begins a WebSocket; nil when that is none, which was answered then.
 func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
-	// Whose page asks was judged before: the guard knows more of that than the library. What is
-	// on a screen was compressed as its viewer asks.
+	// The guard has already checked the origin of the request, with more knowledge than the library has. The
+	// content was compressed as its viewer asks.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return nil

@@ -38,7 +38,7 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 	return answer.Errands
 }
 
-// reports tells of cache jobs over the wire.
+// reports sends cache job statuses of a node.
 func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
 	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, Errands: statuses})

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// nobody takes every event.
+// nobody accepts and discards every event.
 type nobody struct{}
 
 func (nobody) Send(_ context.Context, events []controller.SentEvent) ([]bool, error) {

@@ -32,7 +32,7 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 			return nil, farm.Invalid(idempotencyKey, "must have 1 to %d printable ASCII characters", maxIdempotencyKey)
 		}
 		what := []string{r.Method, r.URL.Path, name}
-		if caller := rest.CallerOf(r.Context()); caller.Is() { // nobody gets the answer to somebody else
+		if caller := rest.CallerOf(r.Context()); caller.Is() { // no caller gets the response to another caller
 			what = append(what, string(caller.Identity.Method), caller.Name)
 			if caller.For != nil {
 				what = append(what, caller.For.Name)

@@ -63,8 +63,8 @@ func saveAsk(p *rest.Params) controller.SaveImageRequest {
 	return ask
 }
 
-// saveScript reads the script of a save. One that cannot be decoded is accepted: its
-// request ends at once and says so.
+// saveScript reads the script of a save. A script that cannot be decoded is accepted: its save request fails
+// immediately and reports it.
 func saveScript(p *rest.Params) (script []byte, bad error) {
 	if script, bad = decode(p.String("script")); bad != nil {
 		return nil, bad

@@ -90,7 +90,7 @@ func (n *node) started(fields string) api.Order {
 	return o
 }
 
-// save asks for a save and gives the id of its request.
+// save requests a save and returns the ID of the save request.
 func (c *cloud) save(instance, fields string) string {
 	c.t.Helper()
 	var body map[string]string

@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Element returns the JSON text of an instance in the list of instances. The controller's
-// tables keep it beside the record, so that a list is put together and not encoded.
+// Element returns the JSON text of an instance in the list of instances. The controller's tables store it next
+// to the record, so that a list is concatenated and not encoded.
 func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
 
 // encode writes the element of an instance with its shape.
@@ -121,7 +121,7 @@ func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) 
 	return append(to, text[:at], s.field, text[at:])
 }
 
-// vmOf returns what is said of an instance by itself: the vm of its element.
+// vmOf returns the vm field of an instance's element.
 func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)

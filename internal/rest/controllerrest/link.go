@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// join registers a node of somebody who shows the join token, or who may without it.
+// join registers a node for a caller with the join token, or with the permission to join without it.
 func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
 	if in.Token != "" { // a wrong one is never overlooked
 		var answer api.JoinAnswer
@@ -47,7 +47,7 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	return caller.Need("change_node_config")
 }
 
-// nodePass gives a node what it shows to the registry, for the purpose that it names.
+// nodePass returns a node token for the registry, for the purpose that the node names.
 func (s *server) nodePass(ctx context.Context, r *http.Request, in api.RegistryTokenRequest) (api.RegistryTokenResponse, error) {
 	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))
 	if err == nil {

@@ -27,7 +27,7 @@ const (
 // logPage is where the registry has the page that shows a log.
 const logPage = "/registry/log/page"
 
-// logRoutes are those of the registry's logs and files for whoever reaches the controller alone.
+// logRoutes returns the routes of the registry's logs and files, for clients that reach only the controller.
 func (s *server) logRoutes() []rest.Route {
 	list := []rest.Route{
 		{Pattern: "GET /api/v1/vm/logs", Permission: permLogs, Raw: s.vmLogs},
@@ -50,7 +50,7 @@ func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 	return s.passTo(w, r, "/registry/log/stream")
 }
 
-// passing is how long the registry may take until it begins to answer: clients give up after 5 s.
+// passing is the timeout for the first response bytes of the registry: clients abort after 5 s.
 const passing = 4 * time.Second
 
 // pass answers what the registry answers on a path.
@@ -58,7 +58,7 @@ func (s *server) pass(to string) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
 }
 
-// passFile passes a download on. The path is the client's and is judged by the registry.
+// passFile proxies a download. The path is the client's, and the registry authorizes it.
 func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
 	return s.passTo(w, r, "/registry/files/"+r.PathValue("path"))
 }
@@ -108,7 +108,7 @@ func distrust(h http.Header, from string) {
 	h.Del(rest.RequestIDHeader) // the client has one of this request
 	h.Del("Set-Cookie")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if from != logPage { // which has a script, and a policy of its own
+	if from != logPage { // which has a script, and its own policy
 		h.Set("Content-Security-Policy", "sandbox")
 	}
 }
@@ -122,7 +122,7 @@ func escaped(to string) string {
 	return strings.Join(parts, "/")
 }
 
-// away says that the registry cannot be reached, or what whoever asked there says of that.
+// away returns an error that the registry is unreachable, or err itself if it has the code unavailable.
 func (s *server) away(err error) error {
 	if err == nil || farm.CodeOf(err) == farm.CodeUnavailable {
 		return err

@@ -21,7 +21,7 @@ const (
 
 var diskSize = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
 
-// unitOf gives the bytes of the units of a disk's size.
+// unitOf maps the units of a disk's size to bytes.
 var unitOf = map[string]int64{"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
 
 // machine reads the parameters that change the VM itself. Those that are refused

@@ -42,8 +42,8 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 // maxTaggedNodes bounds the lists of nodes that are written twice for their tag.
 const maxTaggedNodes = 2000
 
-// tagged gives a list of nodes a tag that stays while nothing but the times of their last contact
-// changes: those change with every poll.
+// tagged adds an ETag to a list of nodes that ignores the times of their last contact: those change with every
+// poll.
 func tagged(list []api.Node) any {
 	if len(list) > maxTaggedNodes {
 		return list
@@ -112,7 +112,7 @@ func node(v controller.NodeView, seen visibility) api.Node {
 	return out
 }
 
-// nodeUpdate returns what is said of the update of a node's agent; nil when there is none.
+// nodeUpdate returns the update status of a node's agent; nil without an update.
 func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	if u == nil {
 		return nil
@@ -127,7 +127,7 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 // share keeps a share between 0 and 1, whatever a node says.
 func share(of float64) float64 { return min(max(of, 0), 1) }
 
-// drain returns what is said of the drain of a node; nil when it is not drained.
+// drain returns the drain status of a node; nil when it is not drained.
 func drain(v controller.NodeView) *api.Drain {
 	if !v.Node.Drain {
 		return nil

@@ -39,8 +39,9 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 // maxJoinToken is more than a join token or a node's credential has, in bytes.
 const maxJoinToken = 128
 
-// mayLoad checks who asks for packages: a node says its id and its credential as user and
-// password, others say the join token, as a password or as a bearer. Whom the guard knows may.
+// mayLoad authorizes a package download. A node sends its ID and its credential as user and password. Other
+// callers send the join token, as a password or as a bearer token. Callers that the guard has authenticated may
+// always download.
 func (s *server) mayLoad(r *http.Request) error {
 	if rest.CallerOf(r.Context()).Is() {
 		return nil

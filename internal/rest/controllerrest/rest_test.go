@@ -94,7 +94,7 @@ func newCloud(t *testing.T) *cloud {
 	return newCloudWith(t, controller.Options{})
 }
 
-// newCloudWith opens a cloud with options of its own.
+// newCloudWith opens a cloud with the given options.
 func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

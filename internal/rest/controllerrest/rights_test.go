@@ -222,7 +222,8 @@ func TestNodesShown(t *testing.T) {
 	}
 }
 
-// TestActingGroups: where rights count, who starts or distributes says for whom.
+// TestActingGroups: where resource rights apply, a caller that starts or distributes names the group that it
+// acts for.
 func TestActingGroups(t *testing.T) {
 	m := newManaged(t)
 	m.grant("ci", "distribute")
@@ -278,7 +279,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 		a, _ := m.as("ann", "GET /api/v1/vm?explain=1&id="+id, "")
 		a.into(t, &vm)
 	}
-	for range 2 { // as many as the node has room for
+	for range 2 { // as many as the node has capacity for
 		id := start()
 		soon(func() bool { show(id); return vm.NodeID != "" })
 		if vm.NodeID != m.open.NodeID || vm.GroupID == nil || *vm.GroupID != "" {

@@ -32,7 +32,7 @@ type Options struct {
 	Registry       string                 // address of the registry as the controller reaches it; "": logs and files are not passed on
 	ToRegistry     http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
 	Packages       PackageFiles           // nil: there are no agent packages
-	Guard          *rest.Guard            // nil: everybody may do everything
+	Guard          *rest.Guard            // nil: every caller may do everything
 	Auth           []rest.Route           // the routes of authentication
 	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
@@ -57,7 +57,7 @@ type server struct {
 	watches, logStreams, consoles *rest.ConcurrencyLimit
 
 	packages PackageFiles
-	guesses  *auth.GuessLimiter // of the join token, where there is no guard
+	guesses  *auth.GuessLimiter // limits guesses of the join token without a guard
 	passes   func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
 	vmFields filter.Table[controller.InstanceView]

@@ -148,7 +148,7 @@ func pack(raw []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// takeScan makes what comes the results of a node that may judges, who also may complete them.
+// takeScan stores the scan results in the request for a node. may authorizes the results and may complete them.
 func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error) error {
 	if err := s.scanning(); err != nil {
 		return err

@@ -25,8 +25,8 @@ func onNode(r *rest.Request, id string, right farm.Permission) error {
 	return rest.CallerOf(r.Context()).May(farm.ResourceNode, id, right)
 }
 
-// onNodes gives why the caller, or the permission group for which they ask, may not do something
-// on a node; nil where everybody may on all.
+// onNodes returns a function that reports why the caller, or the permission group it acts for, may not do
+// something on a node. It is nil if all callers may on all nodes.
 func onNodes(r *rest.Request, group string, right farm.Permission) func(id string) error {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Managed() {
@@ -66,8 +66,8 @@ func (v visibility) named(id, name string) []string {
 	return []string{id}
 }
 
-// event reports whether the caller may know of an event. Those of instances are theirs whom
-// instances are shown to, with where they run.
+// event reports whether the caller may see an event. Callers that see instances see all events of instances,
+// including the node.
 func (v visibility) event(e controller.LoggedEvent) bool {
 	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
 }

@@ -226,7 +226,7 @@ var refusals = []struct{ name, sentence string }{
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 }
 
-// refuse says no, by name, to what would otherwise be ignored.
+// refuse rejects, by name, unsupported parameters that would otherwise be ignored.
 func refuse(p *rest.Params) error {
 	for _, r := range refusals {
 		if p.Has(r.name) {

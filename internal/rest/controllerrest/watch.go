@@ -16,7 +16,8 @@ const (
 	presentPage = 500              // instances that are looked up at a time
 )
 
-// A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each change
+// A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each
+// change to hundreds of watches immediately would take the processors from other callers.
 // to hundreds of watches immediately would take the processors from other callers.
 const (
 	freeWatches = 8
@@ -34,8 +35,7 @@ func watchPace(watches, lines int) time.Duration {
 	return min(time.Duration(watches)*(pacePerWake+time.Duration(lines)*pacePerLine), maxPace)
 }
 
-// watchVMs streams the instances and what becomes of them, one JSON object a line, until
-// the client hangs up.
+// watchVMs streams the instances and their changes, one JSON object per line, until the client disconnects.
 func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -81,7 +81,7 @@ func newLines(w http.ResponseWriter) *streamWriter {
 	return &streamWriter{conn: conn, buf: bufio.NewWriterSize(idleWriter{w, conn}, 16<<10)}
 }
 
-// idleWriter gives every write of its own some time.
+// idleWriter sets a new deadline for every write.
 type idleWriter struct {
 	http.ResponseWriter
 	conn *http.ResponseController

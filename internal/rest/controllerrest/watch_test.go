@@ -200,7 +200,7 @@ func TestSlowWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // the brief ones are removed meanwhile
+		time.Sleep(time.Minute) // the short-lived ones are removed during this time
 		last, sets := map[string]string{}, 0
 		for range 2000 {
 			l := readLine(t, lines)

@@ -15,7 +15,7 @@ import (
 // minToken is the least length of a token.
 const minToken = 16
 
-// Access says who may ask.
+// Access configures which callers are allowed.
 type Access struct {
 	Token  string // that callers must show; "" asks for none
 	Listen string // host:port that is listened on; without a token it must be a loopback address
@@ -86,8 +86,8 @@ func (f failure) Error() string { return f.text }
 // admit gives why a request of a route is refused, and nil when it is not.
 func (d *accessCheck) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
-		// A name of somebody else may lead here, so that their page is one of this host for a
-		// browser.
+		// A foreign domain name may resolve to this host, so that a browser takes its page for one of this
+		// host.
 		return failure{http.StatusForbidden, fmt.Sprintf("The host scanner is not asked by the name %q: use localhost or its address, or add the name to allowed-hosts", clipped(r.Host))}
 	}
 	if fromPage(r) {
@@ -113,8 +113,8 @@ func (d *accessCheck) knows(r *http.Request) bool {
 	return ok && name == plainName(at.IP.String())
 }
 
-// fromPage reports whether a browser makes a request for a page: those say where it is from. One
-// whose address somebody typed in is from none.
+// fromPage reports whether a browser makes a request for a web page: those have headers that name the page. A
+// request for an address that a user typed has none.
 func fromPage(r *http.Request) bool {
 	if len(r.Header["Origin"]) > 0 {
 		return true
@@ -127,7 +127,8 @@ func fromPage(r *http.Request) bool {
 	return false
 }
 
-// shown reports whether the token is shown, in a time that does not tell how much of it is right.
+// shown reports whether the headers contain the token, in a time that does not depend on how much of it is
+// right.
 func (d *accessCheck) shown(headers []string) bool {
 	if len(headers) != 1 {
 		return false

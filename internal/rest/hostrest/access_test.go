@@ -66,8 +66,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestToken: with a token nobody gets in without, and whoever has none learns nothing of what
-// there is.
+// TestToken: requests without the token are refused, and reveal nothing about the routes that exist.
 func TestToken(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Access.Token = token })
 	for _, c := range []struct {

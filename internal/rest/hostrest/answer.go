@@ -113,8 +113,8 @@ func send(w http.ResponseWriter, code int, a api.HostEnvelope) {
 	_ = e.Encode(a)
 }
 
-// tell lets a route write its answer. One that fails before anything was sent is answered as
-// a failure; later the connection breaks off, so that nobody takes it for a whole one.
+// tell lets a route stream its response. A failure before the first byte is sent as an error response. A later
+// one breaks the connection, so that the client does not take the response for complete.
 func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q query) {
 	if !s.takeReport(r.Context()) {
 		s.fail(w, r, errCrowded)

@@ -38,7 +38,7 @@ type Options struct {
 	Host    *host.Host
 	Version string
 	Access  Access
-	// Metrics are shown beside those of the scanner; Expose makes the handler that shows them.
+	// Metrics are exported in addition to those of the scanner; Expose makes the handler that exports them.
 	Metrics []metric.Family
 	Expose  func([]metric.Family) (http.Handler, error)
 	Push    func() *api.HostPush // says how findings are sent to a controller; nil: they are not
@@ -55,7 +55,7 @@ type Server struct {
 	queue   chan struct{}               // of those of them that wait for one of
 	reports chan struct{}
 	refused metric.Counter
-	metrics func() (http.Handler, error) // once, when somebody asks
+	metrics func() (http.Handler, error) // made at the first call
 }
 
 // New makes the API of a scanner.

@@ -42,7 +42,7 @@ type world struct {
 	host *host.Host
 	rest *Server
 	url  string
-	hold chan struct{} // while it blocks, the scanner waits where it tells what came
+	hold chan struct{} // while it blocks, the scanner waits in the event callback
 	told chan struct{} // has one element when the scanner came there
 }
 

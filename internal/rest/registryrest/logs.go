@@ -119,7 +119,7 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// text says that what follows is text and nothing else, whatever it looks like: anybody may have written it.
+// text marks the response as plain text that a browser must not interpret: any client may have written it.
 func text(h http.Header) {
 	h.Set("Content-Type", plainText)
 	h.Set("X-Content-Type-Options", "nosniff")

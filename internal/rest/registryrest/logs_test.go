@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// serveLogs also gives the registry behind the routes and its directory.
+// serveLogs also returns the registry behind the routes and its directory.
 func serveLogs(t testing.TB) (*httptest.Server, *registry.Registry, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func serveLogs(t testing.TB) (*httptest.Server, *registry.Registry, string) {
 	return s, reg, dir
 }
 
-// fetch makes a request whose answer is no envelope.
+// fetch sends a request whose response is not an envelope.
 func fetch(t testing.TB, s *httptest.Server, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)

@@ -57,7 +57,8 @@ type rows struct {
 	events bool
 }
 
-// send writes whole lines and sees that they leave at once. In between there is no deadline: an idle stream has no timer.
+// send writes whole lines and flushes them immediately. Between calls no deadline is set: an idle stream has
+// no timer.
 func (o *rows) send(lines []byte) error {
 	if o.events {
 		var framed bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// What a node asks here is judged by the orders that its token names: the routes that are marked Ordered, each
-// by one of the functions below. See docs/decisions/0140.
+// Requests of a node are authorized by the orders that its token names, on the routes marked Ordered, each by
+// one of the functions below. See docs/decisions/0140.
 
 // nodeMayPull refuses a node that was not told to hold a template. For a save it may look whether its tag is there.
 func nodeMayPull(c rest.Caller, ref registry.Ref, look bool) error {
@@ -58,8 +58,8 @@ func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
 	return nodeMayRevert(c, save)
 }
 
-// nodeMayRevert refuses a save with a revert of a node whose own user key may not revert: a condition, never a
-// right of its own.
+// nodeMayRevert refuses a save with a revert if the node's own user key may not revert. This is an additional
+// condition and never grants a right.
 func nodeMayRevert(c rest.Caller, save auth.SaveScope) error {
 	if save.Reverts() && !c.KeyHas(permRevert) && !c.KeyHas(permSaveRevert) {
 		return auth.Forbidden(permRevert)
@@ -74,7 +74,7 @@ func sameRevert(asked *api.PushRevert, ordered *string) bool {
 	return asked.Tag == *ordered
 }
 
-// nodeMayUpload refuses a node every file but the failure logs of its own instances.
+// nodeMayUpload refuses all files of a node except the failure logs of the node's instances.
 func nodeMayUpload(r *http.Request) error {
 	c := rest.CallerOf(r.Context())
 	if name := r.PathValue("path"); c.IsNode() && !c.Scope.MayUpload(name) {

@@ -135,7 +135,7 @@ func (v *vault) tags(id string) (tags []string) {
 	return tags
 }
 
-// TestANodeOfAKeyThatMayNotRevert cannot save with a revert, and the key gives no right by itself.
+// TestANodeOfAKeyThatMayNotRevert cannot save with a revert, and the key alone grants no right.
 func TestANodeOfAKeyThatMayNotRevert(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil) // the group of the node's key has everything but revert and save_revert
@@ -202,7 +202,7 @@ func TestANodesPulls(t *testing.T) {
 	}
 }
 
-// TestANodesFiles: failure logs of its own instances.
+// TestANodesFiles: a node may upload only the failure logs of the node's instances.
 func TestANodesFiles(t *testing.T) {
 	v := newVault(t)
 	for path, code := range map[string]int{

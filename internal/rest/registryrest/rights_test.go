@@ -129,7 +129,7 @@ func (v *vault) grant(without []farm.Permission, rights ...farm.Permission) {
 	}
 }
 
-// call makes a request as somebody.
+// call sends a request as the given user.
 func (v *vault) call(who, request, body string) answer {
 	v.t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -162,7 +162,7 @@ func (v *vault) says(who, request, body string) string {
 	return fmt.Sprintf("%d %s", a.code, strings.NewReplacer(first, "FIRST", second, "SECOND").Replace(a.Message))
 }
 
-// offer begins a push of a disk and gives the path of its session; more is put into the request.
+// offer begins a push of a disk and returns the path of its session. more is appended to the request.
 func (v *vault) offer(who, id, tag, more string) (answer, string) {
 	v.t.Helper()
 	x, _, _ := disk(v.t, id+tag)
@@ -189,7 +189,7 @@ func (v *vault) finish(who, base, content string) answer {
 	return v.call(who, "POST "+base+"/commit", `{"roots":{"d":"`+root+`"}}`)
 }
 
-// push publishes a version and gives the name of its layer.
+// push publishes a version and returns the name of its layer.
 func (v *vault) push(who, id, tag string) string {
 	v.t.Helper()
 	a, base := v.offer(who, id, tag, "")
@@ -296,7 +296,8 @@ func TestDamageShown(t *testing.T) {
 	}
 }
 
-// TestLayersAreOfTheirTemplates: whoever knows the name of a layer gets it with the right to pull a template that has it.
+// TestLayersAreOfTheirTemplates: a caller that knows the name of a layer needs the right to pull a template
+// that has it.
 func TestLayersAreOfTheirTemplates(t *testing.T) {
 	v := newVault(t)
 	root := v.push("root", first, "more")
@@ -322,11 +323,12 @@ func TestLayersAreOfTheirTemplates(t *testing.T) {
 	}
 }
 
-// TestPushesAreJudged: a new template is open to who may push, and a push is judged as it continues.
+// TestPushesAreJudged: a caller that may push may create a template, and every step of a push is authorized
+// again.
 func TestPushesAreJudged(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil, "list")
-	v.push("dev", none, "v1") // which nobody may do anything with from now on
+	v.push("dev", none, "v1") // from now on no user has rights on it
 	if got := v.says("dev", "GET /registry/v2/vm?id="+none, ""); got != "200 Not found" {
 		t.Errorf("a new template: %s", got)
 	}

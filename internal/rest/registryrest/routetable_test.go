@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// routePermissions is what each route needs, as the specification's permission tables and section
-// 4 of the contract have it: "-" is open to everybody, known to whoever has a credential.
+// routePermissions is what each route needs, as the specification's permission tables and section 4 of the
+// contract define it: "-" needs no credential, "known" any valid credential.
 const routePermissions = `
 GET /{$} index
 GET /livez -

@@ -15,8 +15,8 @@ import (
 // maxScanBody is the largest body with the results of a scan: the report and what is around it.
 const maxScanBody = registry.MaxScanReport + 64<<10
 
-// putScan attaches the results of a scan to a version. The body goes to disk as it comes, so that the version is
-// named in the query alone, and rights are judged before it is read.
+// putScan attaches scan results to a version. The body is streamed to disk, so the version is named only in the
+// query, and the caller is authorized before the body is read.
 func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	bare := *r
 	bare.Body = http.NoBody
@@ -81,7 +81,7 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// scanRef reads of which version the results are asked for, by somebody who may see what is in it.
+// scanRef reads which version's scan results are requested, and authorizes a caller that may see its content.
 func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.Ref, error) {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {

@@ -233,7 +233,7 @@ func (e *endless) Read(p []byte) (n int, _ error) {
 	return n, nil
 }
 
-// TestScanBodyWithoutEnd: a body that is too long is refused when it is, however it continues, and takes little memory.
+// TestScanBodyWithoutEnd: an endless body is refused as soon as it exceeds the limit, and takes little memory.
 func TestScanBodyWithoutEnd(t *testing.T) {
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")

@@ -11,16 +11,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxScanField bounds a field of the results of a scan beside the report, in bytes.
+// maxScanField bounds a field of scan results other than the report, in bytes.
 const maxScanField = 4 << 10
 
-// scanNames are the fields that are kept beside the report; others are ignored.
+// scanNames are the fields that are stored in addition to the report; others are ignored.
 var scanNames = map[string]bool{
 	"scanner": true, "version": true, "database": true, "scanned": true, "partial": true, "content_id": true, "counts": true,
 }
 
-// splitScan reads a JSON object, writes its field "report", which has to be an object, and gives the others. However
-// long the body is, it takes little memory.
+// splitScan reads a JSON object, writes its field "report", which must be an object, and returns the other
+// fields. It takes little memory however long the body is.
 func splitScan(body io.Reader, report io.Writer) (*scanFields, error) {
 	c := &jsonCopy{in: bufio.NewReaderSize(body, 64<<10)}
 	f := &scanFields{fields: map[string]json.RawMessage{}}

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// jsonCopy copies JSON text from one place to another without its white space, and checks it on the way (RFC 8259). It
-// holds nothing of it in memory, however long a text in it is, which the decoders of the standard library do.
+// jsonCopy copies JSON text without its white space, and validates it on the way (RFC 8259). It keeps none of
+// it in memory, however long a string is, unlike the decoders of the standard library.
 type jsonCopy struct {
 	in  *bufio.Reader
 	out *bufio.Writer
@@ -23,7 +23,7 @@ const maxDepth = 100
 
 var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others", maxDepth)
 
-// jsonFault is text that is no JSON.
+// jsonFault is the error for text that is not JSON.
 type jsonFault struct {
 	problem string
 	at      int64

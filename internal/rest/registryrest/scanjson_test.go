@@ -34,7 +34,7 @@ var jsonSeeds = []string{
 	`{"a":1]`, `[1}`, `nul`, "\"\xff\"", `{"a":{"b":{"c":[{"d":[]}]}}}`, `"\ud800"`, "\ufeff1", `[1,2`, "\"\u2028<&>\"", `NaN`, `"\/"`, `'a'`,
 }
 
-// sameAsLibrary says in what a copy is not what the standard library makes of the text.
+// sameAsLibrary describes how a copy differs from the output of the standard library; "" if it does not.
 func sameAsLibrary(raw []byte) string {
 	got, err := copied(iotest.OneByteReader(bytes.NewReader(raw)))
 	if errors.Is(err, errDeep) {
@@ -102,7 +102,8 @@ func FuzzScanBody(f *testing.F) {
 	})
 }
 
-// TestScanBodyFails: errors of the disk are no faults of the body, and what breaks off is no JSON.
+// TestScanBodyFails: disk errors are not reported as faults of the body, and a truncated body is not valid
+// JSON.
 func TestScanBodyFails(t *testing.T) {
 	full := farm.Unavailable(errors.New("no space"), "Full")
 	for err, want := range map[error]farm.Code{full: farm.CodeUnavailable, errors.New("disk"): farm.CodeInternal} {

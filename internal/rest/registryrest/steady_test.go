@@ -21,7 +21,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestAnswersMayTakeAsLongAsTheyMove: each stretch has a time of its own, and nothing is lost between two.
+// TestAnswersMayTakeAsLongAsTheyMove: each stretch has its own deadline, and nothing is lost between two.
 func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "layer")
 	if err := os.WriteFile(name, nil, 0o600); err != nil {

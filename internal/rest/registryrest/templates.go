@@ -15,7 +15,7 @@ func (s service) livez(*rest.Request) (any, error) { return nil, nil }
 
 func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(r.Context()) }
 
-// status leaves out what is said of templates that the caller may not list.
+// status leaves out the reports on templates that the caller may not list.
 func (s service) status(r *rest.Request) (any, error) {
 	caller, out := rest.CallerOf(r.Context()), s.reg.Status()
 	out.Damaged = slices.DeleteFunc(out.Damaged, func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })

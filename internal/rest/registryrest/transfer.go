@@ -129,7 +129,7 @@ func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) err
 	return s.reg.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
 
-// manifest answers what a version consists of. With look=true that is no pull.
+// manifest returns the manifest of a version. With look=true it does not count as a pull.
 func (s service) manifest(r *rest.Request) (any, error) {
 	ask, look := s.reg.Manifest, r.Params.Bool("look", false)
 	if look {
@@ -200,7 +200,7 @@ func (s *idleWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom returns the source on in stretches, each as a bounded file, which the system sends by itself.
+// ReadFrom sends the source in stretches, each as a bounded file that the system sends directly.
 func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {

@@ -1,12 +1,9 @@
-// Package servicetest is a small service with user keys, for the tests of those who call one: the
-// routes of authentication and the guard of the real services, over stores in memory, before
-// whatever a test puts behind them.
+// Package servicetest is a small service with user keys, for tests of its clients. It has the authentication
+// routes and the guard of the real services, with in-memory stores, in front of a handler of the test.
 //
-// It is not for products, and it has nothing of its own that a real service answers
-// otherwise.
+// It is not for production, and nothing in it answers differently from a real service.
 //
-// Invariant: nothing but what real services leave open is served to callers without
-// credentials.
+// Invariant: callers without credentials reach only what real services leave open.
 package servicetest
 
 import (
@@ -31,7 +28,7 @@ type Options struct {
 	Service farm.Service  // "": the controller
 	TTL     time.Duration // of sessions; 0: the default
 	Next    http.Handler  // what is behind; nil: an empty list is answered
-	// May judges callers of Next; nil: all may.
+	// May authorizes callers of Next; nil: all may.
 	May         func(who auth.Identity, r *http.Request) error
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
 	JWT         string // a ready token that counts; "": none

@@ -64,7 +64,7 @@ func keeper(id string) string {
 	return strings.ToLower(who)
 }
 
-// cpe returns the parts of a CPE; none of what is no CPE.
+// cpe returns the parts of a CPE; none if the text is not a CPE.
 func cpe(text string) api.HostCPE {
 	a, err := wfn.UnbindFmtString(text)
 	if err != nil {

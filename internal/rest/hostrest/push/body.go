@@ -96,7 +96,7 @@ func (b *body) item(first *bool, v any) (fits bool) {
 	return true
 }
 
-// goesOn reports whether there is no reason to end.
+// goesOn reports whether writing may continue. It records err, or else the error of the context.
 func (b *body) goesOn(err error) bool {
 	if b.err == nil {
 		b.err = err

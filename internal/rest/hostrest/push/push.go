@@ -1,11 +1,11 @@
-// Package push sends what the host scanner has found to the controller of a build cloud, which
-// keeps the last of it for each node.
+// Package push sends the findings of the host scanner to the controller of a build cloud, which stores the last
+// report of each node.
 //
-// It is not the webhook, which tells of changes: it always sends everything, and what came
-// meanwhile goes along with the next time. It never makes the scanner wait.
+// It is not the webhook, which reports changes: it always sends everything, and changes made since a report are
+// part of the next one. It never makes the scanner wait.
 //
-// Invariant: what changed last is sent, however often that fails before; while nothing changes,
-// nothing runs.
+// Invariant: the last change is sent, however many attempts fail before; without changes, no goroutine wakes
+// up.
 package push
 
 import (
@@ -36,7 +36,7 @@ const (
 	maxRead  = 64 << 10 // of an answer
 )
 
-// Target is where the findings go, and as whom.
+// Target is the address and the credentials to which the findings are sent.
 type Target struct {
 	URL       string // of the call
 	Node      string // id of the node
@@ -74,13 +74,13 @@ func New(o Options) *Sender {
 	return &Sender{o: o, wake: make(chan struct{}, 1)}
 }
 
-// Of says whose findings are sent, before Run.
+// Of sets the host whose findings are sent. It must be called before Run.
 func (s *Sender) Of(h *host.Host) { s.host = h }
 
-// Notify says that packages or findings came or went.
+// Notify is called when packages or findings were added or removed.
 func (s *Sender) Notify(host.Event) { s.nudge() }
 
-// End says that a full scan, a comparison with a database or a reset has ended.
+// End is called when a full scan, a comparison with a database or a reset has ended.
 func (s *Sender) End(host.Cause) { s.nudge() }
 
 func (s *Sender) nudge() {
@@ -100,7 +100,7 @@ func (s *Sender) Run(ctx context.Context) {
 		case <-s.wake:
 		}
 		pause(ctx, s.o.settle)
-		select { // what came meanwhile is sent along
+		select { // changes since then are part of the same report
 		case <-s.wake:
 		default:
 		}
@@ -204,7 +204,7 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 	return judge(resp)
 }
 
-// judge returns what an answer means.
+// judge maps a response to an error.
 func judge(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]

@@ -139,7 +139,7 @@ func scan(t *testing.T, h *host.Host, dir string) {
 	must(t, h.Wait(t.Context()))
 }
 
-// until waits for something that the sender does by itself.
+// until waits for an asynchronous effect of the sender.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {

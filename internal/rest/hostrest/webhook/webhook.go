@@ -1,11 +1,9 @@
-// Package webhook posts what the host scanner finds to an HTTP endpoint of the operator's
-// choice.
+// Package webhook posts the events of the host scanner to an HTTP endpoint of the operator's choice.
 //
-// It is not the report: events that nobody takes for long are dropped, and the next one that
-// arrives says how many were. It never makes the scanner wait.
+// It is not a reliable report: events that cannot be delivered for long are dropped, and the next delivered
+// event contains their number. It never makes the scanner wait.
 //
-// Invariant: events arrive in their order, one at a time, each with an id that it keeps when
-// it is sent again.
+// Invariant: events arrive in their order, one at a time, each with an ID that it keeps when it is sent again.
 package webhook
 
 import (
@@ -176,7 +174,7 @@ func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	return raw, out.Missed, err
 }
 
-// refusal is an answer that is no success.
+// refusal is a response with a status other than success.
 type refusal struct {
 	status string
 	final  bool // the event itself is the reason
