@@ -93,8 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestOneHandshakeForAll: a hundred calls of several clients at the same time, and those
-// after them, share one session; another service has one of its own.
+// TestOneHandshakeForAll: a hundred concurrent calls of several clients, and those after them, share one
+// session; another service has a separate one.
 func TestOneHandshakeForAll(t *testing.T) {
 	s, key := keyed(t, servicetest.Options{})
 	server := httptest.NewServer(s)
@@ -221,7 +221,7 @@ func TestAStreamSurvivesAStaleSession(t *testing.T) {
 	}
 }
 
-// TestAWaiterMayLeave: one who gives up does not take the handshake from the others.
+// TestAWaiterMayLeave: a caller that stops waiting does not cancel the handshake for the others.
 func TestAWaiterMayLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := keyed(t, servicetest.Options{})
@@ -293,8 +293,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// TestCredentialsStayAtTheirAddress: they follow no redirect and are put on no request to
-// somebody else.
+// TestCredentialsStayAtTheirAddress: they follow no redirect and are put on no request to another host.
 func TestCredentialsStayAtTheirAddress(t *testing.T) {
 	var strayed atomic.Int64
 	moon := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))

@@ -33,8 +33,8 @@ func (s *service) Authorize(r *http.Request) error {
 	return s.creds.Authorize(r, s.target())
 }
 
-// Renew is told that the service answered 401 to a request that Authorize was called with. It
-// says whether the request may be made once more, with what Authorize puts on it then.
+// Renew is called when the service answered 401 to a request that Authorize was called with. It reports whether
+// the request may be made once more, after another call of Authorize.
 func (s *service) Renew(r *http.Request) bool {
 	creds, ok := s.creds.(Renewable)
 	return ok && creds.Renew(r, s.target())
@@ -61,13 +61,13 @@ func (s *service) offer(r *http.Request) {
 	}
 }
 
-// unreadStream is a stream that can be taken back until somebody has begun to read it.
+// unreadStream is a stream that can be taken back until its first read.
 type unreadStream struct {
 	io.ReadCloser
 	state atomic.Int32
 }
 
-// What became of an offered stream; 0 is nothing.
+// States of an unreadStream; 0 is untouched.
 const (
 	begun int32 = 1 + iota
 	takenBack

@@ -151,8 +151,8 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestWatchTakesItselfUp: after a break every present instance is told again, and what
-// went meanwhile is told as gone.
+// TestWatchTakesItselfUp: after a break every present instance is reported again, and those removed since then
+// are reported as gone.
 func TestWatchTakesItselfUp(t *testing.T) {
 	var streams atomic.Int32
 	set := func(id string) string { return `{"type":"set","instance":{"instance_id":"` + id + `","vm":{}}}` + "\n" }

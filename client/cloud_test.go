@@ -32,8 +32,8 @@ const (
 	registryAt   = "http://build.example:8089"
 )
 
-// TestMain runs the tests and the examples beside a cloud: controller, registry and
-// simulated nodes. It is found at build.example, through a proxy.
+// TestMain runs the tests and the examples with a cloud: controller, registry and simulated nodes. Its address
+// is build.example, through a proxy.
 func TestMain(m *testing.M) {
 	code, err := beside(m)
 	if err != nil {

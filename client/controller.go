@@ -49,7 +49,7 @@ func (o ListOptions) query() url.Values {
 	return q
 }
 
-// RightsQuery says what a question about rights is about, besides the controller itself.
+// RightsQuery selects the objects of a query for rights, in addition to the controller itself.
 type RightsQuery struct {
 	Nodes    []string
 	Template string
@@ -72,7 +72,7 @@ func set(q url.Values, name, value string) {
 
 func byID(id string) url.Values { return url.Values{"id": {id}} }
 
-// fetch makes a call and gives the body of its answer.
+// fetch makes a call and returns the body of its response.
 func fetch[T any](ctx context.Context, s *service, c call) (out T, err error) {
 	err = s.do(ctx, c, &out)
 	return out, err
@@ -122,7 +122,7 @@ func (c *Controller) EndMaintenance(ctx context.Context) error {
 // Backup begins a backup of everything that the controller keeps: a database, then its
 // sha256 as the last 32 bytes. Size is about how many bytes will come.
 func (c *Controller) Backup(ctx context.Context) (*Stream, error) {
-	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // whoever reads the stream closes it
+	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
 		return nil, err
 	}

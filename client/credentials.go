@@ -12,17 +12,16 @@ import (
 // value may serve many clients and goroutines. A certificate is none of them: it belongs to
 // the connection (Options.TLS).
 type Credentials interface {
-	// Authorize puts what shows who calls on a request that is about to be sent to a
-	// service. It may call that service by itself within the request's context, and is
-	// called for every try.
+	// Authorize puts credentials on a request that is about to be sent to a service. It may call that service
+	// within the request's context, and is called for every try.
 	Authorize(r *http.Request, to Target) error
 }
 
 // Renewable is credentials that go stale sooner than what they are made from.
 type Renewable interface {
 	Credentials
-	// Renew is told that a service answered a request with 401, and says whether Authorize
-	// may do better now. A call is repeated once for it.
+	// Renew is called when a service answered a request with 401. It reports whether a new call of Authorize
+	// may succeed. A call is repeated once for it.
 	Renew(r *http.Request, to Target) bool
 }
 
@@ -66,7 +65,7 @@ const (
 	bearerScheme  = "Bearer "
 )
 
-// redacted is a text that is not shown: whoever prints it, encodes or logs it sees stars.
+// redacted is a secret text: printing, encoding or logging it yields asterisks.
 type redacted struct {
 	text *string // a pointer, since fmt prints unexported fields without asking
 }

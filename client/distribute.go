@@ -15,7 +15,7 @@ const (
 	pathRemove     = pathTemplate + "/remove"
 )
 
-// DistributeRequest says which version is to be on which nodes.
+// DistributeRequest selects a version and the nodes that are to cache it.
 type DistributeRequest struct {
 	TemplateID string   `json:"template_id"`
 	Tag        string   `json:"tag,omitempty"`      // "": the latest
@@ -27,7 +27,7 @@ type DistributeRequest struct {
 	IdempotencyKey string `json:"-"` // see NewKey
 }
 
-// Distribute asks nodes to have a version, and gives the id of the request.
+// Distribute requests that nodes cache a version, and returns the ID of the request.
 func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (string, error) {
 	answer, err := fetch[api.DistributeAnswer](ctx, c.service, call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err

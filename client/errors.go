@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Code is the kind of a failure, and an error by itself: errors.Is(err, client.ErrNotFound).
+// Code is the kind of a failure, and also an error: errors.Is(err, client.ErrNotFound).
 type Code string
 
 // The codes.
@@ -22,12 +22,12 @@ const (
 	ErrUnauthenticated Code = "unauthenticated"  // no, wrong or expired credentials
 	ErrForbidden       Code = "forbidden"        // the credentials lack a permission
 	ErrUnsupported     Code = "unsupported"      // the service does not know the route
-	ErrConflict        Code = "conflict"         // something else changed it meanwhile
+	ErrConflict        Code = "conflict"         // another request changed it concurrently
 	ErrTooLarge        Code = "too large"        // the request, or an answer beyond Options.MaxAnswer
 	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; later it may
 	ErrInternal        Code = "internal error"   // the service failed; its log has the request id
 	ErrUnreachable     Code = "unreachable"      // no connection, or no whole answer in time
-	ErrForeign         Code = "not this service" // what answers is no Buildyard service
+	ErrForeign         Code = "not this service" // the server is not a Buildyard service
 )
 
 func (c Code) Error() string { return string(c) }

@@ -51,7 +51,7 @@ func ExampleError() {
 	// Output: there is no such template
 }
 
-// Follow what becomes of instances. A stream that breaks is taken up again.
+// Watch instances for changes. A stream that breaks is resumed.
 func ExampleController_Watch() {
 	c, err := client.NewController("http://build.example:8090", client.Options{})
 	if err != nil {
@@ -64,7 +64,7 @@ func ExampleController_Watch() {
 	}
 	for change, err := range c.Watch(ctx, client.WatchOptions{}) {
 		if err != nil {
-			panic(err) // it cannot be taken up
+			panic(err) // it cannot be resumed
 		}
 		if change.Type == client.ChangeGone && change.InstanceID == ids[0] {
 			fmt.Println("it is gone")

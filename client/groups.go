@@ -15,8 +15,8 @@ const (
 // NoFallback is the FallbackID that takes a group's fallback away.
 const NoFallback = "none"
 
-// GroupRequest says how a node group is to be. In an update nil and "" leave it as it is; a
-// Description that points to "" is taken away.
+// GroupRequest describes a node group. In an update nil and "" leave a field unchanged; a Description that
+// points to "" is removed.
 type GroupRequest struct {
 	Name        string  `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`

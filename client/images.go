@@ -9,7 +9,7 @@ import (
 
 const pathImage = "/api/v1/image"
 
-// SaveRequest says how to save an instance as a version of a template.
+// SaveRequest describes how to save an instance as a version of a template.
 type SaveRequest struct {
 	InstanceID      string `json:"id"`
 	Tag             string `json:"tag"`
@@ -26,8 +26,8 @@ type SaveRequest struct {
 	IdempotencyKey string `json:"-"` // see NewKey
 }
 
-// Save asks for a save and gives the id of the request. The instance ends by itself when
-// the save is done.
+// Save requests a save and returns the ID of the request. The instance ends automatically when the save is
+// done.
 func (c *Controller) Save(ctx context.Context, r SaveRequest) (string, error) {
 	answer, err := fetch[api.SaveImageAnswer](ctx, c.service, call{method: http.MethodPost, path: pathImage, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err

@@ -10,7 +10,7 @@ import (
 
 const pathVM = "/api/v1/vm"
 
-// StartRequest says what to start. TemplateID alone is enough.
+// StartRequest describes the instance to start. Only TemplateID is required.
 type StartRequest struct {
 	TemplateID string         `json:"vmid"`
 	Tag        string         `json:"tag,omitempty"`     // "": the latest
@@ -23,7 +23,7 @@ type StartRequest struct {
 	GroupID    string         `json:"group_id,omitempty"` // of nodes
 	Priority   int            `json:"priority,omitempty"` // 1 to 10000, lower is more urgent; 0: 1000
 	Metadata   map[string]any `json:"metadata,omitempty"` // of strings, integers and booleans
-	TTL        Duration       `json:"ttl,omitzero"`       // ends it by itself
+	TTL        Duration       `json:"ttl,omitzero"`       // after which it ends automatically
 
 	StartupScript     []byte          `json:"startup_script,omitempty"` // as text, not base64
 	ScriptCondition   ScriptCondition `json:"startup_script_condition,omitempty"`
@@ -51,7 +51,7 @@ type StartRequest struct {
 	IdempotencyKey string `json:"-"` // see NewKey
 }
 
-// ScriptCondition says when the startup script runs.
+// ScriptCondition is the condition for running the startup script.
 type ScriptCondition int
 
 // The conditions.
@@ -60,7 +60,7 @@ const (
 	AfterBoot                           // as soon as the VM boots
 )
 
-// FailHandler says what becomes of a VM whose monitored script failed.
+// FailHandler is the action on a VM whose monitored script failed.
 type FailHandler int
 
 // The fail handlers.
@@ -163,7 +163,7 @@ func (c *Controller) Terminate(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathVM, body: map[string]string{"id": id}, again: true}, nil)
 }
 
-// RestartRequest says which instance to restart, and what changes with that.
+// RestartRequest names the instance to restart, and the changes to apply.
 type RestartRequest struct {
 	InstanceID  string `json:"instance_id"`
 	USBDevice   string `json:"usb_device,omitempty"`

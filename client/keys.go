@@ -39,8 +39,8 @@ func (s *service) Key(ctx context.Context, id string) (api.Key, error) {
 	return list[0], nil
 }
 
-// CreateKey makes a user key. Without a public key the service makes a pair and answers the
-// private key, which is kept nowhere: whoever loses it makes another key.
+// CreateKey creates a user key. Without a public key the service makes a key pair and returns the private key,
+// which it does not store: a caller that loses it must create another key.
 func (s *service) CreateKey(ctx context.Context, k api.NewKey) (PrivateKey, error) {
 	text, err := fetch[string](ctx, s, call{method: http.MethodPost, path: s.pathKeys(), body: k})
 	return PrivateKey{hide(text)}, err

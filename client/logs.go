@@ -38,7 +38,7 @@ func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) 
 	return fetch[[]api.LogFile](ctx, l.s, get(l.root+"/files", ofService(service)))
 }
 
-// LogView says which rows of a service are asked for.
+// LogView selects rows of a service's log.
 type LogView struct {
 	Service string
 	File    string // "": the one written last
@@ -60,18 +60,17 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
 }
 
-// LogFollow says which rows of a service are followed.
+// LogFollow selects the rows to follow.
 type LogFollow struct {
 	Service string
 	Last    int // begin with the last so many
-	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
 
-// Follow returns the last rows of a service and from then on each that is written, until
-// ctx ends, the loop is left or an error is given. A stream that breaks is taken up
-// again; what was written meanwhile is not told. The first connection that fails is an
-// error.
+// Follow returns the last rows of a service and then each new row, until ctx ends, the loop is left or an error
+// is returned. A stream that breaks is resumed, without rows that were written in between. It returns an error
+// if the first connection fails.
 func (l Logs) Follow(ctx context.Context, o LogFollow) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := again(ctx, o.OnInterrupt, func() (bool, error) {

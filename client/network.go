@@ -22,7 +22,7 @@ func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
 
 const pathMAC = "/api/v1/macaddr"
 
-// MACFilter says which of the managed MAC addresses are meant.
+// MACFilter selects managed MAC addresses.
 type MACFilter string
 
 // The uses.

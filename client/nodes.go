@@ -89,7 +89,7 @@ func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.Orphane
 	return fetch[[]api.OrphanedVM](ctx, c.service, get(pathAdopt, q))
 }
 
-// Adopt decides about orphaned VMs, and says what became of each.
+// Adopt adopts or removes orphaned VMs, and returns the result for each.
 func (c *Controller) Adopt(ctx context.Context, a api.Adoption) ([]api.Adopted, error) {
 	return fetch[[]api.Adopted](ctx, c.service, call{method: http.MethodPost, path: pathAdopt, body: a, again: true})
 }

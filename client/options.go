@@ -30,19 +30,18 @@ type Options struct {
 	Retries     int           // further tries of what may be tried again; 0: DefaultRetries
 	MaxAnswer   int64         // most bytes of an answer, streams and files aside; 0: DefaultMaxAnswer
 	UserAgent   string        // "": the name of this package
-	// Transport replaces the connections that the client makes by itself, TLS with them;
-	// nil: its own.
+	// Transport replaces the client's default transport, including its TLS settings; nil: the default.
 	Transport http.RoundTripper
 }
 
-// TLS says whom to trust and how to be known. The zero value trusts the system's
+// TLS configures the trusted authorities and the client certificate. The zero value trusts the system's
 // authorities.
 type TLS struct {
 	CAFile     string // PEM: trusted instead of the system's authorities
 	CertFile   string // PEM: the client's own certificate, with KeyFile
 	KeyFile    string
 	ServerName string // expected instead of the address's host
-	SkipVerify bool   // trust whoever answers: for tests alone
+	SkipVerify bool   // trust any server: only for tests
 }
 
 // Config makes what package crypto/tls needs.

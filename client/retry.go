@@ -16,8 +16,8 @@ const (
 	longPause  = 5 * time.Second
 )
 
-// NewKey makes an IdempotencyKey that nobody else has. A call with one takes effect once
-// however often it is made within 24 hours, and is tried again when its answer is lost.
+// NewKey returns a unique IdempotencyKey. Calls with one key take effect once, however many are made within 24
+// hours, and are retried when the response is lost.
 func NewKey() string { return crand.Text() }
 
 // repeat tries a call until it has an answer that another try would not change.
@@ -52,7 +52,7 @@ func unsent(err error) bool {
 
 // pause waits for about d, so that those who failed together do not come again together.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter is no secret
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter need not be secret
 	defer t.Stop()
 	select {
 	case <-t.C:

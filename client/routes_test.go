@@ -515,7 +515,7 @@ func (x *tour) files() {
 	if got.Size != int64(len(content)) || got.SHA256 != hex.EncodeToString(sum[:]) || got.Name != name {
 		x.Errorf("%+v", got)
 	}
-	// Of a stream whose length nobody knows.
+	// A stream of unknown length.
 	_, err = x.r.Upload(ctx, name, io.MultiReader(bytes.NewReader(content)), "")
 	x.ok(err)
 	_, err = x.r.Upload(ctx, name, bytes.NewReader(content), strings.Repeat("0", 64))

@@ -25,8 +25,8 @@ func (v Version) scanQuery(id string) url.Values {
 	return q
 }
 
-// PutScan attaches to a version what a scanner found in it, in place of older results. With scan.ContentID,
-// ErrConflict says that the version is of other bytes by now.
+// PutScan attaches scan results to a version, in place of older results. With scan.ContentID, it returns
+// ErrConflict if the version has other content by now.
 func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.TemplateScan) error {
 	put := call{method: http.MethodPut, path: pathScan, query: v.scanQuery(id), body: scan, again: true}
 	return r.patient(scanTimeout).do(ctx, put, nil)

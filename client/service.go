@@ -106,8 +106,8 @@ func (s *service) do(ctx context.Context, c call, out any) error {
 	})
 }
 
-// send sends a request and gives the answer, whatever it says. When credentials have gone
-// stale it is sent once more: what was refused was not carried out.
+// send sends a request and returns the response, whatever its status. With stale credentials the request is
+// sent once more: a refused request had no effect.
 func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response, error) {
 	resp, err := s.sendOnce(ctx, c, raw)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !s.Renew(resp.Request) || !sendable(resp.Request) {

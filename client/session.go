@@ -33,15 +33,15 @@ type session struct {
 	flight *pendingHandshake // the handshake that is under way; nil: none is
 }
 
-// pendingHandshake is a handshake that somebody, or several, wait for.
+// pendingHandshake is a handshake that one or several callers wait for.
 type pendingHandshake struct {
 	done   chan struct{} // closed when the fields below are set
 	bearer redacted
 	err    error
 }
 
-// value returns the Bearer value of a session that lasts. Of those who need a new one the
-// first shakes hands for all; it continues for the others when that one gives up.
+// value returns the Bearer value of a session that lasts. The first caller that needs a new session starts one
+// handshake for all. The handshake continues if that caller stops waiting.
 func (s *session) value(ctx context.Context, shake func(context.Context) (redacted, error)) (redacted, error) {
 	s.mu.Lock()
 	if s.bearer.text != nil {
@@ -98,7 +98,7 @@ const (
 	maxTapAnswer     = 64 << 10 // bytes
 )
 
-// shake shows that the private key is there, and gives the Bearer value of a new session.
+// shake proves possession of the private key, and returns the Bearer value of a new session.
 func (h handshake) shake(ctx context.Context) (redacted, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()

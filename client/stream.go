@@ -75,7 +75,7 @@ func (b *body) Close() error {
 
 // stream makes a call that answers bytes.
 func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
-	resp, err := s.open(ctx, c) //nolint:bodyclose // whoever reads the stream closes it
+	resp, err := s.open(ctx, c) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +83,14 @@ func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 	return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength, Type: kind}, nil
 }
 
-// longReturn is the longest pause before a broken stream is taken up again.
+// longReturn is the longest pause before a broken stream is resumed.
 const longReturn = 10 * time.Second
 
 // errLeft is the end of a stream that its reader has left.
 var errLeft = errors.New("the loop was left")
 
-// again takes a stream up whenever it breaks, until ctx ends, its reader leaves it or
-// its end is one that lasts. A stream that has never begun is not taken up: whoever asks
-// is told at once that nobody answers.
+// again restarts a stream whenever it breaks, until ctx ends, its reader leaves it or the error is permanent.
+// If the stream has never begun, the error is returned immediately.
 func again(ctx context.Context, onBreak func(error), stream func() (began bool, err error)) error {
 	once := false
 	for wait := firstPause; ; wait = min(2*wait, longReturn) {

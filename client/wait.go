@@ -29,8 +29,8 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("%s is %s: %s", e.What, e.State, e.Reason)
 }
 
-// until looks again and again until done says so. While the service cannot be asked it
-// goes on; the context ends it.
+// until polls look until done reports true. It retries while the service cannot be reached, until the context
+// ends.
 func until[T any](ctx context.Context, look func(context.Context) (T, error), done func(T) (bool, error)) (T, error) {
 	for wait := firstLook; ; wait = min(wait+wait/4, slowLook) {
 		now, err := look(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// ChangeType says what a Change tells.
+// ChangeType is the type of a Change.
 type ChangeType string
 
 // The types of changes.
@@ -24,7 +24,7 @@ const (
 	ChangeSynced ChangeType = "synced" // every present instance was told; comes again after an interruption
 )
 
-// Change is what a watch tells of.
+// Change is one change in a watch.
 type Change struct {
 	Type       ChangeType       `json:"type"`
 	InstanceID string           `json:"instance_id,omitempty"`
@@ -33,17 +33,16 @@ type Change struct {
 
 // WatchOptions say what a watch tells.
 type WatchOptions struct {
-	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
 
 // maxSilence is how long a watch may bring nothing: the controller sends a line every 15 s.
 const maxSilence = 45 * time.Second
 
-// Watch returns every present instance, a ChangeSynced, and from then on what becomes of
-// instances, until ctx ends, the loop is left or an error is given. A stream that breaks
-// is taken up again: every present instance is told again then, and those that went
-// meanwhile are told as gone. The first connection that fails is an error.
+// Watch returns every present instance, a ChangeSynced, and then all changes of instances, until ctx ends, the
+// loop is left or an error is returned. A stream that breaks is resumed: every present instance is reported
+// again, and those removed since then are reported as gone. It returns an error if the first connection fails.
 func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{c: c, known: map[string]bool{}, yield: yield}

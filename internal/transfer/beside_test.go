@@ -87,7 +87,7 @@ func TestPullOfARevertedVersion(t *testing.T) {
 			s.disturb.Store(&disturb)
 			mustPull(t, c, "v1", t.TempDir(), []file{f}) // its layers were promised to it
 
-			// Whoever begins now is told, and gets nothing.
+			// A pull that begins now fails, and writes nothing.
 			dir := t.TempDir()
 			_, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: "v1"}, Dir: dir})
 			if code := farm.CodeOf(err); code != farm.CodeNoVersion && code != farm.CodeNotFound {

@@ -102,9 +102,9 @@ func (p *pull) cloneable(path string) (bool, error) {
 	return !unsupported, errors.Join(err, from.Close())
 }
 
-// Clone makes a file that shares all its bytes with another one until one of them is written, in place of what
-// is there, and puts it on stable storage. errors.ErrUnsupported: the file system cannot. After an error an empty file
-// may be left.
+// Clone creates a file that shares all its bytes with another one until one of them is written, and syncs it.
+// It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone. After an
+// error an empty file may be left.
 func Clone(from, to string) error {
 	f, err := os.Open(from)
 	if err != nil {
@@ -142,7 +142,7 @@ func (t *target) begin() error {
 	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
 		return err
 	}
-	// Asked before the first checkpoint: without a journal nobody continues with the clone.
+	// Checked before the first checkpoint: without a journal no later pull resumes with the clone.
 	if err := t.cloned(); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 
 // localChain is what of a file is here: the content that its first layers make.
 type localChain struct {
-	layers int // 0: there is no such content
+	layers int // 0: no such content is here
 	tip    string
 	disk   Disk
 }

@@ -111,8 +111,8 @@ func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) 
 	return root, s.layers[root]
 }
 
-// TestForgedIndexOfASquashedLayer: the name of a squashed layer's content does not depend on its bytes, so that nothing
-// but the digest of its index tells another content that is served in its place.
+// TestForgedIndexOfASquashedLayer: the name of a squashed layer's content does not depend on its bytes, so that
+// only the digest of its index detects another content that is served in its place.
 func TestForgedIndexOfASquashedLayer(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(31, 32))
 	one, two, forged := make([]byte, 1<<20), make([]byte, 1<<20), make([]byte, 1<<20)

@@ -18,7 +18,8 @@ import (
 // it: sumSize bytes for each block, zeros for one of zeros. It has holes where the disk has.
 const (
 	sumSize = 16 // first bytes of the sha256 of the block, which zeros follow if the disk ends within it
-	// chunkSize is what of a disk is read and compared at once, and sumChunk what a file of sums has for it.
+	// chunkSize is the number of bytes of a disk that are read and compared at a time, and sumChunk the size of
+	// their sums.
 	chunkSize = 1 << 20
 	sumChunk  = chunkSize / blob.BlockSize * sumSize
 	// windowSize is how many chunks are compared before the changes among them are told.
@@ -34,7 +35,7 @@ type Copy struct {
 	From *OpenDisk
 	To   *os.File // nil, or an empty file that becomes a raw copy, with holes for zeros
 	Sums *os.File // nil, or an empty file that remembers the disk: see PushParent.Sums
-	// Progress is told how many bytes are done of how many, from one goroutine at a time; nil: nobody.
+	// Progress is called with the bytes done and the total, from one goroutine at a time; nil: not called.
 	Progress func(Progress)
 }
 
@@ -218,7 +219,7 @@ func (c *sumChanges) chunk() (int64, error) {
 	return at, nil
 }
 
-// compare tells what differs in a chunk.
+// compare returns the differences in a chunk.
 func (c *sumChanges) compare(at int64) ([]blob.Change, error) {
 	data := make([]byte, min(chunkSize, c.Size()-at))
 	if n, err := c.ReadAt(data, at); n < len(data) {

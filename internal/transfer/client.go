@@ -36,13 +36,13 @@ type Options struct {
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
-	// Renew is told that the registry answered 401 to a request with such credentials, and says
-	// whether Authorize may do better now. nil: it cannot.
+	// Renew is called when the registry answered 401 to a request with such credentials. It reports whether a
+	// new call of Authorize may succeed. nil: it cannot.
 	Renew func(*http.Request) bool
 	// Logger gets retries at Debug level. nil means no log.
 	Logger *slog.Logger
-	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. There is no limit on
-	// the whole of a transfer.
+	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
+	// not limited.
 	Idle time.Duration
 	// Attempts is how often one request is tried before its error is returned; 0 means 6.
 	Attempts int
@@ -119,7 +119,7 @@ type call struct {
 	query  url.Values
 	in     any
 	out    any
-	// repeatable says that sending it twice does no harm: only such calls are retried.
+	// repeatable marks calls that are safe to send twice: only such calls are retried.
 	repeatable bool
 	timeout    time.Duration // 0 means controlTimeout
 }

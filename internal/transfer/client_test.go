@@ -213,7 +213,7 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 	}
 	want := func(name string) {
 		t.Helper()
-		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with connections of its own
+		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with its own connections
 		defer c.Close()
 		if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != name {
 			t.Errorf("%+v, %v; want %s", list, err, name)

@@ -62,8 +62,8 @@ func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights
 	return out, err
 }
 
-// Info returns a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
-// farm.CodeRefused: what is stored is no configuration.
+// Info returns a version's configuration. farm.CodeNotFound: template not found; farm.CodeNoVersion: version
+// not found; farm.CodeRefused: the stored text is not a configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
 	var raw json.RawMessage
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
@@ -73,7 +73,8 @@ func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) 
 	return Config(ref.ID, raw)
 }
 
-// Config reads the configuration of a version of template id. farm.CodeRefused: it is no configuration.
+// Config parses the configuration of a version of template id. It returns farm.CodeRefused if raw is not a
+// configuration.
 func Config(id string, raw []byte) (api.TemplateConfig, error) {
 	var out api.TemplateConfig
 	if err := json.Unmarshal(raw, &out); err != nil {

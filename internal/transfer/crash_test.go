@@ -155,7 +155,7 @@ func TestCrashesOfAPull(t *testing.T) {
 	}
 }
 
-// judge pulls each version on what a crash has left.
+// judge pulls each version into the state that a crash has left.
 func (p *pulls) judge(t *testing.T, state crashfs.State, kept bool) {
 	t.Helper()
 	for version := range p.versions {

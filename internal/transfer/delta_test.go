@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// pushDisk pushes a disk as disk.img and gives the name of its layer.
+// pushDisk pushes a disk as disk.img and returns the name of its layer.
 func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
 	t.Helper()
 	o := pushOptions(tag)
@@ -64,8 +64,8 @@ func counted(s *server) *atomic.Int64 {
 	return &sent
 }
 
-// TestPushOfWhatChanged: a next tag is sent as what differs, found by comparing or told by an overlay; a chain of
-// them gives the right disk wherever one begins to pull.
+// TestPushOfWhatChanged: a later tag is sent as its changes, found by comparison or read from an overlay. A
+// chain of them yields the right disk from every starting version.
 func TestPushOfWhatChanged(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	s := serve(t, t.TempDir())
@@ -143,7 +143,7 @@ func TestPushOfQCOW2(t *testing.T) {
 	mustRead(t, d, disk)
 }
 
-// TestDisksThatCannotBePushed: what is no disk is refused before anything is sent.
+// TestDisksThatCannotBePushed: a file that is not a disk is refused before anything is sent.
 func TestDisksThatCannotBePushed(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
@@ -167,7 +167,7 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 	}
 }
 
-// tipless names a content that nobody has.
+// tipless names a content that does not exist.
 const tipless = "0101010101010101010101010101010101010101010101010101010101010101"
 
 // TestRevertedDiskIsPushedAgain: a disk that did not change since it was pushed costs nothing after its version was

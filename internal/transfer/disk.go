@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// Disk is a disk of this host: a raw file or a qcow2 image and, lowest first, qcow2 overlays on it. No file of it
-// names another, and nobody changes them.
+// Disk is a disk of this host: a raw file or a qcow2 image and, lowest first, qcow2 overlays on it. No file
+// names another as its backing file, and none may change.
 type Disk struct {
 	Path     string
 	Format   string   // "raw" or "qcow2"; "" means "raw"
@@ -125,7 +125,7 @@ func (d *OpenDisk) Close() error {
 	return err
 }
 
-// above tells what the files hold that rest on the first n.
+// above returns the changes in the files above the first n.
 func (d *OpenDisk) above(n int) (blob.Changes, error) {
 	if n < 1 || n >= len(d.layers) {
 		return nil, fmt.Errorf("a disk of %d files has no changes above %d", len(d.layers), n)

@@ -11,7 +11,7 @@ import (
 type Progress struct {
 	Done  int64
 	Total int64
-	Rate  float64 // bytes a second over the last few seconds, without what was there already
+	Rate  float64 // bytes a second over the last few seconds, without bytes that were here before
 }
 
 // Fraction is Done of Total, 0 to 1.
@@ -57,7 +57,7 @@ type PushFile struct {
 	Parent *PushParent
 }
 
-// PushParent says what a disk was made from.
+// PushParent describes the content that a disk was made from.
 type PushParent struct {
 	Tip string // name of the parent's content
 	// Disk, when not nil, is the parent's disk: what changed is found by comparing. Otherwise the first Files
@@ -76,8 +76,8 @@ type PullOptions struct {
 	// "config.json" and, when there is one, "nvram". What an interrupted pull of the same version
 	// left there is gone on with.
 	Dir string
-	// Have names disks and files of this host by the name of their content: whole ones that nobody changes any
-	// more. What the version has in common with them is not moved.
+	// Have maps names of contents to disks and files of this host: complete ones that no longer change. Data
+	// that the version shares with them is not transferred.
 	Have map[string]Disk
 	// Cloned, when not nil, is asked as soon as a file was begun as a clone of what Have names so: whether that is
 	// still what it is said to be. Its error ends the pull, and the clone is not gone on with.
@@ -91,7 +91,7 @@ type PullOptions struct {
 	Sync func(*os.File) error
 }
 
-// Names of the files that a pull writes beside those of the version.
+// Names of the files that a pull writes in addition to those of the version.
 const (
 	ConfigFile = "config.json"
 	NVRAMFile  = "nvram"
@@ -104,7 +104,7 @@ type PullResult struct {
 	Files    []BuiltFile
 }
 
-// FileForm says how a file of a version was built.
+// FileForm is the form in which a file of a version was built.
 type FileForm string
 
 // The forms.

@@ -24,7 +24,7 @@ type meter struct {
 
 type sample struct {
 	at    time.Time
-	moved int64 // bytes that were not there already
+	moved int64 // bytes transferred, without those that were here before
 }
 
 func newMeter(call func(Progress), total int64) *meter {
@@ -33,7 +33,7 @@ func newMeter(call func(Progress), total int64) *meter {
 	return m
 }
 
-// skip counts bytes that were there already.
+// skip counts bytes that were here before.
 func (m *meter) skip(n int64) { m.count(n, 0) }
 
 // add counts bytes that were moved.

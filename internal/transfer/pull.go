@@ -24,7 +24,7 @@ func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error
 	return c.manifest(ctx, ref.query())
 }
 
-// Look asks what a version consists of, for whoever will not pull it.
+// Look returns the manifest of a version without a pull.
 func (c *Client) Look(ctx context.Context, ref Ref) (api.PullManifest, error) {
 	query := ref.query()
 	query.Set("look", "true")
@@ -174,8 +174,8 @@ func (p *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// publish gives the files their names. The journals go last: a crash before leaves them to say that a file
-// which has its final name is whole.
+// publish renames the files to their final names. It removes the journals last, so that after a crash they
+// prove that a file with its final name is complete.
 func (p *pull) publish() error {
 	for _, t := range p.files {
 		if err := t.rename(); err != nil {

@@ -70,8 +70,8 @@ type push struct {
 	piece   atomic.Int64 // most bytes of frames in one request
 }
 
-// abandonTimeout bounds what is done about a push that nobody wants any more; a
-// registry that does not hear of it forgets it by itself.
+// abandonTimeout bounds the request that abandons a push. The registry removes an idle push automatically if
+// the request does not arrive.
 const abandonTimeout = 5 * time.Second
 
 // abandon ends the session, also when it was its context's end that ended the push.
@@ -167,7 +167,7 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	return result, err
 }
 
-// send brings the registry to hold every file and gives the roots.
+// send sends every file that the registry lacks and returns the digests.
 func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, error) {
 	group, sendCtx := errgroup.WithContext(ctx)
 	group.SetLimit(max(1, min(s.Parallel, 16)))
@@ -205,8 +205,8 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 	return roots, nil
 }
 
-// indexPiece is how much of an index is usually sent in one request: what comes through on a line that is cut again and
-// again.
+// indexPiece is the number of bytes of an index that one request usually sends: few enough for a connection
+// that breaks repeatedly.
 const indexPiece = 1 << 20
 
 // putIndex sends an index, in pieces if it is long. One whose sending was cut continues with the piece that was.

@@ -12,15 +12,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// errTransient marks failures that another attempt may cure: cut connections, and bytes that were damaged on
-// the way, since every attempt verifies them again.
+// errTransient marks failures that another attempt may fix: cut connections, and bytes that were damaged on the
+// way, since every attempt verifies them again.
 var errTransient = errors.New("the transfer was cut or damaged")
 
 // errIdle ends an attempt on which nothing moved.
 var errIdle = errors.New("no byte moved for too long")
 
-// IsTemporary reports whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
-// busy or restarts, or a connection that was cut.
+// IsTemporary reports whether a later attempt may succeed: the registry cannot be reached, is busy or restarts,
+// or a connection was cut.
 func IsTemporary(err error) bool {
 	if diskFull(err) != nil {
 		return false
@@ -33,7 +33,8 @@ func IsTemporary(err error) bool {
 	}
 }
 
-// diskFull finds the registry's own sentence that it has no space, which another attempt does not cure.
+// diskFull returns the registry's error that its disk is full, which a retry does not fix; nil for other
+// errors.
 func diskFull(err error) *farm.Error {
 	if e, ok := errors.AsType[*farm.Error](err); ok && strings.HasPrefix(e.Message, blob.FullMessage) {
 		return e

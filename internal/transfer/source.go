@@ -20,7 +20,7 @@ type source struct {
 	whole   blob.Source
 	changes blob.Changes // against parent; nil when the file is sent as a whole
 	parent  blob.Digest
-	extent  blob.Source // tells what is read of the file; reading may be all that it has to do with what is sent
+	extent  blob.Source // the ranges of the file that are read, which may be more than what is sent
 	total   int64       // bytes of that
 	open    []io.Closer
 	release func() // of a file that is read past the page cache; nil for a disk
@@ -63,7 +63,7 @@ func (s *source) openWhole() error {
 	return nil
 }
 
-// openChanges finds out how the disk is told from its parent.
+// openChanges opens the source of the disk's changes against its parent.
 func (s *source) openChanges() (err error) {
 	p := s.spec.Parent
 	d, ok := s.whole.(*OpenDisk)
@@ -76,7 +76,7 @@ func (s *source) openChanges() (err error) {
 	if p.Sums != "" {
 		sums, _, err := openRegular(p.Sums)
 		if errors.Is(err, fs.ErrNotExist) {
-			s.parent = blob.Digest{} // forgotten meanwhile: the disk is sent as a whole
+			s.parent = blob.Digest{} // removed since then: the disk is sent as a whole
 			return nil
 		}
 		if err != nil {
@@ -110,7 +110,7 @@ func (s *source) close() error {
 	return err
 }
 
-// announce is what the registry is told of the file.
+// announce returns the description of the file for the registry.
 func (s *source) announce() api.PushFile {
 	f := api.PushFile{Name: s.spec.Name, Kind: s.spec.Kind, Format: s.spec.Format, Size: s.size, Root: s.spec.Root}
 	if s.spec.Disk != nil {

@@ -318,7 +318,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Progress is told now and then, with the rate of what moved lately.
+// Progress is reported now and then, with the recent rate.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Progress
@@ -494,7 +494,7 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
-// Without holes, zeros are written over a range and nothing beside it, and what cannot be written is told.
+// Without holes, zeros are written over a range and nothing outside it, and a write error is returned.
 func TestWriteZeros(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
@@ -537,7 +537,8 @@ func (r ranges) NextRange(off int64) (qcow2.Range, bool, error) {
 	return qcow2.Range{}, false, nil
 }
 
-// What overlays hold is told in whole blocks: one that is held in part is data, since the rest of it is what is below.
+// Changes in overlays are returned in whole blocks: a block that an overlay holds in part is data, since the
+// rest of it comes from below.
 func TestOverlayChanges(t *testing.T) {
 	const block = blob.BlockSize
 	held := func(kind qcow2.Kind, off, end int64) qcow2.Range {
@@ -655,7 +656,7 @@ func TestCompareJoinsBlocks(t *testing.T) {
 	}
 }
 
-// A download is as long as its caller allows, and what fails is told.
+// A download is limited to the length that its caller allows, and failures are returned.
 func TestDownloadLimit(t *testing.T) {
 	status, kind := http.StatusOK, "text/plain"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
