@@ -56,7 +56,7 @@ type NewKey struct {
 	PublicKey string   `json:"publicKey,omitempty"` // base64 of PKIX DER on one line
 }
 
-// PermissionText says what a permission is for.
+// PermissionText describes the purpose of a permission.
 type PermissionText struct {
 	Label       string `json:"label"`
 	Description string `json:"description"`

@@ -39,8 +39,8 @@ type InstanceItem struct {
 	VM         Instance `json:"vm"`
 }
 
-// Explanation says why an instance waits, or why it does not, and what became of it: what GET
-// vm adds as explain when asked with explain=1.
+// Explanation describes why an instance is pending or not, and its past states. GET vm adds it as explain when
+// requested with explain=1.
 type Explanation struct {
 	Reason string            `json:"reason"`
 	Nodes  []NodeExplanation `json:"nodes"` // those that can start it first, the best one first; empty when it does not wait
@@ -48,7 +48,7 @@ type Explanation struct {
 	Transitions []Transition `json:"transitions"`
 }
 
-// NodeExplanation says how a node stands to a waiting instance.
+// NodeExplanation describes whether a node can start a pending instance.
 type NodeExplanation struct {
 	NodeID   string `json:"node_id"`
 	NodeName string `json:"node_name"`
@@ -57,15 +57,15 @@ type NodeExplanation struct {
 	Score    string `json:"score,omitempty"`  // how well it suits
 }
 
-// Console says that the screen of an instance can be seen: what GET vm/console answers without
-// the upgrade to a WebSocket that opens it.
+// Console describes an instance whose console can be opened. GET vm/console returns it without the upgrade to a
+// WebSocket that opens the console.
 type Console struct {
 	InstanceID string `json:"instance_id"`
 	NodeID     string `json:"node_id"` // that is asked to show it
 	Open       int    `json:"open"`    // consoles of the instance that are open now
 }
 
-// VMInfo is what is known of a VM. Its integers are never negative.
+// VMInfo is the observed status of a VM. Its integers are never negative.
 type VMInfo struct {
 	UUID           string    `json:"uuid"`
 	Name           string    `json:"name"`
@@ -135,7 +135,7 @@ type Node struct {
 	Timestamp    int64          `json:"timestamp"` // epoch seconds
 	AgentVersion string         `json:"agent_version"`
 
-	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // VMs that nobody owns
+	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
 	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
@@ -178,7 +178,7 @@ type ControllerStatus struct {
 	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
 
 	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one continues
-	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
+	UnknownVMs  int          `json:"unknown_vms,omitempty"` // orphaned VMs, on all nodes
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`
 
@@ -239,7 +239,7 @@ type SaveImageRequest struct {
 	CancelOnScriptFailure  bool      `json:"CancelOnScriptFailure"`
 }
 
-// SaveImageError says why a save failed: with a Code when its script did, else with a Type.
+// SaveImageError describes why a save failed: with a Code if its script failed, else with a Type.
 type SaveImageError struct {
 	Message string `json:"Message"`
 	Code    *int   `json:"Code,omitempty"`

@@ -35,7 +35,7 @@ type DistributeStatus struct {
 type RemoveAnswer struct {
 	RequestsSent int      `json:"requests_sent"`
 	NodeIDs      []string `json:"node_ids"`   // that were asked; never null
-	RequestID    string   `json:"request_id"` // "" when nobody was asked
+	RequestID    string   `json:"request_id"` // "" without a requested node
 }
 
 // Removal is a request to remove a template from nodes, and how far each of them is
@@ -52,7 +52,7 @@ type RemovalRequest struct {
 	TimeRequested time.Time `json:"time_requested"`
 }
 
-// RemoveStatus is what became of a removal on one node.
+// RemoveStatus is the result of a removal on one node.
 type RemoveStatus struct {
 	Status  bool   `json:"status"`          // nothing of the template is left
 	Error   string `json:"error,omitempty"` // what is left, and why

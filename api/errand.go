@@ -31,9 +31,9 @@ type CacheJobStage string
 // ErrandDropped are permanently.
 const (
 	ErrandAccepted CacheJobStage = "accepted" // it waits for its turn, or for another try
-	ErrandWorking  CacheJobStage = "working"  // Progress says how far
+	ErrandWorking  CacheJobStage = "working"  // see Progress
 	ErrandDone     CacheJobStage = "done"
-	ErrandFailed   CacheJobStage = "failed"  // Message says why
+	ErrandFailed   CacheJobStage = "failed"  // see Message
 	ErrandDropped  CacheJobStage = "dropped" // the node does nothing for it any more
 )
 

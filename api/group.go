@@ -10,7 +10,7 @@ type Group struct {
 	FallbackGroupID *string `json:"fallback_group_id"` // null: none
 }
 
-// Drain says since when and why a node is drained.
+// Drain describes since when and why a node is drained.
 type Drain struct {
 	Since     time.Time `json:"since"`
 	Reason    string    `json:"reason,omitempty"`

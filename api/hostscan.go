@@ -73,7 +73,7 @@ type HostScanResult struct {
 	Packages     int       `json:"packages"`
 	Denied       int       `json:"denied"`  // files and directories that the scanner may not read
 	Unread       int       `json:"unread"`  // others that could not be read
-	Skipped      int       `json:"skipped"` // folders that were left out
+	Skipped      int       `json:"skipped"` // directories that were left out
 	FirstUnread  []string  `json:"first_unread"`
 	FirstSkipped []string  `json:"first_skipped"`
 	Cancelled    bool      `json:"cancelled"`
@@ -88,7 +88,7 @@ type HostMount struct {
 	Why    string `json:"why"`    // it is not watched, or not in the best way
 }
 
-// HostDatabase is what is known of the vulnerability database of a host scanner.
+// HostDatabase is the status of the vulnerability database of a host scanner.
 type HostDatabase struct {
 	Path     string     `json:"path"`
 	Built    *time.Time `json:"built"`    // null: there is none
@@ -138,7 +138,7 @@ type HostFinding struct {
 	FixedVersions []string  `json:",omitempty"`
 	Exploited     bool      `json:",omitempty"` // it is known to be
 	EPSS          float64   `json:",omitempty"` // 0 to 1
-	Unconfirmed   bool      `json:",omitempty"` // nobody has reviewed it
+	Unconfirmed   bool      `json:",omitempty"` // not reviewed yet
 	Known         time.Time // when it was first known of the package
 }
 
@@ -148,7 +148,7 @@ type HostRelated struct {
 	Namespace string
 }
 
-// HostMatchedCPE says why a package matched.
+// HostMatchedCPE describes why a package matched.
 type HostMatchedCPE struct {
 	Cpe        HostCPE
 	Constraint string // that holds the version: "= 0.1.8"

@@ -99,7 +99,7 @@ type PollRequest struct {
 	Update *UpdateStatus `json:"update,omitempty"` // of the one that is asked for, or failed
 }
 
-// Ack says that an order is in the node's journal and needs no second sending.
+// Ack acknowledges an order: it is in the node's journal and need not be sent again.
 type Ack struct {
 	InstanceID string    `json:"instance_id"`
 	Claim      string    `json:"claim"`
@@ -144,18 +144,17 @@ type PollAnswer struct {
 	// NoCentralLog, the node's own setting, neither that nor a log of a failed VM leaves it.
 	CentralLog   bool `json:"central_log,omitempty"`
 	NoCentralLog bool `json:"no_central_log,omitempty"`
-	// Removed says that an operator removed this very node from the cloud: the agent
-	// removes every VM it holds and ends. It is never said of a node that is merely
-	// unknown, which may be a controller with the wrong records.
+	// Removed reports that an operator removed this very node from the cloud: the agent removes every VM on it
+	// and ends. It is never set for a node that is merely unknown, since the controller may have the wrong
+	// records.
 	Removed bool `json:"removed,omitempty"`
 	// Describe asks for the details of what the node holds under these ids, which no
 	// record knows. An agent that does not know the field leaves it unanswered.
 	Describe []string `json:"describe,omitempty"`
-	// Errands are what the node is to do with its templates, for no instance. An agent
-	// that does not know the field leaves them undone.
+	// Errands are the cache jobs of the node, which belong to no instance. An agent that does not know the
+	// field ignores them.
 	Errands []CacheJob `json:"errands,omitempty"`
-	// Consoles are screens that somebody wants to see. An agent that does not know the field
-	// shows none.
+	// Consoles are requests to open consoles. An agent that does not know the field opens none.
 	Consoles []ConsoleRequest `json:"consoles,omitempty"`
 	// Update asks for another version of the agent. One that does not know the field goes
 	// on as it is.
@@ -276,7 +275,7 @@ type Phase string
 // The phases, in the order in which they come.
 const (
 	PhaseAccepted     Phase = "accepted"      // in the journal
-	PhasePulling      Phase = "pulling"       // Progress says how far
+	PhasePulling      Phase = "pulling"       // see Progress
 	PhaseStarting     Phase = "starting"      // version at hand, VM being started
 	PhaseRunning      Phase = "running"       // VM ready; a script may be running
 	PhaseScriptOK     Phase = "script-ok"     // VM ready, script done
@@ -310,9 +309,9 @@ const (
 	TaskScript   TaskStage = "script"   // its script runs
 	TaskSaving   TaskStage = "saving"   // disks and state are exported
 	TaskTesting  TaskStage = "testing"  // the sanity test runs
-	TaskPushing  TaskStage = "pushing"  // Progress says how far
-	TaskDone     TaskStage = "done"     // for good
-	TaskFailed   TaskStage = "failed"   // for good; the VM runs again, unless the phase says otherwise
+	TaskPushing  TaskStage = "pushing"  // see Progress
+	TaskDone     TaskStage = "done"     // permanently
+	TaskFailed   TaskStage = "failed"   // permanently; the VM runs again, unless the phase differs
 )
 
 // TaskStatus is what a node says of a save or a restart. Like a phase it is a level.
@@ -355,8 +354,8 @@ type ScriptStatus struct {
 	Errors   []string `json:"errors,omitempty"`
 }
 
-// Report is the body of POST PathReport: statuses that changed, at once. A node
-// repeats a status until it was answered.
+// Report is the body of POST PathReport. It contains changed statuses and is sent immediately. A node repeats a
+// status until it was answered.
 type Report struct {
 	Protocol int              `json:"protocol"`
 	NodeID   string           `json:"node_id"`
@@ -366,9 +365,8 @@ type Report struct {
 	Errands  []CacheJobStatus `json:"errands,omitempty"`
 }
 
-// ReportAnswer is the answer to a report. A status under a claim that is not the
-// instance's counts for nothing; what becomes of its VM is decided as of any VM that
-// nobody owns.
+// ReportAnswer is the response to a report. A status whose claim is not the instance's is ignored; its VM is
+// handled like any orphaned VM.
 type ReportAnswer struct{}
 
 // NodeInfo is how a node describes itself.
@@ -408,5 +406,5 @@ type NodeTemplate struct {
 type USBDevice struct {
 	Name     string `json:"name"` // that it is claimed under; "" when that is its location
 	Location string `json:"location"`
-	Busy     bool   `json:"busy"` // taken by something that is no instance
+	Busy     bool   `json:"busy"` // in use, but not by an instance
 }

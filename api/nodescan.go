@@ -9,7 +9,7 @@ const PathScan = "/queue/v1/scan"
 // sent compressed (Content-Encoding: gzip).
 const MaxNodeScan = 8 << 20
 
-// NodeScanSummary says in short what the host scanner found on a node.
+// NodeScanSummary summarizes the findings of the host scanner on a node.
 type NodeScanSummary struct {
 	NodeID   string         `json:"node_id"`
 	Host     string         `json:"host"`      // as the machine calls itself

@@ -17,9 +17,9 @@ type PermissionGroup struct {
 
 // Rights is what a caller may do (GET /api/v1/rights).
 type Rights struct {
-	// Root says that the caller may do everything, what is the root user's own too.
+	// Root reports that the caller may do everything, including what is reserved to the root user.
 	Root bool `json:"root"`
-	// Enforced says that permissions count, Managed that rights on single nodes and templates do.
+	// Enforced reports that permissions are enforced, Managed that rights on single nodes and templates are.
 	Enforced bool `json:"enforced"`
 	Managed  bool `json:"managed"`
 	// Groups are the permission groups as which the caller may act.
@@ -41,7 +41,7 @@ type LoginProvider struct {
 	ProviderURL   string `json:"provider_url"`
 }
 
-// AuthConfig says how one can log in; without an identity provider it is empty.
+// AuthConfig describes how a user can log in; without an identity provider it is empty.
 type AuthConfig struct {
 	OIDC *LoginProvider `json:"oidc,omitempty"`
 }

@@ -9,7 +9,7 @@ type Template struct {
 	// Size is the number of bytes that the layer files of all versions take on the
 	// registry's disk, each layer file counted once.
 	Size     int64  `json:"size"`
-	Arch     string `json:"arch"` // "amd64", "arm64" or "" when nobody said
+	Arch     string `json:"arch"` // "amd64", "arm64" or "" when not specified
 	LastPull int64  `json:"last_pull"`
 	LastPush int64  `json:"last_push"`
 	// LatestTag is the tag of the newest version and VersionCount how many there are; in lists alone.
@@ -46,7 +46,7 @@ type TemplateVersion struct {
 	ContentID string `json:"content_id,omitempty"`
 	// Increment is the part of Size that no older version of the template has.
 	Increment int64 `json:"increment"`
-	// Scan says what a scanner found in the version; nil when no results are attached.
+	// Scan summarizes the scan results of the version; nil when none are attached.
 	Scan *ScanSummary `json:"scan,omitempty"`
 }
 
@@ -168,7 +168,7 @@ type RegistryDamage struct {
 type CallerRights struct {
 	// Permissions are those of the registry that the caller has.
 	Permissions []string `json:"permissions"`
-	// Enforced says that permissions count, Managed that rights on single templates do.
+	// Enforced reports that permissions are enforced, Managed that rights on single templates are.
 	Enforced bool `json:"enforced"`
 	Managed  bool `json:"managed"`
 	// Templates maps the id of a template to the rights that the caller has on it. It has
@@ -186,8 +186,8 @@ func (r *CallerRights) On(template, right string) bool {
 	return !r.Managed || slices.Contains(r.Templates[template], right)
 }
 
-// WithoutFiles returns a template without the names of its layer files: whoever knows them could
-// download them.
+// WithoutFiles returns a template without the names of its layer files: a caller that knows them could download
+// them.
 func (d TemplateDetail) WithoutFiles() TemplateDetail {
 	d.Versions = slices.Clone(d.Versions)
 	for i := range d.Versions {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ScanSummary says in short what a scanner found in a version of a template.
+// ScanSummary summarizes the findings of a scanner in a version of a template.
 type ScanSummary struct {
 	Scanner  string     `json:"scanner"`  // name of the program
 	Version  string     `json:"version"`  // of the program

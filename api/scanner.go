@@ -43,10 +43,10 @@ type ScanVulnerability struct {
 	FixedVersions []string `json:"fixed-versions,omitempty"`
 	Exploited     bool     `json:"known-exploited,omitempty"`
 	EPSS          float64  `json:"epss,omitempty"`        // 0 to 1
-	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // nobody has reviewed it: it never fails a build
+	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // not reviewed yet: it never fails a build
 }
 
-// ScanDetail says why a package matched.
+// ScanDetail describes why a package matched.
 type ScanDetail struct {
 	CPE        string `json:"matched-cpe"`
 	Version    string `json:"matched-version"`
@@ -67,12 +67,12 @@ type ScanPackage struct {
 	Metadata  json.RawMessage `json:"metadata"` // always null
 }
 
-// ScanLocation is a file that tells of a package.
+// ScanLocation is a file that identifies a package.
 type ScanLocation struct {
 	Path string `json:"path"`
 }
 
-// ScanCoverage says what a report rests on, and what it does not cover.
+// ScanCoverage describes the basis of a report, and what it does not cover.
 type ScanCoverage struct {
 	Partial  bool             `json:"partial"` // something that may have packages could not be read
 	Volumes  []ScanVolume     `json:"volumes"`
@@ -91,7 +91,7 @@ type ScanCoverage struct {
 	Unjudgeds int                `json:"unjudged-packages,omitempty"`
 }
 
-// ScanNotEvaluated is a package that was not judged.
+// ScanNotEvaluated is a package that could not be evaluated.
 type ScanNotEvaluated struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

@@ -1,7 +1,7 @@
 package api
 
-// What operators ask of a registry's storage: POST /registry/v2/upkeep begins it, GET tells how it goes, DELETE
-// ends it. One runs at a time. GET /registry/v2/stats needs no beginning.
+// Storage jobs of a registry: POST /registry/v2/upkeep starts one, GET returns its status, DELETE cancels it.
+// One runs at a time. GET /registry/v2/stats needs no job.
 
 // Kinds of StorageJobRequest.Do.
 const (
@@ -58,7 +58,7 @@ type RegistryCheck struct {
 	Layers    int   `json:"layers"` // that versions need, each counted once
 	Bytes     int64 `json:"bytes"`  // of them
 	Verified  int64 `json:"verified,omitempty"`
-	// Lost is the number of findings that a repair cannot cure.
+	// Lost is the number of findings that a repair cannot fix.
 	Lost     int               `json:"lost"`
 	Findings []RegistryFinding `json:"findings"`
 }
@@ -69,7 +69,7 @@ type RegistryFinding struct {
 	Version  *int   `json:"version,omitempty"`
 	Layer    string `json:"layer,omitempty"` // name of a layer
 	Problem  string `json:"problem"`
-	// Loss says that the template or version cannot be pulled and that a repair does not change that.
+	// Loss reports that the template or version cannot be pulled and that a repair does not change that.
 	Loss bool `json:"loss"`
 }
 
@@ -121,8 +121,8 @@ type RegistryStats struct {
 	Free        int64 `json:"free"`
 	Total       int64 `json:"total"`
 
-	// Pulled is what all versions hold: as if every one were stored by itself. Shared is how much of that is
-	// stored once for several versions.
+	// Pulled is the total size of all versions, each counted in full. Shared is how much of that is stored once
+	// for several versions.
 	Pulled int64 `json:"pulled"`
 	Shared int64 `json:"shared"`
 	// Longest is the number of layers of the longest chain.

@@ -63,8 +63,8 @@ type PushFile struct {
 	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
 	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.
 	Parent string `json:"parent,omitempty"`
-	// Data is the most bytes that the file's data can take: the registry reserves room for them. 0: the sender
-	// cannot tell yet, and the registry takes a twentieth of Size.
+	// Data is the maximum number of bytes of the file's data: the registry reserves space for them. 0: unknown
+	// to the sender, and the registry reserves a twentieth of Size.
 	Data int64 `json:"data,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type PushSession struct {
 	Expires  int64           `json:"expires"`  // epoch seconds; every part moves it
 }
 
-// PushFileState says what the registry holds of one file.
+// PushFileState describes what the registry has of one file.
 type PushFileState struct {
 	Name  string     `json:"name"`
 	State string     `json:"state"`
@@ -111,8 +111,8 @@ type PushResult struct {
 	Size      int64  `json:"size"` // stored bytes of the version
 }
 
-// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With look=true
-// it is no pull: its time is not noted, and the layers do not stay for it.
+// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With
+// look=true the request does not count as a pull: its time is not recorded, and its layers are not kept.
 type PullManifest struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
@@ -135,7 +135,7 @@ type PullFile struct {
 	Layers []PullLayer `json:"layers"`
 }
 
-// PullLayer says where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
+// PullLayer describes where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
 type PullLayer struct {
 	Root string `json:"root"`
 	// Tip names the content of the chain up to this layer, when that is not Root: the layer stands for a

@@ -17,8 +17,7 @@ type AgentPackage struct {
 	Arch    string `json:"arch"`
 	Size    int64  `json:"size"`   // bytes
 	SHA256  string `json:"sha256"` // hex, of the file
-	// Signed is all of the above as its maker has signed it: one line of text. A node
-	// believes nothing else.
+	// Signed contains all of the above, signed by its maker: one line of text. A node trusts nothing else.
 	Signed string `json:"signed"`
 }
 
@@ -37,10 +36,10 @@ type UpdateStage string
 // The stages, in the order in which they come. That it is done is said by the version of
 // the agent that comes after it.
 const (
-	UpdateLoading UpdateStage = "loading" // Progress says how far
-	UpdateWaiting UpdateStage = "waiting" // for work that the change would break; Message says which
+	UpdateLoading UpdateStage = "loading" // see Progress
+	UpdateWaiting UpdateStage = "waiting" // for work that the change would interrupt; see Message
 	UpdateSwapped UpdateStage = "swapped" // the new agent is about to begin
-	UpdateFailed  UpdateStage = "failed"  // for good; Message says why, and the agent is as it was
+	UpdateFailed  UpdateStage = "failed"  // permanently, see Message; the agent is unchanged
 )
 
 // UpdateStatus is what an agent says of an update, with every poll from the one after it

@@ -11,8 +11,9 @@ type frameKey struct {
 	frame int
 }
 
-// FrameCache keeps the decoded frames that were used last, of as many chains as are opened with it: a layer that several
-// rest on is decoded once. A frame that many readers want is decoded once, too. It may be used from many goroutines.
+// FrameCache keeps the most recently used decoded frames of all chains that are opened with it. A layer that
+// several chains share is decoded once. A frame that many readers request is decoded once, too. It may be used
+// from many goroutines.
 type FrameCache struct {
 	limit int
 
@@ -54,11 +55,11 @@ func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*
 	return f, nil
 }
 
-// rawFrames is the memory of frames that nobody reads any more: to clear new memory for each
-// that is decoded would cost a tenth of decoding it.
+// rawFrames recycles the memory of unused frames: clearing new memory for each decoded frame would cost a tenth
+// of decoding it.
 var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize+overrun); return &b }}
 
-// put says that a frame that get gave is not read any more.
+// put releases a frame that get returned.
 func (c *FrameCache) put(f *cachedFrame) {
 	if f == nil {
 		return
@@ -68,7 +69,7 @@ func (c *FrameCache) put(f *cachedFrame) {
 	c.dropLocked(f)
 }
 
-// dropLocked counts a user less. The last one gives the memory back.
+// dropLocked removes a user. The last one returns the memory to the pool.
 func (c *FrameCache) dropLocked(f *cachedFrame) {
 	if f.users--; f.users == 0 && cap(f.raw) == FrameSize+overrun {
 		b := f.raw[:FrameSize+overrun]

@@ -19,8 +19,8 @@ const (
 	longestData = 64 << 20
 )
 
-// Chain reads the file behind a chain of layers. It may be used from many goroutines; whoever opened the
-// sources of the layers closes them.
+// Chain reads the file behind a chain of layers. It may be used from many goroutines. The caller closes the
+// sources of the layers.
 type Chain struct {
 	layers []*Layer
 	chain  []*Index
@@ -122,7 +122,7 @@ func (c *Chain) NextData(off int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// Verify reads every frame of every layer and gives the first error.
+// Verify reads every frame of every layer and returns the first error.
 func (c *Chain) Verify(ctx context.Context) error {
 	for _, l := range c.layers {
 		if err := l.Verify(ctx); err != nil {

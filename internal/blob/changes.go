@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// ChangeKind says what is in a range that a disk does not share with its parent.
+// ChangeKind is the kind of content in a range that a disk does not share with its parent.
 type ChangeKind uint8
 
 // The kinds of changes.

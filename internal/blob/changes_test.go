@@ -171,7 +171,7 @@ func TestEncodeMemory(t *testing.T) {
 	}
 }
 
-// allocated returns the bytes that are allocated meanwhile, whether they are kept or not.
+// allocated returns the bytes that run allocates, whether they are kept or not.
 func allocated(run func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -11,8 +11,8 @@ import (
 // saving is the least share of a frame, in percent, that compression must save to be kept.
 const saving = 5
 
-// overrun is how far behind a frame's end the decoder may write meanwhile: with so much room it copies
-// in large steps to the end.
+// overrun is how far behind a frame's end the decoder may write while it decodes: with that much space it
+// copies in large steps to the end.
 const overrun = 16
 
 // The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. No checksum, since

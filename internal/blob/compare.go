@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// sides says which of two disks may hold data in a range.
+// sides describes which of two disks may hold data in a range.
 type sides uint8
 
 const (
@@ -15,10 +15,10 @@ const (
 	inParent
 )
 
-// Compare finds where a disk of size bytes differs from its parent, by comparing blocks; what is a hole in both
-// is not read, and what is behind the end of the parent is zero. Zeros of the disk are changes of kind
-// ChangeZero, holes or not, so that equal disks give equal layers. EncodeChanges compares with many readers;
-// NextChange does it for a reader of its own.
+// Compare finds where a disk of size bytes differs from its parent, by comparing blocks. A hole in both is not
+// read, and the range behind the end of the parent counts as zero. Zeros of the disk are changes of kind
+// ChangeZero, holes or not, so that equal disks yield equal layers. EncodeChanges compares with many readers;
+// NextChange uses one reader.
 func Compare(disk, parent Source, size int64) Changes {
 	return &comparison{Source: disk, parent: parent, size: size}
 }

@@ -51,7 +51,7 @@ func TestOptions(t *testing.T) {
 	checkError(t, "an index that is too large", err, "index of 67108865 bytes")
 }
 
-// Names of layers are 64 lower-case digits, and nothing beside them.
+// Names of layers are 64 lower-case digits, and nothing else.
 func TestParseRoot(t *testing.T) {
 	for c, want := range map[byte]bool{'/': false, '0': true, '9': true, ':': false, '`': false, 'a': true, 'f': true, 'g': false, 'A': false, 'F': false, 0: false} {
 		for _, s := range []string{string(c) + strings.Repeat("0", 63), strings.Repeat("0", 63) + string(c)} {
@@ -232,7 +232,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// Parts are taken up to their limits; whatever is wrong with one is told before its bytes are given out.
+// Parts are accepted up to their limits; an error in one is returned before its bytes are.
 func TestPartLimits(t *testing.T) {
 	header := func(count int, stored ...int) []byte {
 		var frames []PartFrame
@@ -374,7 +374,7 @@ func TestReadSides(t *testing.T) {
 	checkError(t, "a disk", readDisk(parent, p[:4], 2), "")
 }
 
-// A span is full when it has no room for bytes or for parts.
+// A span is full when it has no space left for bytes or for parts.
 func TestSpanIsFull(t *testing.T) {
 	s := newSpan()
 	if end := s.add(Change{Off: 0, Len: spanSize - BlockSize}, 0); end != spanSize-BlockSize || s.full() {
@@ -395,7 +395,7 @@ func TestSpanIsFull(t *testing.T) {
 	}
 }
 
-// indexOf makes an index of data runs, of which each is a frame of its own, and zero runs.
+// indexOf makes an index of data runs, of which each is a separate frame, and zero runs.
 func indexOf(t *testing.T, o EncodeOptions, runs []Run, zeros ...ZeroRun) *Index {
 	t.Helper()
 	b := NewBuilder(o)
@@ -493,8 +493,8 @@ func TestCheckChain(t *testing.T) {
 	}
 }
 
-// A frame is loaded once while there is room for it, and again after an error; its memory is given
-// back when nobody reads it.
+// A frame is loaded once while the cache has capacity for it, and again after an error; its memory is recycled
+// after its last reader.
 func TestFramesAreCounted(t *testing.T) {
 	c := NewFrames(2)
 	loads := 0
@@ -554,7 +554,7 @@ func TestZeroList(t *testing.T) {
 	}
 }
 
-// A file that cannot be asked says so, and one with holes tells of them.
+// A file that cannot be queried returns an error, and one with holes reports them.
 func TestFileSource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	f, err := os.Create(path)

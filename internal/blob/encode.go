@@ -13,8 +13,8 @@ import (
 // the file behind the frame's last run. It must not keep the slice. Sinks are called from one goroutine.
 type Sink func(f Frame, end int64, stored []byte) error
 
-// Encode makes a layer against zeros of a file that nobody changes meanwhile: whole blocks of zeros are left
-// out. Equal files give equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
+// Encode makes a layer against zeros of a file that must not change while it runs: whole blocks of zeros are
+// left out. Equal files yield equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
 func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index, error) {
 	if !o.Parent.IsZero() {
 		return nil, errors.New("a whole file rests on no other layer")
@@ -22,8 +22,8 @@ func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index
 	return encodeFeed(ctx, &sourceFeed{data: ranges{src: src, size: o.Size}}, o, sink)
 }
 
-// EncodeChanges makes a layer against o.Parent of a disk that nobody changes meanwhile. Blocks of zeros become
-// zero runs. Memory is bounded as in Encode.
+// EncodeChanges makes a layer against o.Parent of a disk that must not change while it runs. Blocks of zeros
+// become zero runs. Memory is bounded as in Encode.
 func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink) (*Index, error) {
 	if o.Parent.IsZero() {
 		return nil, errors.New("changes need the layer that they change")

@@ -16,7 +16,7 @@ type FileSource struct {
 
 var _ Source = FileSource{}
 
-// NextData asks the file system for the next range that is no hole.
+// NextData returns the next range that is not a hole, as reported by the file system.
 func (s FileSource) NextData(off int64) (start, end int64, err error) {
 	start, end, err = seekData(s.File, off, s.Size)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -25,8 +25,8 @@ func (s FileSource) NextData(off int64) (start, end int64, err error) {
 	return start, end, err
 }
 
-// Uncached returns a source that reads what the page cache does not hold past it, where the system and the file
-// system can: for whoever reads a large file once, that is several times as fast, and the cache keeps what
+// Uncached returns a source that reads data that is not in the page cache past it, where the system and the
+// file system can. For a large file that is read once, this is several times as fast, and the cache keeps what
 // others need. The file stays the caller's; release must be called before it is closed.
 func (s FileSource) Uncached() (u FileSource, release func()) {
 	f, err := openDirect(s.File)

@@ -15,7 +15,7 @@ const (
 	FrameSize = 1 << 20  // most bytes of a frame, decoded or stored
 	MaxSize   = 1 << 46  // largest file behind a layer: 64 TiB
 	MaxIndex  = 64 << 20 // largest index in bytes
-	// MaxIndexes is the most that the indexes of one chain have together: whoever reads it holds all of them.
+	// MaxIndexes bounds the indexes of one chain together: a reader of the chain holds all of them.
 	MaxIndexes = MaxIndex
 
 	indexVersion = 1
@@ -28,7 +28,7 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// Kind says what a layer holds.
+// Kind is the kind of content of a layer.
 type Kind uint8
 
 // The kinds.
@@ -38,7 +38,7 @@ const (
 	KindState Kind = 2 // a saved state, otherwise as KindFile
 )
 
-// Codec says how a frame is stored.
+// Codec is the encoding of a stored frame.
 type Codec uint8
 
 // The codecs.

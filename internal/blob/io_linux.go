@@ -9,7 +9,7 @@ import (
 )
 
 // WriteBehind asks the kernel to begin writing a range now. Without it, dirty pages pile up and a later sync
-// runs at a fraction of the disk's rate. A kernel or file system that cannot is no error.
+// runs at a fraction of the disk's rate. It ignores errors of a kernel or file system that cannot do it.
 func WriteBehind(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Layer reads the frames of a layer file. It may be used from many goroutines; whoever opened the source
-// closes it. A Chain reads the file behind it.
+// Layer reads the frames of a layer file. It may be used from many goroutines. The caller closes the source. A
+// Chain reads the file behind it.
 type Layer struct {
 	src   io.ReaderAt
 	index *Index
@@ -94,7 +94,7 @@ func (l *Layer) Check(from int) iter.Seq2[int, error] {
 	}
 }
 
-// Verify reads every frame and gives the first error.
+// Verify reads every frame and returns the first error.
 func (l *Layer) Verify(ctx context.Context) error {
 	for _, err := range l.Check(0) {
 		if err := cmp.Or(context.Cause(ctx), err); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPartsAreVerified: of a part whose bytes are not those of its digests, nothing of the damaged frame is given out,
-// however it is read.
+// TestPartsAreVerified: of a part whose bytes do not match its digests, nothing of the damaged frame is
+// returned, however it is read.
 func TestPartsAreVerified(t *testing.T) {
 	bodies := [][]byte{bytes.Repeat([]byte("a"), 1000), bytes.Repeat([]byte("b"), 500)}
 	var frames []PartFrame

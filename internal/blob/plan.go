@@ -8,14 +8,15 @@ import (
 // MaxChain is the most layers that a chain may have.
 const MaxChain = 128
 
-// FramePlacement says where a part of a decoded frame belongs: the Len bytes at At are those at Off of the disk.
+// FramePlacement describes where a range of a decoded frame belongs: the Len bytes at At are those at Off of
+// the disk.
 type FramePlacement struct {
 	Off, Len int64
 	At       int
 }
 
-// Plan says what must be fetched of a chain of layers to have the disk behind it: only frames that still hold
-// a live block. It is immutable, and equal chains have equal plans.
+// Plan describes what must be fetched of a chain of layers to build its disk: only frames that still hold a
+// live block. It is immutable, and equal chains have equal plans.
 type Plan struct {
 	size   int64
 	frames []planFrame

@@ -3,13 +3,13 @@ package blob
 import "bytes"
 
 const (
-	// spanSize is the most bytes that are read at once.
+	// spanSize is the maximum number of bytes that are read at a time.
 	spanSize = 256 << 10
 	// spanParts is the most ranges that are collected for one reader.
 	spanParts = spanSize / BlockSize
 )
 
-// changeSource says what of a disk goes into a layer.
+// changeSource produces the ranges of a disk that go into a layer.
 type changeSource interface {
 	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
 	// calls it.
@@ -54,7 +54,7 @@ func (s *rangeBatch) full() bool { return len(s.parts) == cap(s.parts) || s.room
 // room is the number of data bytes that fit.
 func (s *rangeBatch) room() int64 { return int64(cap(s.data) - len(s.data)) }
 
-// add appends as much of a range as fits and gives the place behind it.
+// add appends as much of a range as fits and returns the offset behind it.
 func (s *rangeBatch) add(c Change, in sides) int64 {
 	if c.Kind == ChangeData {
 		c.Len = min(c.Len, s.room())

@@ -13,8 +13,8 @@ type Upload struct {
 	File    int    // place in the push
 }
 
-// FullMessage begins the error of whatever a store has no space for. Both ends of a push know it: trying again
-// at once does not help.
+// FullMessage begins every error of a store without free space. Both ends of a push know it: an immediate retry
+// does not help.
 const FullMessage = "The registry's disk is full"
 
 // File is an open layer file or upload.
@@ -39,15 +39,15 @@ type Store interface {
 	// WritePart writes what r gives at off of an upload; the first part makes the upload. Parts may come in
 	// any order and again. What was written before an error may stay.
 	WritePart(ctx context.Context, u Upload, off int64, r io.Reader) (int64, error)
-	// Discard returns the space of a range of an upload back, as far as the file system can; what is read there
-	// later is not said. Bytes beside the range stay. No such upload is no error.
+	// Discard frees the space of a range of an upload, as far as the file system can; later reads of the range
+	// return unspecified bytes. Bytes outside the range stay. A missing upload is not an error.
 	Discard(ctx context.Context, u Upload, off, n int64) error
 	// OpenUpload opens what is there of an upload; fs.ErrNotExist when there is nothing.
 	OpenUpload(ctx context.Context, u Upload) (File, error)
 	// Complete makes an upload that holds all frames of x the layer file of x. When it returns, the layer
 	// survives a crash. A layer that already exists is kept and the upload removed.
 	Complete(ctx context.Context, u Upload, x *Index) error
-	// Drop removes a session's uploads. None there is no error.
+	// Drop removes a session's uploads. It is not an error if there are none.
 	Drop(ctx context.Context, session string) error
 
 	// Open opens a layer file; fs.ErrNotExist when there is none.

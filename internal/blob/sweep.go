@@ -64,7 +64,7 @@ func (s *chainWalk) next() (segment, bool) {
 		g.extent = s.now[top].from(s.pos)
 		g.end = min(g.end, s.end)
 	}
-	// Lower layers that begin meanwhile are hidden; the first higher one ends the segment.
+	// Lower layers that begin within the segment are hidden; the first higher one ends it.
 	for len(s.ahead) > 0 && s.ahead[0].off < g.end {
 		if s.ahead[0].layer > top {
 			g.end = s.ahead[0].off

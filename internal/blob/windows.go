@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// windowBytes is the part of a disk that is swept at once. A smaller one is swept too often by who reads
-	// forward, a larger one holds too much that who reads here and there does not need.
+	// windowBytes is the part of a disk that is swept at a time. A smaller one is swept too often for
+	// sequential readers, a larger one holds too many unused segments for random readers.
 	windowBytes = 4 << 20
 	// keptSegments bounds the memory of windows, each segment has 48 bytes.
 	keptSegments = 1 << 17

@@ -87,7 +87,7 @@ func (f *SafeDir) syncParent(base string) error {
 // Base is the path that the storage was opened with.
 func (d *Dir) Base() string { return d.base }
 
-// Present reports whether the storage is still at its path: nil when it is. What is open continues to be readable when the
+// Present returns nil if the storage is still at its path, else an error. Open files stay readable if the
 // directory was moved away, or another one mounted over it.
 func (d *Dir) Present() error {
 	there, err := os.Stat(d.base)
@@ -193,8 +193,8 @@ var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, ma
 
 func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }
 
-// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory
-// and the directories of its new versions must be there already (see StageVersion).
+// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory and
+// the directories of its new versions must exist (see StageVersion).
 func (d *Dir) Save(t *Template) error {
 	t.Schema = Schema
 	if err := t.Validate(); err != nil {

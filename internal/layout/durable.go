@@ -133,8 +133,8 @@ func (f *SafeDir) Rename(label, from, to string) error {
 	return f.SyncDir(path.Dir(from))
 }
 
-// RemoveAll removes a file or directory with all below it; one that is not there is no error. A crash may
-// leave part of it.
+// RemoveAll removes a file or directory with all below it; a missing one is not an error. A crash may leave
+// part of it.
 func (f *SafeDir) RemoveAll(label, name string) error {
 	f.Step(label + ".remove")
 	if err := f.root.RemoveAll(name); err != nil {
@@ -164,8 +164,8 @@ func (f *SafeDir) owe(name string) {
 	f.unsynced[name] = true
 }
 
-// Settle makes the names durable for which that failed before. Whoever finds nothing left to do calls it before saying
-// so.
+// Settle syncs the directories whose earlier sync failed. A caller that finds nothing left to do must call it
+// before it reports success.
 func (f *SafeDir) Settle() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

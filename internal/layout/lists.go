@@ -22,8 +22,8 @@ var lists = []struct {
 	{"state_files", (*Version).StateFiles},
 }
 
-// StaleLists names the text files of a settled version that do not say what template.json does. It is the
-// version that a swap changed in its layers, or one whose files somebody edited.
+// StaleLists names the text files of a committed version that differ from template.json. They belong to a
+// version whose layers were swapped, or whose files were edited.
 func (d *Dir) StaleLists(id string, v *Version) ([]string, error) {
 	var stale []string
 	for _, l := range lists {
@@ -59,8 +59,8 @@ func (d *Dir) settled(id string, v *Version) bool {
 	return err == nil && strings.TrimSpace(string(held)) == v.ContentID
 }
 
-// UncommittedVersions reports whether a version's directory waits for its move to the final place, which the next start
-// of a registry, or a repair, makes.
+// UncommittedVersions reports whether a version's directory waits for its move to the final place, which the
+// next start of a registry, or a repair, makes.
 func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 	_, err := d.root.Stat(stagePath(id, v))
 	return err == nil
@@ -70,8 +70,8 @@ func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 // operator.
 const Aside = "aside_dir"
 
-// Quarantine moves a template's directory out of the way: one rename. stamp is the time in epoch nanoseconds.
-// It gives the new place below the storage.
+// Quarantine moves a template's directory out of the way with one rename. stamp is the time in epoch
+// nanoseconds. It returns the new path relative to the storage.
 func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	if !localName(id) {
 		return "", fmt.Errorf("%q is not the name of a directory", id)

@@ -18,8 +18,8 @@ func (d *Dir) HasReserve() bool {
 	return err == nil && st.Size() > 0
 }
 
-// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random: no file system makes
-// less of them.
+// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random, so that a
+// file system cannot compress them.
 func (d *Dir) MakeReserve(size int64) error {
 	temp := reserveFile + tempSuffix
 	err := d.fillReserve(temp, size)

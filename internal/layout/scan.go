@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// What scanners found in a version is in the template's directory, under the content that was scanned:
+// Scan results of a version are in the template's directory, under the content that was scanned:
 //
-//	<template uuid>/.scans/<content id>.json.gz
+// 	<template uuid>/.scans/<content id>.json.gz
 //
-// The file is a report, compressed. What lists say of it, its note, stands in the header of the compression: it is
-// read without the report, and one rename brings both. The dot keeps the directory from scripts of others, to whom
-// every directory that they see beside template.json is a version.
+// The file is a compressed report. Its note, which lists show, is in the gzip header: it is read without the
+// report, and one rename replaces both. The dot hides the directory from external scripts, which take every
+// visible directory next to template.json for a version.
 
 const (
 	scansDir   = ".scans"
@@ -35,7 +35,7 @@ const (
 	noteMark = "BY"
 )
 
-// ErrNote is the failure to read a file that is no report with a note.
+// ErrNote is the error for a file that is not a report with a note.
 var ErrNote = errors.New("it is not the results of a scan")
 
 func scansPath(id string) string { return path.Join(VMDir, id, scansDir) }
@@ -207,7 +207,7 @@ func (d *Dir) note(id, content string) ([]byte, error) {
 	return readNote(file)
 }
 
-// RemoveScan removes the report about a content permanently; one that is not there is no error.
+// RemoveScan removes the report about a content permanently; a missing one is not an error.
 func (d *Dir) RemoveScan(id, content string) error {
 	if !hexDigits(content, 64) {
 		return fmt.Errorf("%q is not a content id", content)

@@ -45,7 +45,7 @@ func (d *Dir) Usage(name string) int64 {
 	var sum int64
 	_ = fs.WalkDir(d.root.FS(), name, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // removed meanwhile, or not readable: it is an estimate
+			return nil // removed since then, or not readable: it is an estimate
 		}
 		if st, err := e.Info(); err == nil && st.Mode().IsRegular() {
 			sum += st.Size()

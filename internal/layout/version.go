@@ -19,9 +19,9 @@ const (
 	MaxNVRAM = 4 << 20
 )
 
-// A version's directory is written beside its final place, because the place may belong to a version that
-// the same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and trust
-// the one whose content_id is the version's, so no moment between the steps shows them anything else.
+// A version's directory is written next to its final place, because the place may belong to a version that the
+// same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and use the one
+// whose content_id is the version's, so every step shows them a consistent version.
 
 // StageVersion writes the directory of a version that a following Save will name. config is JSON.
 func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
@@ -127,7 +127,7 @@ func (d *Dir) Tidy(t *Template) error {
 	staged := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix) })
 	for i := range t.Versions {
 		v := &t.Versions[i]
-		if staged { // otherwise no version needs a look of its own
+		if staged { // otherwise no version needs a separate check
 			if err := d.CommitVersion(t.ID, v); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (d *Dir) Tidy(t *Template) error {
 			return err
 		}
 	}
-	for _, e := range entries { // what was settled no longer exists, which is no error
+	for _, e := range entries { // a committed version's staging directory no longer exists, which is not an error
 		if !stray(e.Name(), len(t.Versions)) {
 			continue
 		}

@@ -109,7 +109,7 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 	return blob.ParseIndex(raw)
 }
 
-// localChain is what of a file is here: the content that its first layers make.
+// localChain is the local content that the first layers of a file describe.
 type localChain struct {
 	layers int // 0: no such content is here
 	tip    string

@@ -65,7 +65,7 @@ func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
 	return f, nil
 }
 
-// asyncWriter writes a part and keeps the disk busy meanwhile.
+// asyncWriter writes a part and starts writeback to disk while more data arrives.
 type asyncWriter struct {
 	ctx   context.Context
 	f     *os.File
@@ -211,7 +211,7 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 			}
 			st, err := e.Info()
 			if err != nil {
-				continue // removed meanwhile
+				continue // removed since then
 			}
 			stored := blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()}
 			if !st.Mode().IsRegular() {
