@@ -27,7 +27,7 @@ const (
 	settingLogBytes    = "SVC_MAX_LOG_ROW_BYTES"
 )
 
-// retryPush is when a caller who met a limit of pushes is asked to try again.
+// retryPush is the retry delay sent to a caller that met a limit of pushes.
 const retryPush = 30 * time.Second
 
 // admit refuses a push when its caller, or all callers together, have as many unfinished ones as they may. The caller
@@ -98,14 +98,14 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 	return nil
 }
 
-// mostReserved is what the pushes of one caller may reserve of the free space.
+// mostReserved is the maximum that the pushes of one caller may reserve of the free space.
 func (r *Registry) mostReserved(free int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(0, free)), uint64(r.o.MaxReservation))
 	most, _ := bits.Div64(hi, lo, 100)
 	return int64(most)
 }
 
-// rowLimit bounds what is taken of log rows in a minute. Its methods may be called from many goroutines.
+// rowLimit bounds the log rows that are accepted per minute. Its methods may be called from many goroutines.
 type rowLimit struct {
 	rows  int
 	bytes int64

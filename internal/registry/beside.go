@@ -47,7 +47,7 @@ func (r *Registry) Logs() *central.Logs { return r.beside.logs }
 // Files returns the file server.
 func (r *Registry) Files() *files.Store { return r.beside.files }
 
-// tidy removes logs whose time is over.
+// tidy removes expired logs.
 func (b *auxStorage) tidy() {
 	b.logs.Tidy()
 	b.files.Tidy()

@@ -47,7 +47,8 @@ func (r *Registry) Run(ctx context.Context) {
 // permanently.
 const MaxPause = 10 * time.Minute
 
-// Pause keeps Run from collecting anything for a time; 0 lets it go on. A collection that continues ends first.
+// Pause keeps Run from collecting anything for a time; 0 ends the pause. It waits for the end of a running
+// collection.
 func (r *Registry) Pause(length time.Duration) error {
 	if length < 0 || length > MaxPause {
 		return farm.Invalid("seconds", "must be between 0 and %d", int(MaxPause/time.Second))
@@ -113,7 +114,7 @@ func (s *session) idle(now time.Time, limit time.Duration) bool {
 
 func (r *Registry) expire(ctx context.Context, s *session) error {
 	if !s.commit.TryLock() {
-		return nil // a commit is going on
+		return nil // a commit is running
 	}
 	defer s.commit.Unlock()
 	if s.done() == nil {
@@ -147,7 +148,7 @@ func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 }
 
 func (r *Registry) referencedLocked(root blob.Digest) bool {
-	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is asked of all layers
+	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is called for all layers
 		return true
 	}
 	_, leased := r.leases[root]

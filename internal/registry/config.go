@@ -38,8 +38,8 @@ var (
 	ramForm = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
 )
 
-// checkConfig refuses a configuration that does not decode into the fields that are
-// known, or whose values no node can serve. Fields that are not known are let be.
+// checkConfig refuses a configuration that does not decode into the known fields, or whose values no node can
+// serve. It ignores unknown fields.
 func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(raw, &c); err != nil {

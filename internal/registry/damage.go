@@ -75,7 +75,7 @@ func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	}
 }
 
-// clearDamage takes a mark away from a layer that was found whole.
+// clearDamage removes the damage mark of a layer that was found intact.
 func (r *Registry) clearDamage(root blob.Digest) {
 	r.mu.Lock()
 	known := r.bad[root] != ""

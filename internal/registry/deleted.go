@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// deletedDir has an empty file for the id of every template that was deleted here. Such an id names what people
-// and grants still refer to: who creates a template under it again needs what a deletion needs.
+// deletedDir has an empty file for the ID of every template that was deleted here. Users and grants may still
+// refer to such an ID: a caller that creates a template under it again needs the permission to delete.
 const deletedDir = "deleted_dir"
 
 // maxDeleted bounds the ids that are remembered; beyond it the ones that were deleted first are forgotten.
@@ -62,8 +62,8 @@ func (r *Registry) EndGrants(end func(ctx context.Context, ids []string) error) 
 	r.deleted.end = end
 }
 
-// EndDeletedGrants ends the grants on all templates that were deleted: on those whose deletion a crash or a store
-// that was away has cut.
+// EndDeletedGrants ends the grants on all deleted templates, including those whose deletion was interrupted by
+// a crash or an unavailable store.
 func (r *Registry) EndDeletedGrants(ctx context.Context) error {
 	ids, end := r.deleted.list()
 	snap := r.snap.Load()
@@ -95,7 +95,7 @@ func (r *Registry) remember(id string) error {
 	return nil
 }
 
-// readopt ends what is left of a deleted template before another one gets its id.
+// readopt ends the grants on a deleted template before another one gets its ID.
 func (r *Registry) readopt(ctx context.Context, id string) error {
 	if !r.deleted.has(id) {
 		return nil

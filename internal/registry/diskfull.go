@@ -22,7 +22,7 @@ const (
 	slack = 64 * mib
 )
 
-// full returns a failure for want of space its code and its sentence. Deferred, with the address of the result.
+// full sets code and message of a failure for lack of space. It is deferred, with the address of the result.
 func full(err *error) {
 	if isFull(*err) && farm.CodeOf(*err) != farm.CodeUnavailable {
 		*err = farm.Unavailable(*err, blob.FullMessage)
@@ -45,7 +45,7 @@ func expected(f api.PushFile, chain []layout.Layer) int64 {
 	return f.Size / hopeful
 }
 
-// reserved is what the pushes that go on may still store, as far as that is known.
+// reserved is the number of bytes that the unfinished pushes may still store, as far as that is known.
 func (r *Registry) reserved() int64 {
 	var sum int64
 	for _, s := range r.openPushes() {
@@ -54,7 +54,7 @@ func (r *Registry) reserved() int64 {
 	return sum
 }
 
-// reservedBy is what the pushes of one caller may still store.
+// reservedBy is the number of bytes that the pushes of one caller may still store.
 func (r *Registry) reservedBy(caller string) int64 {
 	var sum int64
 	for _, s := range r.openPushes() {
@@ -65,8 +65,8 @@ func (r *Registry) reservedBy(caller string) int64 {
 	return sum
 }
 
-// promised is what is kept for the pushes that go on: what they may still store, of those of one caller no more than
-// one may reserve.
+// promised is the space reserved for the unfinished pushes: what they may still store, limited per caller to
+// the maximum that one caller may reserve.
 func (r *Registry) promised(free int64) int64 {
 	byCaller := map[string]int64{}
 	for _, s := range r.openPushes() {
@@ -82,7 +82,7 @@ func (r *Registry) promised(free int64) int64 {
 	return sum
 }
 
-// reserved is what the push may still store.
+// reserved is the number of bytes that the push may still store.
 func (s *session) reserved() int64 {
 	var sum int64
 	for _, u := range s.uploads {
@@ -91,7 +91,8 @@ func (s *session) reserved() int64 {
 	return sum
 }
 
-// received is the number of bytes that are there of an upload; of one whose index is there, all that is to come.
+// received is the number of bytes received of an upload. Once its index was received, the whole file counts as
+// received.
 func (u *upload) received() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -145,7 +146,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
 }
 
-// emptyTrash removes permanently what could have been taken back for a while: a push needs the room.
+// emptyTrash permanently removes files that could have been restored for a while: a push needs the space.
 func (r *Registry) emptyTrash(ctx context.Context) {
 	if r.trashSize.Load() == 0 {
 		return
@@ -183,8 +184,8 @@ func (r *Registry) holds(root blob.Digest) bool {
 	return r.held[root] != nil
 }
 
-// giveUp takes a part that the disk had no space for out of flight. What was written of it is given back,
-// unless the same bytes were received before or are being received again.
+// giveUp removes a part for which the disk had no space from the parts in flight. It frees the space of what
+// was written, unless the same bytes were received before or are being received again.
 func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
 	u.mu.Lock() // until the discard ends, so that no part begins to write there
 	defer u.mu.Unlock()

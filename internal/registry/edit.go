@@ -78,7 +78,7 @@ func (r *Registry) delete(clean string) error {
 	return nil
 }
 
-// knows reports whether a template is there, be it damaged.
+// knows reports whether a template exists, even if it is damaged.
 func (s *snapshot) knows(id string) bool {
 	if s.templates[id] != nil {
 		return true
@@ -124,8 +124,8 @@ func successor(t *layout.Template) *layout.Template {
 	return &next
 }
 
-// save writes a template and shows it to readers. After a failure the disk is read again, since it is not
-// known which of the two generations a crash would leave. The caller holds write.
+// save writes a template and publishes it to readers. After a failure it reads the disk again, since it is
+// unknown which of the two generations a crash would leave. The caller holds write.
 func (r *Registry) save(t *layout.Template) error {
 	err := r.dir.Save(t)
 	if err == nil {

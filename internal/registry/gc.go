@@ -12,14 +12,13 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// everything is later than the time of all that is in the trash, also of what was put there while the clock was
-// wrong.
+// everything is later than all times in the trash, including those stamped while the clock was wrong.
 var everything = time.Unix(0, math.MaxInt64)
 
-// GCOptions say how far a collection goes that an operator asked for.
+// GCOptions configures a requested garbage collection.
 type GCOptions struct {
-	DryRun     bool // only say what would be done
-	EmptyTrash bool // remove what is in the trash whatever its age
+	DryRun     bool // only report what would be done
+	EmptyTrash bool // empty the trash, whatever its age
 }
 
 // GC collects garbage immediately, without the grace period. Pushes and pulls continue, and the layers that
@@ -112,7 +111,7 @@ func (r *Registry) measureTrash() int64 {
 	return size
 }
 
-// Stats returns what the storage holds.
+// Stats returns statistics of the storage.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {

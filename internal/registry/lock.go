@@ -26,8 +26,8 @@ func (e *StorageInUseError) Error() string {
 	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.Process)
 }
 
-// lockStorage makes this process the owner of a storage until the file is closed. address is where its API is,
-// for those who find the storage in use.
+// lockStorage makes this process the owner of a storage until the file is closed. address is that of its API,
+// for processes that find the storage in use.
 func lockStorage(base, address string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(base, ".lock"), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {

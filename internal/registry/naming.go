@@ -7,21 +7,21 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// PushTarget is what a push is about.
+// PushTarget describes the target of a push.
 type PushTarget struct {
 	Template string // id
 	Exists   bool   // there is such a template, and this push did not make it
 	Reverts  bool   // versions of it go with the push
 	Deleted  bool   // there was such a template, which was deleted
 
-	Tag       string // that it gets; "" where only the template was asked about
+	Tag       string // the new tag; "" when only the template is known
 	ResumeKey string // of the push; likewise
 }
 
-// ParseID brings the id of a template into its normal form; false when it is none.
+// ParseID returns the normal form of a template's ID; false if it is not valid.
 func ParseID(id string) (string, bool) { return layout.ParseID(id) }
 
-// PushTarget returns what the push of a session is about.
+// PushTarget returns the target of the push of a session.
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	s, err := r.session(session)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	return t, nil
 }
 
-// TargetOf returns what a push into a template would be about; "" is a new one.
+// TargetOf returns the target of a possible push into a template; "" is a new one.
 func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
 	id, _ := layout.ParseID(template)
 	return r.targetOf(id, reverts, "")
@@ -76,7 +76,7 @@ func (r *Registry) HasLayer(templates []string, root string) bool {
 	})
 }
 
-// name notes which layers the templates have. Few ask for it, so that it waits for the first.
+// name indexes which layers the templates have. It runs at the first use, since few callers need it.
 func (s *snapshot) name() {
 	s.naming = map[blob.Digest][]string{}
 	for id, e := range s.templates {

@@ -64,7 +64,7 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	return result, nil
 }
 
-// settle makes sure that a file's layer is in its place and stays there.
+// settle stores a file's layer and pins it.
 func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText string) (layout.File, error) {
 	f := layout.File{Name: u.spec.Name, Kind: u.spec.Kind, Format: u.spec.Format, Size: u.spec.Size}
 	root, err := blob.ParseDigest(rootText)
@@ -97,7 +97,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	return f, nil
 }
 
-// indexBytes is what a pull of the layers holds of their indexes.
+// indexBytes is the total size of the layers' indexes, which a pull keeps in memory.
 func indexBytes(layers []layout.Layer) (sum int64) {
 	for _, l := range layers {
 		sum += l.IndexLength
@@ -186,7 +186,7 @@ func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Diges
 	return nil, nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
 }
 
-// place makes an upload a layer of the store. One that is there and damaged makes way for it.
+// place makes an upload a layer of the store. It moves a damaged layer of the same name to quarantine.
 func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) error {
 	root := x.Root()
 	defer r.roots.lock(root)()
@@ -297,8 +297,8 @@ func result(t *layout.Template, v *layout.Version) api.PushResult {
 	return api.PushResult{ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen, Size: v.Size()}
 }
 
-// plan returns the template that a push will write, without the new version: cur is what is there, nil when
-// nothing is. It is pure; negotiation asks it early, the commit decides by it.
+// plan returns the template that a push will write, without the new version. cur is the current template, nil
+// without one. It is pure: negotiation calls it early, the commit decides by it.
 func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Template, error) {
 	if cur == nil {
 		switch {
@@ -356,8 +356,8 @@ func finalConfig(raw json.RawMessage, t *layout.Template) ([]byte, error) {
 	return layout.CanonicalConfig(raw)
 }
 
-// contentID names what a version consists of. It depends on nothing else: not on tag, number or time, and not on
-// how the layers of a chain were put together.
+// contentID names the content of a version. It does not depend on tag, number or time, nor on the form of the
+// layer chains.
 func contentID(config []byte, files []layout.File, nvram []byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "buildyard version 1\nconfig %x\n", sha256.Sum256(config))

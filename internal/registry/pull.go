@@ -16,8 +16,8 @@ import (
 // foldPulls is the default of Options.FoldPulls.
 const foldPulls = 4096
 
-// Manifest gives everything that is needed to build a version and makes its layers stay for Options.Lease. It
-// counts as a pull. Where the layers are served is left to the caller.
+// Manifest returns everything that is needed to build a version and keeps its layers for Options.Lease. It
+// counts as a pull. The caller decides where the layers are served.
 func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, func(e *entry, v *layout.Version) (api.PullManifest, error) {
 		if err := r.leaseAll(e, v); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// parallel is the number of parts that a client is asked to have in flight.
+// parallel is the number of concurrent parts that a client is asked to send.
 const parallel = 4
 
 // Negotiate opens a push without a caller, see NegotiateFor.
@@ -30,8 +30,8 @@ func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.Push
 	return r.NegotiateOn(ctx, caller, req, nil)
 }
 
-// NegotiateOn is NegotiateFor for a push that may rest on layers of some templates alone; what else it consists of
-// it has to send. nil: on layers of all.
+// NegotiateOn is NegotiateFor for a push that may rest only on layers of some templates, and must send
+// everything else. nil: on layers of all.
 func (r *Registry) NegotiateOn(ctx context.Context, caller string, req api.PushRequest, on []string) (_ api.PushSession, err error) {
 	defer full(&err)
 	if err := checkRequest(&req); err != nil {
@@ -93,8 +93,8 @@ func (s *snapshot) template(id string) *layout.Template {
 	return nil
 }
 
-// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there is
-// none.
+// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there
+// is none.
 func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *session {
 	for _, s := range r.allSessions() {
 		mine := s.caller == caller && slices.Equal(s.on, on)
@@ -106,8 +106,8 @@ func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *s
 	return nil
 }
 
-// longestName takes as many bytes as the name of a template can in a configuration: what fits with it fits when it
-// is committed.
+// longestName takes as many bytes as the longest template name in a configuration: a configuration that fits
+// with it fits at the commit.
 var longestName = strings.Repeat("\u2028", 255/len("\u2028"))
 
 func sameRequest(a, b api.PushRequest) bool {
@@ -116,7 +116,7 @@ func sameRequest(a, b api.PushRequest) bool {
 		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFile)
 }
 
-// sameFile compares what two negotiations say of a file; how much they expect to send is a guess.
+// sameFile compares the descriptions of a file in two negotiations, except the estimated bytes to send.
 func sameFile(a, b api.PushFile) bool {
 	a.Data, b.Data = 0, 0
 	return a == b
@@ -203,7 +203,7 @@ func checkFiles(files []api.PushFile) error {
 	return nil
 }
 
-// describe returns what the registry holds of each file of a session.
+// describe returns the state of each file of a session.
 func (r *Registry) describe(s *session) api.PushSession {
 	out := api.PushSession{
 		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
@@ -219,7 +219,7 @@ func (r *Registry) describe(s *session) api.PushSession {
 	return out
 }
 
-// Session returns what the registry holds of a push.
+// Session returns the state of a push.
 func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error) {
 	s, err := r.session(id)
 	if err != nil {
@@ -228,8 +228,8 @@ func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error
 	return r.describe(s), nil
 }
 
-// PutPart receives frames of a file. off is the place of the first one in the layer file. A part may be sent
-// again; one that is cut or damaged counts as not sent.
+// PutPart receives frames of a file. off is the offset of the first one in the layer file. A part may be sent
+// again; one that is truncated or damaged counts as not sent.
 func (r *Registry) PutPart(ctx context.Context, session, file string, off int64, body io.Reader) error {
 	s, u, err := r.openFile(session, file)
 	if err == nil {
@@ -281,7 +281,7 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	return nil
 }
 
-// parentText names what a layer rests on, as a push does: "" is zeros.
+// parentText returns the parent of a layer in the form of a push: "" is zeros.
 func parentText(x *blob.Index) string {
 	if x.Parent().IsZero() {
 		return ""

@@ -16,7 +16,7 @@ type Ref struct {
 	ID        string // template UUID
 	Tag       string
 	Number    *int   // 0-indexed
-	ContentID string // only looked at by Manifest
+	ContentID string // only used by Manifest
 }
 
 // List returns all templates, by name.
@@ -90,8 +90,8 @@ func unreadable(e *entry, v *layout.Version, err error) error {
 		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry check\" says more", v.Number, e.t.Name)}
 }
 
-// onVersion reads something of a version from disk. The version may be reverted between the look at the
-// snapshot and the read: as long as a failure comes with a newer snapshot of the template, it looks again.
+// onVersion reads something of a version from disk. The version may be reverted after the snapshot was loaded:
+// it retries as long as a failure coincides with a newer snapshot of the template.
 func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (T, error)) (T, error) {
 	for {
 		var none T
@@ -142,7 +142,7 @@ func (r *Registry) resolve(ref Ref) (*entry, *layout.Version, error) {
 	return e, &e.t.Versions[i], nil
 }
 
-// find returns the place of a version among those of its template.
+// find returns the position of a version among those of its template.
 func find(versions []layout.Version, ref Ref) (int, error) {
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := &versions[i]

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// rateLimiter bounds the rate of work on bytes and says how far it is. One goroutine uses it.
+// rateLimiter bounds the rate of work on bytes and measures its progress. One goroutine uses it.
 type rateLimiter struct {
 	rate int64       // bytes a second at the most; 0: no bound
 	busy func() bool // nil, or whether others have work that comes first
@@ -47,7 +47,7 @@ func (p *rateLimiter) wait(ctx context.Context, n int) error {
 	return sleep(ctx, p.next.Sub(now))
 }
 
-// sleep waits for a time or for the end of the context, whose cause it gives.
+// sleep waits for a time or for the end of the context, whose cause it returns.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

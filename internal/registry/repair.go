@@ -51,7 +51,7 @@ func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.Regist
 	return out, nil
 }
 
-// gone returns the findings that are not found any more.
+// gone returns the findings of before that are missing from after.
 func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
 	type key struct {
 		template, layer, problem string
@@ -84,7 +84,7 @@ type repairer struct {
 	out *api.RegistryRepair
 }
 
-// damaged takes up what can be read again by now and sets aside what cannot.
+// damaged restores templates that are readable again and quarantines those that are not.
 func (m *repairer) damaged(context.Context) error {
 	for _, d := range m.r.snap.Load().damaged {
 		if err := m.template(d); err != nil {
@@ -184,7 +184,7 @@ func (m *repairer) layers(ctx context.Context) error {
 	return nil
 }
 
-// adopt makes a layer file the registry's that came into the storage by another way.
+// adopt registers a layer file that was copied into the storage.
 func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	defer r.roots.lock(s.Root)()
 	if _, err := r.readIndex(ctx, s.Root); err != nil || r.holds(s.Root) {

@@ -35,7 +35,7 @@ type scans struct {
 	of map[string]*scanNote // by content id; nil: there is a file that cannot be read
 }
 
-// scanNote is what is kept in memory of the results of a scan. It is immutable.
+// scanNote is the part of scan results that is kept in memory. It is immutable.
 type scanNote struct {
 	api.ScanSummary
 	Sum string `json:"sum"` // SHA-256 of the report in hex
@@ -47,7 +47,7 @@ func (s *scans) get(content string) *scanNote {
 	return s.of[content]
 }
 
-// summary returns what lists say of the results for a content; nil when there are none.
+// summary returns the summary of the scan results for a content; nil when there are none.
 func (s *scans) summary(content string) *api.ScanSummary {
 	if n := s.get(content); n != nil {
 		return &n.ScanSummary
@@ -118,8 +118,8 @@ func (r *Registry) readScans(id string) *scans {
 	return s
 }
 
-// ScanDraft is the results of a scan on their way to a version. One goroutine uses it: it writes the report, calls
-// Attach, and Drop in any case.
+// ScanDraft is scan results that are being received. One goroutine uses it: it writes the report, calls Attach,
+// and Drop in any case.
 type ScanDraft struct {
 	r       *Registry
 	id      string // of the template
@@ -161,7 +161,7 @@ func (r *Registry) draftScan(ref Ref) (*ScanDraft, error) {
 	return &ScanDraft{r: r, id: e.t.ID, content: v.ContentID, file: file, sum: sha256.New()}, nil
 }
 
-// Write takes the next bytes of the report, which together are one JSON object.
+// Write appends the next bytes of the report, which together are one JSON object.
 func (d *ScanDraft) Write(p []byte) (_ int, err error) {
 	defer full(&err)
 	if d.size += int64(len(p)); d.size > MaxScanReport {
@@ -171,8 +171,8 @@ func (d *ScanDraft) Write(p []byte) (_ int, err error) {
 	return d.file.Write(p)
 }
 
-// Attach makes the results those of the version's content, in place of older ones. content, unless it is "", is what
-// was scanned, and has to be what the version had when the draft began.
+// Attach attaches the results to the version's content, in place of older ones. content, unless it is "", is
+// what was scanned, and must be what the version had when the draft began.
 func (d *ScanDraft) Attach(s api.ScanSummary, content string) (err error) {
 	defer full(&err)
 	if err := checkScan(&s); err != nil {

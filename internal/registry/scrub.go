@@ -21,27 +21,27 @@ const (
 	// scrubEvery is the minimum time from the beginning of one round to that of the next: a small store is not
 	// read all day.
 	scrubEvery = 7 * 24 * time.Hour
-	// scrubSave is how often the place in a round is written down.
+	// scrubSave is how often the position in a round is saved.
 	scrubSave = 30 * time.Second
-	// quiet is how long after a push or a pull the scrub goes slower.
+	// quiet is how long the scrub stays slower after a push or a pull.
 	quiet = 2 * time.Second
 )
 
-// scrubState is the content of scrub.json: where the verification of all layers is, and what it found. The loss
-// of it costs a round.
+// scrubState is the content of scrub.json: the position of the scrub, and what it found. Its loss costs one
+// round.
 type scrubState struct {
 	Cursor   string            `json:"cursor,omitempty"` // layer that is verified, in the order of the names
 	Frame    int               `json:"frame,omitempty"`  // its next frame
-	Passed   bool              `json:"passed,omitempty"` // it is verified: go on behind it
+	Passed   bool              `json:"passed,omitempty"` // it is verified: continue behind it
 	Began    int64             `json:"began,omitempty"`  // epoch seconds of the round
 	Finished int64             `json:"finished,omitempty"`
 	Verified int64             `json:"verified,omitempty"` // bytes in the round
-	Damaged  map[string]string `json:"damaged,omitempty"`  // layer -> what is wrong
+	Damaged  map[string]string `json:"damaged,omitempty"`  // layer -> problem
 }
 
 // scrubber verifies all layers one after the other.
 type scrubber struct {
-	writing sync.Mutex // held over a write of scrub.json
+	writing sync.Mutex // held during a write of scrub.json
 
 	mu     sync.Mutex // guards the fields below
 	state  scrubState
@@ -72,7 +72,7 @@ func (s scrubState) damaged() map[blob.Digest]string {
 	return out
 }
 
-// loadScrub takes up what an earlier process found out. Marks of layers that are gone go with them.
+// loadScrub loads what an earlier process found. It drops marks of layers that no longer exist.
 func (r *Registry) loadScrub() error {
 	state, err := readScrub(r.dir)
 	if err != nil {
@@ -87,8 +87,8 @@ func (r *Registry) loadScrub() error {
 	return nil
 }
 
-// saveScrub writes the state down. A failure costs what was found since the last write, which the next round
-// finds again.
+// saveScrub writes the state. A failure loses what was found since the last write, which the next round finds
+// again.
 func (r *Registry) saveScrub() {
 	s := &r.scrub
 	s.writing.Lock()
@@ -132,7 +132,7 @@ func (r *Registry) busy() bool {
 
 // runScrub verifies layers until ctx ends, at Options.ScrubRate and slower during pushes and pulls.
 func (r *Registry) runScrub(ctx context.Context) {
-	for root := range r.knownDamage() { // a copy may have been put in its place
+	for root := range r.knownDamage() { // a copy may have replaced it
 		r.judgeLayer(ctx, root, 0, func(int, int) {})
 	}
 	for ctx.Err() == nil {
@@ -214,7 +214,7 @@ type scrubList struct {
 	listed bool
 }
 
-// from returns the first layer at a cursor, or behind it when that one is passed.
+// from returns the first layer at a cursor, or behind it if the layer at the cursor is done.
 func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
 	if !l.listed {
 		l.left, l.listed = list(), true
@@ -229,8 +229,8 @@ func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) 
 	return blob.Digest{}, false
 }
 
-// judgeLayer verifies one layer from a frame on and marks it, or takes its mark away. note is called behind each
-// frame with the next one and the bytes read. False: the context ended before.
+// judgeLayer verifies one layer from a frame on and sets or clears its damage mark. note is called after each
+// frame with the next one and the bytes read. It returns false if the context ended before.
 func (r *Registry) judgeLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) bool {
 	err := r.verifyLayer(ctx, root, first, note)
 	switch {

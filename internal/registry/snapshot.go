@@ -118,7 +118,7 @@ func (p *pulls) of(content string) int64 {
 	return p.last[content]
 }
 
-// layersOf returns the layers of a version, once for each place in which they occur.
+// layersOf returns the layers of a version, once per occurrence.
 func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
 	return func(yield func(blob.Digest) bool) {
 		for _, f := range v.Files {
@@ -164,8 +164,8 @@ func (r *Registry) swap(id string, t *layout.Template) {
 	}
 }
 
-// OnChange has a function called after each change of a template or of its versions, until stop is
-// called. It must neither block nor ask the registry.
+// OnChange registers a function that is called after each change of a template or of its versions, until stop
+// is called. It must neither block nor call the registry.
 func (r *Registry) OnChange(changed func()) (stop func()) {
 	r.watching.Lock()
 	defer r.watching.Unlock()

@@ -42,20 +42,20 @@ func (r *Registry) Squash(ctx context.Context) (int, error) {
 	return c.done, err
 }
 
-// squasher looks over the newest versions again and again. One goroutine uses it.
+// squasher checks the newest versions repeatedly. One goroutine uses it.
 type squasher struct {
 	r    *Registry
-	fine map[string]bool // tips of chains that were looked at and need nothing
+	fine map[string]bool // tips of chains that were checked and need nothing
 	done int
 
-	indexes rateLimiter // of reading them: after a start, every chain is looked at
+	indexes rateLimiter // of reading indexes: after a start, every chain is checked
 }
 
 func newConsolidation(r *Registry) *squasher {
 	return &squasher{r: r, fine: map[string]bool{}, indexes: rateLimiter{rate: consolidateRate, busy: r.busy}}
 }
 
-// round looks at the newest version of every template: what is pushed next rests on it.
+// round checks the newest version of every template: the next push rests on it.
 func (c *squasher) round(ctx context.Context) error {
 	seen := map[string]bool{}
 	var errs []error
@@ -87,7 +87,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 	}
 	release, ok := c.r.pinLayers(layers)
 	if !ok {
-		return nil // damaged, or gone with its version
+		return nil // damaged, or removed with its version
 	}
 	defer release()
 	for _, l := range layers {
@@ -116,7 +116,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 	return nil
 }
 
-// pinLayers keeps layers from collection until release is called; false when one is gone or damaged.
+// pinLayers keeps layers from collection until release is called; false when one is missing or damaged.
 func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 	var pinned []blob.Digest
 	release = func() {
@@ -147,7 +147,7 @@ func (r *Registry) unpinLocked(root blob.Digest) {
 	}
 }
 
-// hasRoom reports whether n more bytes and what is promised to pushes fit on the disk.
+// hasRoom reports whether n more bytes fit on the disk in addition to the reservations of pushes.
 func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
 	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
@@ -206,8 +206,8 @@ func (o *openedChain) due() (bool, int64, error) {
 	return len(o.indexes) > maxDepth || seen*100 < o.stored*leastLive, seen, nil
 }
 
-// consolidate makes one layer that stands for a chain and swaps it into every version of the template whose disk
-// begins with that chain. What a crash leaves before the swap is removed by the next start or collected.
+// consolidate squashes a chain into one layer and swaps it into every version of the template whose disk begins
+// with that chain. The next start removes what a crash leaves before the swap, or it is collected.
 func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
 	u := blob.Upload{Session: consolidatePrefix + newSessionID()}
 	defer func() {
@@ -284,5 +284,5 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 	return n, nil
 }
 
-// isMerge tells the upload of a consolidation.
+// isMerge reports whether an upload belongs to a squash.
 func isMerge(session string) bool { return strings.HasPrefix(session, consolidatePrefix) }

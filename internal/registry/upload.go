@@ -25,8 +25,8 @@ import (
 type upload struct {
 	id   blob.Upload
 	spec api.PushFile
-	// chain is what the file's layer will rest on, base first; of a file that is same, what it is. Immutable. Its
-	// layers are pinned.
+	// chain is the parent chain of the file's layer, base first. For a file whose content is stored (same) it
+	// is the chain of that content. It is immutable, and its layers are pinned.
 	chain []layout.Layer
 
 	indexing sync.Mutex // held while a step of the index is written
@@ -37,7 +37,7 @@ type upload struct {
 	index   blob.Digest     // names what its index file holds; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
-	// gate is held for reading over each write to the upload's file, and for writing by who seals it.
+	// gate is held for reading during each write to the upload's file, and for writing to seal it.
 	gate   sync.RWMutex
 	sealed bool // the file becomes a layer, or is one: nothing is written to it any more; guarded by gate
 }
@@ -64,14 +64,14 @@ func (u *upload) begunToArrive() bool {
 	return len(u.parts) > 0 || len(u.flying) > 0 || !u.index.IsZero()
 }
 
-// same tells that the file is what its chain holds: its sender named the content by Root.
+// same reports whether the file's content is stored: the client named it by Root.
 func (u *upload) same() bool { return isSame(u.spec, u.chain) }
 
 func isSame(f api.PushFile, chain []layout.Layer) bool {
 	return len(chain) > 0 && chain[len(chain)-1].Name() == f.Root
 }
 
-// state returns what is there of the file.
+// state returns the state of the file.
 func (u *upload) state() api.PushFileState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -114,7 +114,7 @@ func (u *upload) begin(p *part) error {
 	return nil
 }
 
-// end takes a part out of flight; ok says that all its bytes are written.
+// end removes a part from the parts in flight; ok reports that all its bytes are written.
 func (u *upload) end(p *part, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -197,7 +197,7 @@ func (u *upload) matches(x *blob.Index) error {
 	return nil
 }
 
-// incomplete is the failure of a client whose view of the session is wrong; it reads the state and sends again.
+// incomplete is the error for a client whose view of the session is wrong; it reads the state and sends again.
 func incomplete(name string, off int64) error {
 	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again", name, off)
 }

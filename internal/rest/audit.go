@@ -62,8 +62,8 @@ const maxReason = 300
 
 func clipped(text string) string { return text[:min(len(text), maxReason)] }
 
-// failed notes the failure of a handler. What hangs in the node link has no passage: only its
-// refusals are told of.
+// failed records the failure of a handler. Waiting node requests have no requestAudit: only their refusals are
+// audited.
 func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err error) {
 	if g == nil || err == nil {
 		return

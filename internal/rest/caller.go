@@ -94,11 +94,10 @@ func AuditFailure(r *http.Request, err error) {
 	}
 }
 
-// Is reports whether the caller is known.
+// Is reports whether the caller is authenticated.
 func (c Caller) Is() bool { return c.Identity.Method != "" }
 
-// IsNode reports whether the caller is a node: it may do what it has been ordered to, and
-// nothing else.
+// IsNode reports whether the caller is a node: it may do only what its orders allow.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
 // KeyHas reports whether the user key that a node has joined with does not keep it from using a permission.
@@ -114,7 +113,7 @@ func (c Caller) Owner() string {
 	return cmp.Or(c.KeyID, c.Name)
 }
 
-// Need refuses a caller without a permission, for what a handler asks beyond its route.
+// Need refuses a caller without a permission, for checks of a handler in addition to its route.
 func (c Caller) Need(p farm.Permission) error {
 	if c.all(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
 		return nil
@@ -177,8 +176,8 @@ func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, righ
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
 }
 
-// ActsAs returns the permission groups as which the caller may make a request: their own name, and
-// the groups that they are in. With root that is any, and none is given.
+// ActsAs returns the permission groups for which the caller may make a request: its own name, and the groups
+// that it is in. For root, which may use any, it returns none.
 func (c Caller) ActsAs() (names []string) {
 	if c.Unlimited() || !c.Is() {
 		return nil
@@ -191,9 +190,9 @@ func (c Caller) ActsAs() (names []string) {
 	return names
 }
 
-// ActingGroup reads the permission group for which a request is made: the parameter group, which
-// is required where rights on single resources count, and group_id is refused there. Elsewhere
-// group means nothing and "" is given.
+// ActingGroup reads the permission group for which a request is made from the parameter group. It is required
+// where rights on single resources apply, and group_id is refused there. Elsewhere group is ignored and "" is
+// returned.
 func (c Caller) ActingGroup(p *Params) (string, error) {
 	group := p.Text("group", auth.MaxGroupName)
 	if !c.Managed() {

@@ -10,11 +10,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// ConcurrencyLimit bounds how many of something are open at a time, per caller and in total:
-// streams, watches, slow connections. It is for things that last; a nil one has no limit.
+// ConcurrencyLimit bounds how many long-lived operations are open at a time, per caller and in total: streams,
+// watches, slow connections. A nil one has no limit.
 type ConcurrencyLimit struct {
 	what      string // in the plural, for the refusal
-	setting   string // by which an operator raises the total; "": there is none
+	setting   string // with which an operator raises the total; "": none
 	perCaller int
 	total     int
 
@@ -26,9 +26,9 @@ type ConcurrencyLimit struct {
 // busyRetry is the retry delay sent to a caller that met a full limit.
 const busyRetry = 5 * time.Second
 
-// NewConcurrencyLimit makes a limit of so many in total; one caller may have a quarter of them,
-// rounded up. what names the things in the plural, setting is the name of the setting that holds
-// the total, "" for a fixed one; both are part of the refusal.
+// NewConcurrencyLimit makes a limit of total operations; one caller may have a quarter of them, rounded up.
+// what names the operations in the plural, setting is the name of the setting with the total, "" for a fixed
+// one. Both are part of the refusal.
 func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	return &ConcurrencyLimit{
 		what: what, setting: setting, total: total, perCaller: farm.CallerShare(total), byCaller: map[string]int{},

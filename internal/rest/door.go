@@ -2,8 +2,8 @@ package rest
 
 import "context"
 
-// JoinPolicy is what it takes to join at a port as a node besides what it takes at every port: the
-// join token, or a caller who may.
+// JoinPolicy describes which clients may join as nodes at a port, in addition to those with the join token or
+// the permission, which may join at every port.
 type JoinPolicy string
 
 // The doors.
@@ -15,13 +15,13 @@ const (
 
 type doorKey struct{}
 
-// WithJoinPolicy makes the context of a port: what the BaseContext of its http.Server gives. So no
-// request carries anything for it.
+// WithJoinPolicy returns the context of a port, for the BaseContext of its http.Server, so that requests need
+// no context value for it.
 func WithJoinPolicy(ctx context.Context, d JoinPolicy) context.Context {
 	return context.WithValue(ctx, doorKey{}, d)
 }
 
-// JoinPolicyOf returns the door by which a request has come in, by its context.
+// JoinPolicyOf returns the policy of the port of a request, by its context.
 func JoinPolicyOf(ctx context.Context) JoinPolicy {
 	d, _ := ctx.Value(doorKey{}).(JoinPolicy)
 	return d

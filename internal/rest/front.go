@@ -13,13 +13,13 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// FrontOptions configure Front.
+// FrontOptions configures Front.
 type FrontOptions struct {
 	// Loopback reports that only this machine reaches the listener. Requests must then name this machine: a web
 	// page could reach it by a domain name that resolves to it (DNS rebinding). The same applies to requests
 	// that arrive at a loopback address of another listener without a Guard.
 	Loopback bool
-	AnyHost  bool     // a reverse proxy in front, which passes the names of others on, says who callers are
+	AnyHost  bool     // a reverse proxy in front, which forwards other host names, authenticates callers
 	Hosts    []string // names that are accepted besides those of this machine
 	Setting  string   // name of the setting that holds Hosts, for the refusal
 	// Guarded reports that a Guard follows, which also checks credentials of requests from pages of other
@@ -29,8 +29,8 @@ type FrontOptions struct {
 	Logger      *slog.Logger
 }
 
-// Front is the first handler of a listener: it brings the path into one form, and refuses what a
-// page of another site has its visitor's browser ask for, authentication or not.
+// Front is the first handler of a listener: it normalizes the path, and refuses cross-site requests of a
+// visitor's browser, with authentication or without.
 func Front(o FrontOptions, next http.Handler) http.Handler {
 	f := &front{o: o, sites: NewSites(o.Hosts, false), next: next}
 	if name, err := os.Hostname(); err == nil {

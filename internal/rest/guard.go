@@ -12,8 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// What a Route says of its callers instead of a permission of the service. Besides these there
-// is farm.PermRoot.
+// Values of Route.Permission in place of a permission of the service, in addition to farm.PermRoot.
 const (
 	Open        = "-"             // it needs no credential
 	Known       = "known"         // any credential that counts will do
@@ -23,10 +22,10 @@ const (
 
 // Identifier authenticates the caller of a request.
 type Identifier interface {
-	// Identify returns an error with the code unauthenticated when the credentials do not count,
-	// and unavailable when that cannot be told now.
+	// Identify returns an error with the code unauthenticated for invalid credentials, and unavailable when
+	// they cannot be checked now.
 	Identify(r *http.Request) (auth.Identity, error)
-	// Revalidate is Identify for a request that continues since a while. was is what it gave then.
+	// Revalidate is Identify for a request that is already running. was is the result of Identify.
 	Revalidate(r *http.Request, was auth.Identity) (auth.Identity, error)
 	// Schemes returns the kinds of credentials that are accepted in the header Authorization.
 	Schemes() []string
@@ -38,9 +37,9 @@ var _ Identifier = (*auth.Authenticator)(nil)
 type GuardOptions struct {
 	Who     Identifier
 	Judge   *auth.Authorizer
-	Guesses *auth.GuessLimiter // of the root token, wherever it is given; nil: of this guard alone
+	Guesses *auth.GuessLimiter // limits guesses of the root token; guards may share it; nil: a separate one
 	Proxied bool               // a reverse proxy is in front, which names the client's address
-	Sites   Sites              // pages that may change things besides those of the address that is asked
+	Sites   Sites              // pages that may change something in addition to those of the requested address
 	Auditor Auditor            // receives audit records in addition to the log; nil: none
 	Logger  *slog.Logger
 }
@@ -55,7 +54,7 @@ type Guard struct {
 	leftOut    atomic.Int64        // those that were not, since the last one that was
 }
 
-// NewGuard makes a guard. A host that is none is an error.
+// NewGuard makes a guard. An invalid host is an error.
 func NewGuard(o GuardOptions) (*Guard, error) {
 	for _, host := range o.Sites.Hosts {
 		if strings.ContainsAny(host, "/@?# ") {
@@ -160,8 +159,8 @@ func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	return p.Need(farm.Permission(needs))
 }
 
-// identify returns who makes a request. Only how often the root token is compared is limited: what
-// else is refused is signed, and says to an honest client that it has to make a new session.
+// identify authenticates the caller. Only comparisons of the root token are limited: other refused credentials
+// are signed, and their refusal tells an honest client to start a new session.
 func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error) {
 	if !g.basic || scheme(r) != basic {
 		return g.o.Who.Identify(r)

@@ -12,17 +12,17 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// packFrom is the size of an answer, in bytes, from which it is packed for those who ask.
+// packFrom is the size of a response, in bytes, from which it is compressed on request.
 const packFrom = 1 << 10
 
-// packers are ready to be used again: a new one takes much room. Speed counts more than
-// size here, JSON gets small at any level.
+// packers are reusable compressors: a new one takes much memory. Speed matters more than size here, JSON
+// compresses well at any level.
 var packers = sync.Pool{New: func() any {
 	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one there is
 	return p
 }}
 
-// packs reports whether an answer of a size goes out packed, and tells caches what that depends on.
+// packs reports whether a response of a size is compressed, and sets the Vary header for caches.
 func packs(w http.ResponseWriter, r *http.Request, size int) bool {
 	if size < packFrom || !reads(r) {
 		return false
@@ -58,7 +58,7 @@ func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
 	pack.Reset(out)
 	for piece := range pieces {
 		if _, err := pack.Write(piece); err != nil {
-			return // the client is gone
+			return // the client has disconnected
 		}
 	}
 	if pack.Close() == nil {

@@ -20,7 +20,7 @@ const (
 	ViaHeader = "X-Buildyard-Via"
 )
 
-// Loopback knows the callers of a port for programs of this machine, which need no credentials.
+// Loopback authenticates callers of a port for programs of this machine, which need no credentials.
 type Loopback struct{}
 
 var _ Identifier = Loopback{}
@@ -28,8 +28,8 @@ var _ Identifier = Loopback{}
 // Schemes implements Identifier.
 func (Loopback) Schemes() []string { return nil }
 
-// Identify implements Identifier. A page of the web that a browser on this machine shows must
-// not get in by a name that leads here: the request's host must be this machine too.
+// Identify implements Identifier. A web page in a browser on this machine must not get access by a name that
+// resolves to it: the request's host must be this machine too.
 func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
 	if !IsLoopbackRequest(r) || !isHere(r.Host) {
 		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")

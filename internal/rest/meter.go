@@ -18,8 +18,8 @@ type Meter struct {
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
 	none    *routeMeter                            // of requests that match no route
 	took    *metric.Histogram                      // of the routes that answer as soon as they can
-	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who is refused
-	mu      sync.Mutex                             // of those who replace routes
+	refusal chan<- struct{}                        // receives a value, unless it is full, for each refused request
+	mu      sync.Mutex                             // serializes changes of routes
 }
 
 // routeMeter counts the requests of one route.
@@ -28,7 +28,7 @@ type routeMeter struct {
 	codes [len(codes) + 1]metric.Counter // as codes; the last one is of all others
 }
 
-// codes are the statuses that are told apart.
+// codes are the statuses that are counted separately.
 var codes = [...]int{
 	http.StatusOK, http.StatusNoContent, http.StatusPartialContent, http.StatusNotModified,
 	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
@@ -47,7 +47,7 @@ func NewMeter(service string, refusal chan<- struct{}) *Meter {
 	return m
 }
 
-// add has the meter count routes; those that it counts already, on another port, go on.
+// add registers routes to count. Routes that are already counted, on another port, keep their counts.
 func (m *Meter) add(routes []Route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +70,7 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		watched := &statusWriter{ResponseWriter: w, code: http.StatusOK}
-		code := 0 // of an answer that is cut off
+		code := 0 // of a response that is cut off
 		defer func() { m.count(r.Pattern, code, time.Since(began)) }()
 		next.ServeHTTP(watched, r)
 		code = watched.code
@@ -123,7 +123,7 @@ func Families(meters ...*Meter) []metric.Family {
 	}
 }
 
-// read shows the routes and statuses that have occurred.
+// read adds the routes and statuses that have occurred to the series.
 func (m *Meter) read(s *metric.Series) {
 	m.none.read(s, m.service, noRoute)
 	for pattern, route := range *m.routes.Load() {
@@ -165,5 +165,5 @@ func (w *statusWriter) WriteHeader(code int) {
 // ReadFrom lets the underlying writer send a file directly.
 func (w *statusWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
 
-// Unwrap lets an http.ResponseController find what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -10,9 +10,9 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// SplitPlainHTTP tells connections to a TLS port that speak plain HTTP from those that speak TLS.
-// secure is for a server with TLS. It must be served: a connection turns out to be plain when its
-// first bytes are read. Closing secure ends both.
+// SplitPlainHTTP separates connections to a TLS port that speak plain HTTP from those that speak TLS. secure is
+// for a server with TLS. It must be served: a plain connection is detected when its first bytes are read.
+// Closing secure closes both.
 func SplitPlainHTTP(l net.Listener) (secure, plain net.Listener) {
 	p := &plainListener{addr: l.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
 	return secureListener{l, p}, p
@@ -38,7 +38,7 @@ func (l secureListener) Close() error {
 	return l.Listener.Close()
 }
 
-// sniffedConn gives itself to another server when it does not begin with TLS.
+// sniffedConn passes itself to the plain listener when it does not begin with TLS.
 type sniffedConn struct {
 	net.Conn
 	plain *plainListener
@@ -95,7 +95,7 @@ func (c *headConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// plainListener gives connections that were accepted already.
+// plainListener returns connections that were already accepted.
 type plainListener struct {
 	addr   net.Addr
 	conns  chan net.Conn

@@ -11,8 +11,8 @@ import (
 // listRight is the right to know of a resource, of whatever type.
 const listRight farm.Permission = "list"
 
-// May refuses a caller without a right on a resource. To those who may not list it, it is one
-// that is not there.
+// May refuses a caller without a right on a resource. For callers that may not list it, the resource is not
+// found.
 func (c Caller) May(kind farm.ResourceType, id string, right farm.Permission) error {
 	return c.refused(c.HasOn(kind, id, right), kind, id, c.lackingOn(kind, id, right))
 }
@@ -43,8 +43,8 @@ func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == n
 // Sees reports whether the caller may know of a resource.
 func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
 
-// RightsOn returns what the caller may do in a service, and with some of its resources. Of those on
-// which they have no right it says nothing.
+// RightsOn returns the caller's permissions in a service, and its rights on some of its resources. Resources
+// without rights are left out.
 func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *api.CallerRights {
 	out := &api.CallerRights{
 		Permissions: []string{}, Templates: map[string][]string{},

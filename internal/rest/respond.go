@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Null is the result of a handler whose answer has the key body with the value null.
+// Null is the result of a handler whose response has the key body with the value null.
 var Null = json.RawMessage("null")
 
 // status maps every error code to its HTTP status. Lookups and logical refusals
@@ -43,11 +43,10 @@ var jsonType = []string{"application/json"}
 // AuthenticationRequired is the exact answer to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
-// Encoded is the result of a handler whose answer is made already, envelope and all. It is
-// not changed.
+// Encoded is the result of a handler with a complete response, including the envelope. It is not changed.
 type Encoded []byte
 
-// Encode makes the successful answer with a body once, for a handler that gives it often.
+// Encode encodes the successful response with a body once, for a handler that often returns it.
 func Encode(body any) (Encoded, error) {
 	raw, err := encode(body)
 	if err != nil {
@@ -56,10 +55,10 @@ func Encode(body any) (Encoded, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
-// MessageOnly is the result of a handler whose successful answer has a message and no body.
+// MessageOnly is the result of a handler whose successful response has a message and no body.
 type MessageOnly string
 
-// NoEnvelope is the result of a handler whose answer has no envelope. It is not kept by caches.
+// NoEnvelope is the result of a handler whose response has no envelope. It is not cached.
 type NoEnvelope struct {
 	Type string // of its content
 	Text []byte
@@ -74,12 +73,12 @@ func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	return err
 }
 
-// WriteNotFound writes the answer of a RawHandlerFunc whose path names a file that is not there.
+// WriteNotFound writes the response of a RawHandlerFunc whose path names a missing file.
 func WriteNotFound(w http.ResponseWriter, message string) {
 	write(w, http.StatusNotFound, api.StatusFail, message, nil)
 }
 
-// respond writes the answer of a request: the one place where answers are written.
+// respond writes the response of a request. All responses are written here.
 func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
 	if err != nil {
 		respondError(w, r, log, err)
@@ -114,7 +113,7 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	}
 	whole := envelope(api.StatusOK, "", raw)
-	packed := packs(w, r, len(whole)) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, len(whole)) // sets the Vary header, also when the body is not sent
 	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, ContentTag(raw))) {
 		return
 	}
@@ -148,9 +147,9 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	answerError(w, code, err)
 }
 
-// ownWords returns what is logged of the failure of a request that came through a guard. Paths,
-// and sentences about the caller's own mistakes, may hold whatever they sent, a secret in the
-// wrong place too; so of these the name of the parameter is enough.
+// ownWords returns the logged form of the failure of a request that came through a guard. Paths, and messages
+// about the caller's own mistakes, may contain anything the caller sent, even a misplaced secret. Only the name
+// of the parameter is logged for these.
 func ownWords(level slog.Level, err error) any {
 	e, ok := errors.AsType[*farm.Error](err)
 	switch {
@@ -213,9 +212,9 @@ func explained(r *http.Request, err error) error {
 	}
 }
 
-// errorLevel returns how loud a failure is. A context that was canceled explains the
-// failure: mostly the client is gone. It is answered all the same, since a stop
-// cancels contexts too and silence would be a 200 with an empty body.
+// errorLevel returns the log level of a failure. A canceled context explains the failure: mostly the client has
+// disconnected. A response is written all the same, since a stop cancels contexts too, and no response would be
+// a 200 with an empty body.
 func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -237,7 +236,7 @@ func write(w http.ResponseWriter, code int, state, message string, body json.Raw
 func send(w http.ResponseWriter, code int, whole []byte) {
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
-	_, _ = w.Write(whole) //nolint:gosec // JSON, and its type is said
+	_, _ = w.Write(whole) //nolint:gosec // JSON, with its content type
 }
 
 func envelope(state, message string, body json.RawMessage) []byte {

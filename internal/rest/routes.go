@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Request is what a handler gets: the request and its decoded parameters.
+// Request is the input of a handler: the request and its decoded parameters.
 type Request struct {
 	*http.Request
 	Params *Params
@@ -32,7 +32,7 @@ type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // Route is one line of a service's table of contents.
 type Route struct {
-	Pattern    string // method and path, as http.ServeMux takes it
+	Pattern    string // method and path, as a pattern of http.ServeMux
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
 	Ordered    bool   // a node token may use it, and the handler authorizes it by the node's orders
 	Do         HandlerFunc
@@ -46,7 +46,7 @@ type Route struct {
 	Steady     bool                        // steady traffic of nodes, pushes, logs or handshakes: audited only if refused
 }
 
-// WithTimeout returns every route that does not hang on purpose a time-out.
+// WithTimeout adds a timeout to every route that does not wait on purpose.
 func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	limited := slices.Clone(routes)
 	for i, route := range limited {
@@ -76,7 +76,7 @@ func Handler(routes []Route, log *slog.Logger) http.Handler {
 	return (*Guard)(nil).Handler(routes, log)
 }
 
-// Handler serves a table of routes to those who may use them, as the function Handler does.
+// Handler serves a table of routes to authorized callers, like the function Handler.
 func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
@@ -160,8 +160,8 @@ func unclean(p string) bool {
 	return p != clean && (clean == "/" || p != clean+"/")
 }
 
-// respondUnrouted asks the mux what it would say (404, 405 with Allow, or a
-// redirect to the clean path) and says it in the envelope.
+// respondUnrouted writes the mux's own response (404, 405 with Allow, or a redirect to the clean path) in the
+// envelope.
 func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
 	said := muxResponse{}
 	mux.ServeHTTP(said, r)
@@ -173,7 +173,7 @@ func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux)
 	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
 }
 
-// muxResponse takes the mux's own answer for its headers and drops the rest.
+// muxResponse records the headers of the mux's own response and drops the rest.
 type muxResponse http.Header
 
 func (h muxResponse) Header() http.Header       { return http.Header(h) }
@@ -196,13 +196,13 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(wait))
 }
 
-// RequestIDHeader tells the client the id of its request.
+// RequestIDHeader is the header that contains the ID of a request.
 const RequestIDHeader = "X-Request-Id"
 
-// noSniff has browsers take answers for what they say that they are; it is not changed.
+// noSniff prevents browsers from guessing content types; it is not changed.
 var noSniff = []string{"nosniff"}
 
-// withRequestID gives every request an id and tells it to the client.
+// withRequestID assigns an ID to every request and returns it to the client.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
@@ -214,8 +214,8 @@ func withRequestID(next http.Handler) http.Handler {
 	})
 }
 
-// abortOnPanic breaks the connection of a handler that panicked: it may have written
-// a part of its answer, and nothing may make that part look whole.
+// abortOnPanic breaks the connection of a handler that panicked: it may have written a part of its response,
+// which must not look complete.
 func abortOnPanic(r *http.Request, log *slog.Logger) {
 	if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // the sentinel is compared as net/http does
 		panic(p) // on purpose

@@ -11,10 +11,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Sites tells pages that may use a service in their visitor's browser from pages of other sites.
-// The zero value trusts only pages of the address that is asked.
+// Sites distinguishes pages that may use a service in their visitor's browser from pages of other sites. The
+// zero value trusts only pages of the requested address.
 type Sites struct {
-	Hosts []string // names of other addresses whose pages may too, such as that of a reverse proxy, in lower case
+	Hosts []string // lower-case names of other addresses whose pages may too, such as that of a reverse proxy
 	Open  bool     // pages of all sites may read answers (CORS)
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 )
 
-// How long a client may take to read an answer.
+// Time limits for a client that reads a response.
 const (
-	slowAfter   = time.Second      // a write that takes longer counts its client among the slow ones
+	slowAfter   = time.Second      // a longer write counts its client among the slow ones
 	readerGrace = 10 * time.Second // that a slow client has besides the time of its bytes
-	readerRate  = 16 << 10         // bytes a second that it must take
+	readerRate  = 16 << 10         // minimum rate in bytes a second
 	writeStep   = 256 << 10        // bytes that are written under one deadline
 )
 
@@ -141,7 +141,7 @@ func (*slowConn) SetWriteDeadline(time.Time) error { return nil }
 // SetDeadline implements net.Conn, for reads.
 func (c *slowConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// CloseWrite ends what is written, which net/http does before it closes a connection.
+// CloseWrite closes the writing side, which net/http does before it closes a connection.
 func (c *slowConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -149,7 +149,7 @@ func (c *slowConn) CloseWrite() error {
 	return nil
 }
 
-// bytesTime is how long so many bytes take at a rate.
+// bytesTime is how long n bytes take at a rate.
 func bytesTime(n, perSecond int64) time.Duration {
 	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
 }

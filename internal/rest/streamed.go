@@ -12,7 +12,7 @@ import (
 // body writes it as JSON. The tag consists of characters that need no quoting, and differs for different
 // bodies. An error of body breaks the connection, so that a client does not take a partial body for the whole.
 func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
-	packed := packs(w, r, packFrom) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, packFrom) // sets the Vary header, also when the body is not sent
 	if unchanged(w, r, tag) {
 		return
 	}

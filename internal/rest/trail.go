@@ -21,7 +21,7 @@ type AuditTrail struct {
 
 	mu      sync.Mutex // guards what follows
 	waiting []farm.Event
-	lost    int // left out since the last time that this was said
+	lost    int // left out since the last log line about it
 
 	turn sync.Mutex // held while records are written
 }
@@ -34,8 +34,8 @@ const (
 	trailPause = 30 * time.Second // the longest after a failure
 )
 
-// NewTrail makes a trail. keep makes events durable; after an error they are given to it again,
-// so that some may come twice.
+// NewTrail makes a trail. keep makes events durable; after an error it is called with them again, so that some
+// may be stored twice.
 func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *slog.Logger) *AuditTrail {
 	return &AuditTrail{keep: keep, log: log, wake: make(chan struct{}, 1)}
 }
@@ -91,7 +91,7 @@ func (t *AuditTrail) add(e farm.Event) {
 	}
 }
 
-// Run writes what comes until the context ends.
+// Run writes records until the context ends.
 func (t *AuditTrail) Run(ctx context.Context) {
 	pause := time.Duration(0)
 	for {
@@ -120,7 +120,7 @@ func (t *AuditTrail) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes what waits. It belongs behind Run and the last request.
+// Flush writes the buffered records. It must be called after Run has returned and the last request has ended.
 func (t *AuditTrail) Flush(ctx context.Context) error {
 	t.turn.Lock()
 	defer t.turn.Unlock()

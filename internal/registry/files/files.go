@@ -42,8 +42,8 @@ type Options struct {
 	MaxLogs  int64         // bytes of the logs of failed VMs, the oldest go: DefaultMaxLogs
 	MaxBytes int64         // bytes of all other files, beyond which uploads are refused: DefaultMaxBytes
 
-	Full func() bool                           // says that nothing is taken; nil: never
-	Free func() (free, total int64, err error) // room of the disk; nil: enough
+	Full func() bool                           // reports that no uploads are accepted; nil: never
+	Free func() (free, total int64, err error) // space on the disk; nil: enough
 	Now  func() time.Time
 	Sync func(*os.File) error // replaces fsync of a file or directory in tests
 	Log  *slog.Logger
@@ -69,7 +69,7 @@ type areaUsage struct {
 	bytes int64
 }
 
-// Open counts the files that there are and removes what uploads left that were cut.
+// Open counts the files and removes the remains of interrupted uploads.
 func Open(o Options) (*Store, error) {
 	if o.Keep == 0 {
 		o.Keep = DefaultKeep
@@ -243,7 +243,7 @@ func writable(name string) error {
 
 const sweepEvery = 10 * time.Minute
 
-// Tidy removes the logs of failed VMs whose time is over. It does nothing when it did so a short time ago.
+// Tidy removes expired logs of failed VMs. It does nothing if it ran a short time ago.
 func (s *Store) Tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,15 +262,15 @@ type logFile struct {
 	name string
 	size int64
 	at   time.Time
-	over float64 // by how much its uploader is over their share with it and what they uploaded later; 0: they are not
+	over float64 // by how much its uploader exceeds the share with it and later uploads; 0: not at all
 }
 
-// logShares is how many equal shares the logs of failed VMs have. Who is over one share goes first when room is
-// needed.
+// logShares is how many equal shares the logs of failed VMs have. The logs of an uploader over its share are
+// removed first.
 const logShares = 16
 
-// sweep removes logs of failed VMs until the others are young enough and leave some room: first those whose time is
-// over, then the oldest of the uploader who is most over their share, then the oldest of all.
+// sweep removes logs of failed VMs until there is capacity again: first the expired ones, then the oldest of
+// the uploader that exceeds its share most, then the oldest of all.
 func (s *Store) sweep(now time.Time) {
 	all := s.logFiles()
 	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })

@@ -43,7 +43,7 @@ func area(name string) string {
 	return top
 }
 
-// plain looks whether a name leads to a file or directory over directories alone; a link leads nowhere.
+// plain returns the file or directory of a name whose parents are all directories; it does not follow links.
 func plain(root *os.Root, name string) (os.FileInfo, error) {
 	if name == "." {
 		return root.Stat(name)

@@ -23,15 +23,15 @@ import (
 type Upload struct {
 	Name   string
 	Body   io.Reader
-	Size   int64  // announced; -1 when it is not known
+	Size   int64  // announced; -1 when unknown
 	Sum    string // sha256 in hex that it must have; "": any
 	Caller string // under which logs of failed VMs are counted; "": by their directories
 }
 
-// lookBytes is how much of an upload is written between two looks at the room that there is.
+// lookBytes is how much of an upload is written between two checks of the free space.
 const lookBytes = 1 << 20
 
-// Put stores a file, in the place of one of that name: after a crash there is the old or the new one.
+// Put stores a file and replaces one of the same name: after a crash the old or the new one exists.
 func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	receipt.Name = u.Name
 	if err := writable(u.Name); err != nil {
@@ -80,7 +80,7 @@ func tooLarge(name string) error {
 	return farm.Errorf(farm.CodeTooLarge, "A file here must have at most %d bytes", most(name))
 }
 
-// full returns a failure for want of space its code.
+// full sets the code of a failure for lack of space.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return farm.Unavailable(err, "The registry's disk is full")
@@ -111,7 +111,7 @@ type reservation struct {
 	over   bool // it is a file now
 }
 
-// claim takes a place, for the bytes that are announced.
+// claim reserves capacity for the announced bytes.
 func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 	if err := s.room(bytes); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 	return c, c.take(1, bytes)
 }
 
-// retryUpload is when a caller who uploads as much as one may is asked to try again.
+// retryUpload is the retry delay sent to a caller at its upload limit.
 const retryUpload = 10 * time.Second
 
 // take reserves capacity, or refuses an upload that exceeds the limit of its area. Logs of failed VMs replace
@@ -155,7 +155,7 @@ func (c *reservation) take(files int, bytes int64) error {
 	return nil
 }
 
-// upload counts bytes of a log on its way. The caller holds mu.
+// upload counts bytes of a log that is being uploaded. The caller holds mu.
 func (c *reservation) upload(bytes int64) {
 	if c.caller == "" || area(c.name) != Logs {
 		return
@@ -165,7 +165,7 @@ func (c *reservation) upload(bytes int64) {
 	}
 }
 
-// grow makes the claim as large as what was written.
+// grow extends the reservation to what was written.
 func (c *reservation) grow(size int64) error {
 	if err := c.s.room(0); err != nil || size <= c.bytes {
 		return err
@@ -173,7 +173,7 @@ func (c *reservation) grow(size int64) error {
 	return c.take(0, size-c.bytes)
 }
 
-// giveUp takes back what an upload that fails has taken.
+// giveUp releases the reservation of a failed upload and removes its file.
 func (s *Store) giveUp(c *reservation, temp string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +219,7 @@ func (s *Store) create(temp string) (*os.File, error) {
 	return f, nil
 }
 
-// write writes what comes to a new file and closes it.
+// write writes the upload to a new file and closes it.
 func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, err error) {
 	body := io.LimitReader(from, most(c.name)+1)
 	for err == nil {

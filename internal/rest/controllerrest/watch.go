@@ -18,7 +18,6 @@ const (
 
 // A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each
 // change to hundreds of watches immediately would take the processors from other callers.
-// to hundreds of watches immediately would take the processors from other callers.
 const (
 	freeWatches = 8
 	pacePerWake = time.Millisecond // for each write of one of the caller's watches
