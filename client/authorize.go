@@ -20,9 +20,8 @@ func (s *service) bare() string {
 	return address.String()
 }
 
-// Authorize puts the client's credentials, if it has some, on a request that is sent to the
-// service by other means than this package's. A request to another address is refused: they
-// were given for this one.
+// Authorize puts the client's credentials, if any, on a request that is sent to the service by other means than
+// this package. A request to another address is refused: the credentials are not meant for it.
 func (s *service) Authorize(r *http.Request) error {
 	if s.creds == nil {
 		return nil
@@ -44,7 +43,7 @@ func (s *service) Renew(r *http.Request) bool {
 func (s *service) unauthorized(c call, err error) error {
 	switch {
 	case CodeOf(err) != "":
-		return err // of the handshake, which says it all
+		return err // of the handshake, with all details
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		e := s.unreachable(c, err)
 		e.unsent = true
@@ -90,8 +89,8 @@ func (o *unreadStream) Close() error {
 	return o.ReadCloser.Close()
 }
 
-// sendable reports whether what a request has sent can be sent once more, which takes an offered
-// stream back.
+// sendable reports whether the body of a request can be sent once more. It takes back a stream that was not
+// read yet.
 func sendable(r *http.Request) bool {
 	if o, ok := r.Body.(*unreadStream); ok {
 		return o.state.CompareAndSwap(0, takenBack)

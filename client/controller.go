@@ -24,13 +24,13 @@ func NewController(address string, o Options) (*Controller, error) {
 	return &Controller{s}, nil
 }
 
-// Duration is a time that the API takes as a text such as 90s.
+// Duration is a time that the API represents as a text such as 90s.
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// ListOptions say which part of a list is asked for. The zero value asks for all of it.
+// ListOptions selects a part of a list. The zero value selects all of it.
 type ListOptions struct {
 	Filter     string // terms such as state:error age>10m; see docs/api.md
 	ExternalID string // of instances alone
@@ -63,7 +63,7 @@ func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights,
 	return fetch[api.Rights](ctx, c.service, get("/api/v1/rights", q))
 }
 
-// set puts a parameter that is given.
+// set sets a parameter unless it is empty.
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)
@@ -78,7 +78,7 @@ func fetch[T any](ctx context.Context, s *service, c call) (out T, err error) {
 	return out, err
 }
 
-// one asks for a single thing. An empty id would ask for all of them.
+// one requests a single object. An empty ID would select all of them.
 func one[T any](ctx context.Context, s *service, path, id string) (out T, err error) {
 	if id == "" {
 		return out, &Error{Code: ErrInvalid, Message: "id: is required", Method: http.MethodGet, Path: path}
@@ -97,7 +97,7 @@ func (c *Controller) Status(ctx context.Context) (api.ControllerStatus, error) {
 	return fetch[api.ControllerStatus](ctx, c.service, get("/api/v1/status", nil))
 }
 
-// RegistryDisk returns the room of the registry's disk.
+// RegistryDisk returns the space of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, c.service, get("/api/v1/registry/disk", nil))
 }

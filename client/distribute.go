@@ -48,8 +48,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathDistribute, query: byID(id), again: true}, nil)
 }
 
-// RemoveFromNodes asks nodes, or with none all of them, to remove what they have of a
-// template and nothing uses.
+// RemoveFromNodes asks nodes, or with none all of them, to remove the unused versions of a template.
 func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes ...string) (api.RemoveAnswer, error) {
 	body := map[string][]string{}
 	if len(nodes) > 0 {
@@ -68,9 +67,8 @@ func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error
 	return one[api.Removal](ctx, c.service, pathRemove, id)
 }
 
-// WaitDistributed waits until every node of a distribution has the version or has
-// failed; then the error is a *WaitError. Progress, unless it is nil, is called with
-// every look.
+// WaitDistributed waits until every node of a distribution has cached the version or failed. A failure is a
+// *WaitError. progress, unless nil, is called after every poll.
 func (c *Controller) WaitDistributed(ctx context.Context, request string, progress func(api.Distribution)) (api.Distribution, error) {
 	look := func(ctx context.Context) (api.Distribution, error) { return c.Distribution(ctx, request) }
 	return until(ctx, look, func(d api.Distribution) (bool, error) {

@@ -40,7 +40,7 @@ type EventQuery struct {
 	Wait   time.Duration // with After: wait so long for one, at most a minute
 }
 
-// Events gives events, the oldest first.
+// Events returns events, the oldest first.
 func (c *Controller) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	values := ListOptions{Filter: q.Filter, After: q.After, Limit: q.Limit}.query()
 	if q.Wait > 0 {
@@ -49,7 +49,7 @@ func (c *Controller) Events(ctx context.Context, q EventQuery) ([]Event, error) 
 	return fetch[[]Event](ctx, c.service, get(pathEvents, values))
 }
 
-// eventWait is how long one question of a watch hangs: less than a try may take.
+// eventWait is how long one request of a watch waits: less than the timeout of a try.
 const eventWait = 20 * time.Second
 
 // EventWatch selects the events of a watch.
@@ -80,7 +80,7 @@ type eventWatch struct {
 	asked bool // the controller has answered
 }
 
-// follow asks for events until that fails.
+// follow polls for events until that fails.
 func (w *eventWatch) follow(ctx context.Context) error {
 	if w.After == "" && !w.asked {
 		last, err := w.c.Events(ctx, EventQuery{Limit: 1})

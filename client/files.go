@@ -25,7 +25,7 @@ func (c *Controller) File(ctx context.Context, name string) (*Stream, error) {
 
 const pathFiles = "/registry/files"
 
-// fileCall makes a call on a file. A name that is none would be a call on something else.
+// fileCall makes a call on a file. An invalid name would be a call on another object.
 func fileCall(method, path, name string) (call, error) {
 	c := call{method: method, path: path + "/" + name, again: true}
 	if !fs.ValidPath(name) || name == "." {
@@ -58,9 +58,8 @@ func (r *Registry) File(ctx context.Context, name string) (*Stream, error) {
 	return fileOf(ctx, r.service, pathFiles, name)
 }
 
-// Upload puts a file on the file server. The sum is the sha256 of its bytes in hex, which
-// the registry holds them against; "" leaves that out. The call is made once and may take
-// as long as its context allows, at most a day.
+// Upload puts a file on the file server. sum is the sha256 of its bytes in hex, which the registry verifies; ""
+// omits that. The call is made once and may take as long as its context allows, at most a day.
 func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum string) (api.UploadResult, error) {
 	put, err := fileCall(http.MethodPut, pathFiles, name)
 	if err != nil {
@@ -73,7 +72,7 @@ func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum 
 	return fetch[api.UploadResult](ctx, &s, put)
 }
 
-// maxUpload bounds an upload that its caller gives no end.
+// maxUpload bounds an upload whose context has no deadline.
 const maxUpload = 24 * time.Hour
 
 // DeleteFile removes a file or an empty directory.

@@ -12,7 +12,7 @@ const (
 	pathNodeGroup = "/api/v1/node/group"
 )
 
-// NoFallback is the FallbackID that takes a group's fallback away.
+// NoFallback is the FallbackID that removes a group's fallback.
 const NoFallback = "none"
 
 // GroupRequest describes a node group. In an update nil and "" leave a field unchanged; a Description that
@@ -37,7 +37,7 @@ func (c *Controller) Groups(ctx context.Context, o ListOptions) ([]api.Group, er
 
 // UpdateGroup changes a node group.
 func (c *Controller) UpdateGroup(ctx context.Context, id string, g GroupRequest) error {
-	if g.Description != nil && *g.Description == "" { // which the API takes for one that is not given
+	if g.Description != nil && *g.Description == "" { // which the API treats as not given
 		blank := " "
 		g.Description = &blank
 	}
@@ -60,7 +60,7 @@ func (c *Controller) AddNodeToGroups(ctx context.Context, node string, groups ..
 	return c.do(ctx, call{method: http.MethodPost, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
 }
 
-// RemoveNodeFromGroups takes a node out of groups; it may be out already.
+// RemoveNodeFromGroups removes a node from groups; it need not be in them.
 func (c *Controller) RemoveNodeFromGroups(ctx context.Context, node string, groups ...string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
 }

@@ -84,7 +84,7 @@ type Disk struct {
 	SkipResize bool   `json:"skip_container_resize,omitempty"`
 }
 
-// Start asks for instances and gives their ids.
+// Start requests instances and returns their IDs.
 func (c *Controller) Start(ctx context.Context, r StartRequest) ([]string, error) {
 	return fetch[[]string](ctx, c.service, call{method: http.MethodPost, path: pathVM, body: r, key: r.IdempotencyKey})
 }
@@ -112,14 +112,13 @@ func (c *Controller) Instances(ctx context.Context, o ListOptions) ([]api.Instan
 	return fetch[[]api.InstanceItem](ctx, c.service, get(pathVM, o.query()))
 }
 
-// EachInstance gives instances page by page. Limit bounds a page; 0 stands for 1000. It
-// ends after an error.
+// EachInstance returns instances page by page. Limit bounds a page; 0 means 1000. It ends after an error.
 func (c *Controller) EachInstance(ctx context.Context, o ListOptions) iter.Seq2[api.InstanceItem, error] {
 	return pages(o, func(o ListOptions) ([]api.InstanceItem, error) { return c.Instances(ctx, o) },
 		func(i api.InstanceItem) string { return i.InstanceID })
 }
 
-// pages asks for one page after the other until one is not full.
+// pages requests one page after the other until one is not full.
 func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) string) iter.Seq2[T, error] {
 	if o.Limit <= 0 {
 		o.Limit = 1000
@@ -145,20 +144,20 @@ func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) 
 	}
 }
 
-// InstanceUpdate is what a caller says of an instance; nil leaves it as it is.
+// InstanceUpdate describes changes of an instance; nil leaves a field unchanged.
 type InstanceUpdate struct {
 	Name       *string        `json:"name,omitempty"`
 	ExternalID *string        `json:"external_id,omitempty"`
-	Metadata   map[string]any `json:"metadata,omitzero"` // all of it, again; empty and not nil: none
+	Metadata   map[string]any `json:"metadata,omitzero"` // replaces all of it; empty and not nil: none
 	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 lifts it
 }
 
-// UpdateInstance changes what a caller says of an instance.
+// UpdateInstance changes the caller-defined fields of an instance.
 func (c *Controller) UpdateInstance(ctx context.Context, id string, u InstanceUpdate) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathVM, query: byID(id), body: u, again: true}, nil)
 }
 
-// Terminate asks for the end of an instance. To ask twice changes nothing.
+// Terminate requests the end of an instance. It is idempotent.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathVM, body: map[string]string{"id": id}, again: true}, nil)
 }
@@ -170,20 +169,19 @@ type RestartRequest struct {
 	VNCPassword string `json:"vnc_password,omitempty"`
 }
 
-// Restart asks for a restart. It is done when the instance is Started and the start
-// date of its VM has changed.
+// Restart requests a restart. It is done when the instance is Started and the start date of its VM has changed.
 func (c *Controller) Restart(ctx context.Context, r RestartRequest) error {
 	return c.do(ctx, call{method: http.MethodPost, path: "/api/v1/rpc/vm/restart", body: r}, nil)
 }
 
 const pathHistory = pathVM + "/history"
 
-// History gives instances that are gone, the newest first. Without a limit it gives 100.
+// History returns terminated instances, the newest first: 100 without a limit.
 func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.HistoryInstance, error) {
 	return fetch[[]api.HistoryInstance](ctx, c.service, get(pathHistory, o.query()))
 }
 
-// HistoryInstance returns one instance that is gone.
+// HistoryInstance returns one terminated instance.
 func (c *Controller) HistoryInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
 	return one[api.HistoryInstance](ctx, c.service, pathHistory, id)
 }

@@ -15,8 +15,8 @@ func (s *service) pathKeys() string {
 	return "/api/v1/apikey"
 }
 
-// PrivateKey is the private half of a user key as the API answers it: a line of base64. It is
-// not shown when it is printed, encoded or logged.
+// PrivateKey is the private half of a user key as the API returns it: a line of base64. It is redacted when it
+// is printed, encoded or logged.
 type PrivateKey struct{ redacted }
 
 // Reveal returns the text; "" when the service has made none.
@@ -46,14 +46,14 @@ func (s *service) CreateKey(ctx context.Context, k api.NewKey) (PrivateKey, erro
 	return PrivateKey{hide(text)}, err
 }
 
-// KeyChange is what is to change of a user key.
+// KeyChange describes the changes of a user key.
 type KeyChange struct {
 	ID     string   `json:"id"`
 	TTL    int64    `json:"ttl,omitempty"` // seconds from now; 0: as it was
-	Groups []string `json:"groups"`        // all of them; a controller asks for them
+	Groups []string `json:"groups"`        // replaces all of them; a controller requires them
 }
 
-// UpdateKey changes a user key. Its sessions continue with what it has now.
+// UpdateKey changes a user key. Its sessions continue with the new rights.
 func (s *service) UpdateKey(ctx context.Context, k KeyChange) error {
 	return s.do(ctx, call{method: http.MethodPut, path: s.pathKeys(), body: k, again: true}, nil)
 }

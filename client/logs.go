@@ -45,7 +45,7 @@ type LogView struct {
 	Lines   int    // the last so many; 0: all
 }
 
-// View gives rows of one file as text.
+// View returns rows of one file as text.
 func (l Logs) View(ctx context.Context, v LogView) (*Stream, error) {
 	q := ofService(v.Service)
 	set(q, "file", v.File)
@@ -107,12 +107,12 @@ func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error)
 	return true, l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
 }
 
-// Send appends rows to the central logs, and says how many the registry could not take.
+// Send appends rows to the central logs, and returns how many the registry did not accept.
 func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error) {
 	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLog, body: rows})
 }
 
-// SendEvents appends objects to the log of events: all of them or none.
+// SendEvents appends objects to the event log: all of them or none.
 func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogAppendResult, error) {
 	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
 }
@@ -126,7 +126,7 @@ type VMLog struct {
 
 const pathVMLogs = pathVM + "/logs"
 
-// VMLogs returns the error logs of an instance, which may be gone.
+// VMLogs returns the error logs of an instance, which may be terminated.
 func (c *Controller) VMLogs(ctx context.Context, instance string) ([]VMLog, error) {
 	return one[[]VMLog](ctx, c.service, pathVMLogs, instance)
 }

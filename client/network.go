@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// USB returns how many USB devices are free and taken on all nodes, by the names under
-// which they can be asked for.
+// USB returns how many USB devices are free and in use on all nodes, by the names under which they can be
+// requested.
 func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
 	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
 }
@@ -53,7 +53,7 @@ func (c *Controller) PopulateMACs(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathMAC, again: true}, nil)
 }
 
-// PurgeMACs empties the list of managed addresses. What is in use stays so.
+// PurgeMACs empties the list of managed addresses. Addresses in use stay in use.
 func (c *Controller) PurgeMACs(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathMAC, again: true}, nil)
 }

@@ -21,8 +21,7 @@ const (
 // NoRetries is the value of Options.Retries for a client that tries once.
 const NoRetries = -1
 
-// Options say how a service is spoken to. The zero value is ready for one that asks for
-// no credentials.
+// Options configures the connection to a service. The zero value is for a service without credentials.
 type Options struct {
 	Credentials Credentials   // nil: none are sent
 	TLS         TLS           // of https addresses
@@ -46,7 +45,7 @@ type TLS struct {
 
 // Config makes what package crypto/tls needs.
 func (t TLS) Config() (*tls.Config, error) {
-	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as asked for
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as requested
 	if t.CAFile != "" {
 		text, err := os.ReadFile(t.CAFile)
 		if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// PageOptions say which part of a table is asked for.
+// PageOptions selects a part of a table.
 type PageOptions struct {
 	Filter string
-	Sort   string // a field of the filter; -age is the other way round
-	Skip   int    // so many from the front
+	Sort   string // a field of the filter; -age reverses the order
+	Skip   int    // number of rows to skip
 	Limit  int    // 0: 100
 }
 

@@ -39,7 +39,7 @@ func (r *Registry) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return fetch[api.RegistryStatus](ctx, r.service, get("/registry/status", nil))
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the space of the registry's disk.
 func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, r.service, get("/registry/disk", nil))
 }
@@ -65,8 +65,7 @@ func (r *Registry) Template(ctx context.Context, id string) (api.TemplateDetail,
 	return one[api.TemplateDetail](ctx, r.service, pathStore, id)
 }
 
-// Config returns the configuration of a version. What the registry keeps beyond
-// api.TemplateConfig is in the raw form.
+// Config returns the configuration of a version. Fields beyond api.TemplateConfig are in the raw form.
 func (r *Registry) Config(ctx context.Context, id string, v Version) (config api.TemplateConfig, raw json.RawMessage, err error) {
 	err = r.do(ctx, get(pathStoreV1+"/info", v.query(id)), &raw)
 	if err == nil {
@@ -106,13 +105,13 @@ func (r *Registry) Rights(ctx context.Context, template string) (*api.CallerRigh
 	return fetch[*api.CallerRights](ctx, r.service, get("/registry/v2/rights", query))
 }
 
-// Stats returns what takes the storage's room.
+// Stats returns statistics of the storage's use.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return fetch[api.RegistryStats](ctx, r.service, get("/registry/v2/stats", nil))
 }
 
-// StartStorageJob begins work on the storage; one runs at a time. The registry takes this
-// and the two calls below from its own machine only.
+// StartStorageJob starts a storage job; one runs at a time. Without authentication the registry accepts this
+// and the two calls below only from its own machine.
 func (r *Registry) StartStorageJob(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
 }

@@ -50,7 +50,7 @@ func unsent(err error) bool {
 	return errors.Is(err, ErrUnreachable) && errors.As(err, &op) && op.Op == "dial"
 }
 
-// pause waits for about d, so that those who failed together do not come again together.
+// pause waits for about d, so that clients that failed together do not retry together.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter need not be secret
 	defer t.Stop()

@@ -12,7 +12,7 @@ import (
 
 const pathScan = "/registry/v2/vm/scan"
 
-// scanTimeout is how long one try may take that sends or reads a report.
+// scanTimeout is the timeout of one try that sends or reads a report.
 const scanTimeout = 10 * time.Minute
 
 // scanQuery names a version where "version" would be that of the scanner.
@@ -32,12 +32,12 @@ func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.T
 	return r.patient(scanTimeout).do(ctx, put, nil)
 }
 
-// GetScan returns what a scanner found in a version; ErrNotFound when no results are attached.
+// GetScan returns the scan results of a version; ErrNotFound when none are attached.
 func (r *Registry) GetScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, r.patient(scanTimeout), get(pathScan, v.scanQuery(id)))
 }
 
-// DeleteScan removes what a scanner found in a version; ErrNotFound when no results are attached.
+// DeleteScan removes the scan results of a version; ErrNotFound when none are attached.
 func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
 	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
 }
@@ -49,7 +49,7 @@ func (s *service) patient(timeout time.Duration) *service {
 	return &slow
 }
 
-// TemplateScan returns what a scanner found in a version; ErrNotFound when no results are attached.
+// TemplateScan returns the scan results of a version; ErrNotFound when none are attached.
 func (c *Controller) TemplateScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, c.patient(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// A service does not say how long its sessions last. They are renewed after most of the
-// default, and sooner where they were refused sooner.
+// A service does not report how long its sessions last. They are renewed after most of the default lifetime,
+// and sooner where they were refused sooner.
 const (
 	sessionLife = 4 * time.Minute // of the default of 5
 	leastLife   = time.Second
 )
 
-// session is what a user key has opened with one service.
+// session is the session of a user key with one service.
 type session struct {
 	mu     sync.Mutex
-	bearer redacted          // the zero value: there is none
+	bearer redacted          // zero: none
 	began  time.Time         // before its handshake
 	life   time.Duration     // after which it is renewed
-	flight *pendingHandshake // the handshake that is under way; nil: none is
+	flight *pendingHandshake // the running handshake; nil: none
 }
 
 // pendingHandshake is a handshake that one or several callers wait for.
@@ -76,8 +76,8 @@ func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(conte
 	close(f.done)
 }
 
-// refused returns a session up that a service did not take, unless that was done already, and
-// learns from its age.
+// refused drops a session that a service refused, unless that was done already, and derives a shorter lifetime
+// from its age.
 func (s *session) refused(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 		return redacted{}, err
 	}
 	var answer struct {
-		Data json.RawMessage `json:"data"` // shown as it came, fields that are not known here with it
+		Data json.RawMessage `json:"data"` // sent back as it came, including unknown fields
 	}
 	var data bytes.Buffer
 	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) || json.Compact(&data, answer.Data) != nil {
@@ -130,8 +130,8 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
 }
 
-// post makes one call of the handshake. Neither body nor answer gets into its errors but for
-// what the service says to people.
+// post makes one call of the handshake. Its errors contain neither body nor response, except the service's
+// message.
 func (h handshake) post(ctx context.Context, path string, body any) ([]byte, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -157,7 +157,7 @@ func (h handshake) post(ctx context.Context, path string, body any) ([]byte, err
 	return nil, h.refusal(resp, path, answer)
 }
 
-// refusal returns what a service that gives no session means.
+// refusal returns the error for a service's refusal to open a session.
 func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Error {
 	var envelope api.Envelope[json.RawMessage]
 	foreign := json.Unmarshal(answer, &envelope) != nil || envelope.Status == ""

@@ -19,7 +19,7 @@ type Stream struct {
 	Type string // media type, such as text/plain
 }
 
-// open makes a call whose answer is not an envelope when it succeeds.
+// open makes a call whose successful response is not an envelope.
 func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 	var resp *http.Response
 	err := s.repeat(ctx, c, func() (err error) {
@@ -43,8 +43,7 @@ func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 	return resp, nil
 }
 
-// begin sends a request whose answer has to begin within the time of a try. The body
-// lives as long as ctx.
+// begin sends a request whose response must begin within the timeout of a try. The body lives as long as ctx.
 func (s *service) begin(ctx context.Context, c call) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	limit := time.AfterFunc(s.timeout, func() { cancel(context.DeadlineExceeded) })
@@ -117,7 +116,7 @@ func again(ctx context.Context, onBreak func(error), stream func() (began bool, 
 	}
 }
 
-// interrupted reports whether a stream broke in a way that does not last.
+// interrupted reports whether a stream broke temporarily.
 func interrupted(err error) bool {
 	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
 }
@@ -125,7 +124,7 @@ func interrupted(err error) bool {
 // maxLine bounds a line of a stream, in bytes.
 const maxLine = 16 << 20
 
-// linesOf reads the lines of a stream. One that breaks off in the middle is none.
+// linesOf reads the lines of a stream. An incomplete last line is dropped.
 func linesOf(from io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 64<<10), maxLine)

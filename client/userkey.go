@@ -131,7 +131,7 @@ func (k *UserKey) Authorize(r *http.Request, to Target) error {
 	return nil
 }
 
-// Renew implements Renewable: a session that was refused is given up.
+// Renew implements Renewable: it drops a refused session.
 func (k *UserKey) Renew(r *http.Request, to Target) bool {
 	value, ok := strings.CutPrefix(r.Header.Get(authorization), bearerScheme)
 	if ok {

@@ -21,7 +21,7 @@ type ChangeType string
 const (
 	ChangeSet    ChangeType = "set"    // Instance is as it is now
 	ChangeGone   ChangeType = "gone"   // the instance is not in the list any more
-	ChangeSynced ChangeType = "synced" // every present instance was told; comes again after an interruption
+	ChangeSynced ChangeType = "synced" // every present instance was reported; comes again after an interruption
 )
 
 // Change is one change in a watch.
@@ -31,7 +31,7 @@ type Change struct {
 	Instance   api.InstanceItem `json:"instance,omitzero"` // of a ChangeSet
 }
 
-// WatchOptions say what a watch tells.
+// WatchOptions configures a watch.
 type WatchOptions struct {
 	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
@@ -55,9 +55,9 @@ func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change
 // watch is a watch that continues over several streams.
 type watch struct {
 	c      *Controller
-	known  map[string]bool // instances that were told of and are not gone
+	known  map[string]bool // instances that were reported and are not gone
 	yield  func(Change, error) bool
-	synced bool // one stream has told every present instance
+	synced bool // one stream has reported every present instance
 	left   bool // the loop was left
 }
 
@@ -97,8 +97,8 @@ func (w *watch) follow(ctx context.Context) error {
 	return w.c.unreachable(ask, fmt.Errorf("the watch broke: %w", err))
 }
 
-// take tells a change. Those that are present in this stream are noted until it is
-// synced: what was known before and is not among them is gone.
+// take reports a change. Instances that are present in this stream are recorded until it is synced: an instance
+// that was known before and is not among them is gone.
 func (w *watch) take(change Change, present *map[string]bool) {
 	switch change.Type {
 	case ChangeSet:
@@ -118,7 +118,7 @@ func (w *watch) take(change Change, present *map[string]bool) {
 		}
 		*present, w.synced = nil, true
 	default:
-		return // ping, and what is not known yet
+		return // ping, and unknown types
 	}
 	w.tell(change)
 }

@@ -17,7 +17,7 @@ import (
 
 // Scan results of a version are in the template's directory, under the content that was scanned:
 //
-// 	<template uuid>/.scans/<content id>.json.gz
+//	<template uuid>/.scans/<content id>.json.gz
 //
 // The file is a compressed report. Its note, which lists show, is in the gzip header: it is read without the
 // report, and one rename replaces both. The dot hides the directory from external scripts, which take every

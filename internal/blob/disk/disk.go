@@ -231,7 +231,7 @@ func (s *Store) Space(context.Context) (free, total int64, err error) {
 // StateMark begins the name that a layer of state_file_dir has in the trash.
 const StateMark = "state-"
 
-// damagedMark begins the name of a damaged layer in the trash: it is never taken back.
+// damagedMark begins the name of a damaged layer in the trash: it is never restored.
 const damagedMark = "damaged-"
 
 // Trash implements blob.Store.

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// console opens the screen of an instance as a WebSocket. Without the upgrade to one it says
-// whether there is a screen to be seen.
+// console opens the console of an instance as a WebSocket. Without the upgrade it reports whether the console
+// can be opened.
 func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -90,10 +90,10 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxMessage bounds a message of a console, in bytes: more is taken for hostile.
+// maxMessage bounds a message of a console, in bytes: a longer one is an attack.
 const maxMessage = 1 << 20
 
-// acceptLine begins a WebSocket; nil when that is none, which was answered then.
+// acceptLine accepts a WebSocket. It returns nil after a failure, which was answered.
 func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 	// The guard has already checked the origin of the request, with more knowledge than the library has. The
 	// content was compressed as its viewer asks.
@@ -105,7 +105,7 @@ func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 	return &consoleConn{conn}
 }
 
-// consoleConn is a WebSocket as the controller takes it.
+// consoleConn implements the controller's console connection over a WebSocket.
 type consoleConn struct{ conn *websocket.Conn }
 
 var _ controller.ConsoleConn = (*consoleConn)(nil)

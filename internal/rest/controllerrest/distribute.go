@@ -34,7 +34,7 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	return api.DistributeAnswer{RequestID: id}, nil
 }
 
-// nodeIDs reads which nodes are meant; an empty list means all, as none does.
+// nodeIDs reads the requested node IDs; an empty list means all nodes, like an absent one.
 func nodeIDs(p *rest.Params) []string {
 	ids := p.Strings("node_ids")
 	if len(ids) > controller.MaxErrandNodes {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// filterOf reads the parameter filter for a list of things; nil when it is not given.
+// filterOf reads the parameter filter for a list; nil when it is not given.
 func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	text := p.String("filter")
 	if text == "" {
@@ -88,7 +88,7 @@ func macOf(v controller.InstanceView) string {
 
 func megabytes(n int) float64 { return float64(n) * (1 << 20) }
 
-// pastFields are the fields of instances that are gone.
+// pastFields are the filter fields of terminated instances.
 var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "id", Called: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
 	{Name: "name", Called: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},

@@ -18,8 +18,8 @@ const (
 	maxIdempotencyKey = 255
 )
 
-// once carries a request with a name out once: when it comes again within a day it gets the
-// answer of the first one. Requests that fail leave nothing behind, so that they may come again.
+// once runs a request with an idempotency key at most once: a repeated request within a day gets the first
+// response. A request that fails leaves no record, so that it can be repeated.
 func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		names := r.Header[idempotencyKey]
@@ -53,7 +53,7 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 	}
 }
 
-// digestOf sums texts up, none of which has a zero byte.
+// digestOf returns a digest of texts, none of which has a zero byte.
 func digestOf(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
@@ -65,7 +65,7 @@ func parametersOf(r *rest.Request) string {
 	var value any
 	body := r.Params.Raw()
 	if json.Unmarshal(body, &value) == nil {
-		body, _ = json.Marshal(value) // what was decoded encodes
+		body, _ = json.Marshal(value) // a decoded value always encodes
 	}
 	return digestOf(r.URL.Query().Encode(), string(body))
 }

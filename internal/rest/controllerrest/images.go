@@ -100,7 +100,7 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 	return list, nil
 }
 
-// redacted stands for a script: scripts carry secrets.
+// redacted replaces a script: scripts contain secrets.
 const redacted = "[redacted]"
 
 // image returns the shape of a save request that clients read.

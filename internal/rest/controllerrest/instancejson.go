@@ -30,7 +30,7 @@ func encode(i *farm.Instance, shape api.Instance) []byte {
 	return text
 }
 
-// What is between the elements of a list.
+// The JSON text between the elements of a list.
 var (
 	opening = []byte("[")
 	comma   = []byte(",")
@@ -67,7 +67,7 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 // elementSize adds up the bytes of an elementStream.
 type elementSize struct {
 	words  messageCache
-	pieces rest.Fragments // of the last element, whose memory serves the next one
+	pieces rest.Fragments // of the last element; its memory is reused for the next one
 	count  int
 	bytes  int // of all elements
 }
@@ -82,7 +82,7 @@ func (s *elementSize) add(inst controller.InstanceView) {
 	s.bytes += s.pieces.Size()
 }
 
-// total is the size of the stream, with what is between the elements.
+// total is the size of the stream, including the text between the elements.
 func (s *elementSize) total() int {
 	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
 }
@@ -92,11 +92,10 @@ func (s *elementSize) total() int {
 type messageCache struct {
 	message   string
 	field     []byte
-	passwords bool // of screens are shown
+	passwords bool // VNC passwords are included
 }
 
-// element appends the text of one element, with its message put in where the record
-// has none.
+// element appends the text of one element, and adds its message if the record has none.
 func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) rest.Fragments {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
@@ -131,7 +130,7 @@ func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	return pieces
 }
 
-// permissionVNC is the permission that the screen of a VM takes, and so its password.
+// permissionVNC is the permission to open the console of a VM, and so to read its password.
 const permissionVNC = farm.Permission("update_vm")
 
 // showsVNCPasswords reports whether the caller of a request may see the passwords of screens.
@@ -139,7 +138,7 @@ func showsVNCPasswords(r *rest.Request) bool {
 	return rest.CallerOf(r.Context()).Need(permissionVNC) == nil
 }
 
-// hasVNCPassword reports whether an instance has a screen that takes a password.
+// hasVNCPassword reports whether an instance has a console with a password.
 func hasVNCPassword(i *farm.Instance) bool {
 	return i != nil && i.Options.VNCPassword != "" && i.VM != nil && i.VM.VNCPort > 0 && i.VM.HostIP != ""
 }
@@ -154,7 +153,7 @@ func withVNCPassword(inst controller.InstanceView) []byte {
 	return encode(shown, shape)
 }
 
-// vncURL writes where a screen is, with who shows what there; nil for nothing.
+// vncURL returns the VNC address of a VM, with the user information; nil without an address.
 func vncURL(vm *farm.VMInfo, user *url.Userinfo) string {
 	u := url.URL{Scheme: "vnc", User: user, Host: net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))}
 	return u.String()

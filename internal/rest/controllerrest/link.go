@@ -36,7 +36,7 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	return answer, err
 }
 
-// mayJoin refuses who may not make a machine a node without the join token.
+// mayJoin refuses a caller that may not join a node without the join token.
 func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	switch {
 	case door == rest.JoinOpen, door == rest.JoinByCertificate && caller.Identity.Method == auth.ByCertificate:

@@ -18,13 +18,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// The permissions of what is passed on to the registry.
+// The permissions of the routes that are proxied to the registry.
 const (
 	permLogs  = "view_logs"
 	permFiles = "get_registry_files"
 )
 
-// logPage is where the registry has the page that shows a log.
+// logPage is the path of the registry's page that shows a log.
 const logPage = "/registry/log/page"
 
 // logRoutes returns the routes of the registry's logs and files, for clients that reach only the controller.
@@ -53,7 +53,7 @@ func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 // passing is the timeout for the first response bytes of the registry: clients abort after 5 s.
 const passing = 4 * time.Second
 
-// pass answers what the registry answers on a path.
+// pass returns a handler that proxies to a path of the registry.
 func (s *server) pass(to string) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
 }
@@ -97,13 +97,14 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 	return s.away(failed)
 }
 
-// ofCaller reports whether a header is about who calls, which is between them and this service.
+// ofCaller reports whether a header contains the caller's credentials for this service, which are not
+// forwarded.
 func ofCaller(header string) bool {
 	return header == "Authorization" || header == "Cookie" || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// distrust has a browser do nothing with an answer of the registry but show it: it comes from the
-// address of this service, whose log-in the browser has.
+// distrust restricts what a browser does with a response of the registry: it has the origin of this service,
+// for which the browser has a login cookie.
 func distrust(h http.Header, from string) {
 	h.Del(rest.RequestIDHeader) // the client has one of this request
 	h.Del("Set-Cookie")
@@ -130,7 +131,7 @@ func (s *server) away(err error) error {
 	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registry)
 }
 
-// vmLogs lists the logs of an instance whose start or save failed, or answers one of them.
+// vmLogs returns the list of logs of an instance whose start or save failed, or one of them.
 func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Limits of what a start changes of the template's machine.
+// Limits of the changes that a start makes to the template's configuration.
 const (
 	maxVCPU        = 512
 	minVRAM        = 64       // MB
@@ -24,8 +24,7 @@ var diskSize = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
 // unitOf maps the units of a disk's size to bytes.
 var unitOf = map[string]int64{"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
 
-// machine reads the parameters that change the VM itself. Those that are refused
-// later are held to their form too.
+// machine reads the parameters that change the VM. It also validates the form of those that are refused later.
 func machine(p *rest.Params, o *farm.StartOptions) {
 	o.CPUs = p.Int("vcpu", 0, 1, maxVCPU)
 	o.MemoryMB = p.Int("vram", 0, minVRAM, maxVRAM)
@@ -48,7 +47,7 @@ func machine(p *rest.Params, o *farm.StartOptions) {
 	}
 }
 
-// mac reads the address of a network card; 0 when it is not given.
+// mac reads the MAC address of a network card; 0 when it is not given.
 func mac(p *rest.Params, name string) farm.MAC {
 	text := p.String(name)
 	if text == "" {

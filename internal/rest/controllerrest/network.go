@@ -44,7 +44,7 @@ func vlanTexts(ids []int) []string {
 // Limits of one page of MAC addresses.
 const maxMACPage = 10_000
 
-// listMACs answers addresses when a limit is given, else how many there are.
+// listMACs returns addresses when a limit is given, else their numbers.
 func (s *server) listMACs(r *rest.Request) (any, error) {
 	p := r.Params
 	counts, _ := p.Flag("count")

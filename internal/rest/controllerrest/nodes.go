@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listNodes answers an array, of one element when an id is given.
+// listNodes returns an array, with one element when an ID is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
@@ -124,7 +124,7 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	return &api.NodeUpdate{Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next, Failure: u.Failure}
 }
 
-// share keeps a share between 0 and 1, whatever a node says.
+// share limits a share to the range 0 to 1, whatever a node reports.
 func share(of float64) float64 { return min(max(of, 0), 1) }
 
 // drain returns the drain status of a node; nil when it is not drained.

@@ -14,8 +14,8 @@ import (
 
 // PackageFiles are the files of the agent packages.
 type PackageFiles interface {
-	// Open returns a file by the name that a client asks for, and its digest as far as that
-	// is known. farm.CodeNotFound says which file to put where.
+	// Open returns a file by the name that a client requests, and its digest if known. The error with
+	// farm.CodeNotFound names the file that an operator has to provide.
 	Open(name string) (f *os.File, digest string, err error)
 }
 
@@ -63,7 +63,7 @@ func (s *server) listPackages(r *rest.Request) (any, error) {
 	return rest.List(s.c.AgentPackages()), nil
 }
 
-// getPackage answers a file, or the part of it that is asked for.
+// getPackage returns a file, or the requested range of it.
 func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	if err := s.mayLoad(r); err != nil {
 		return err
@@ -94,11 +94,11 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := &backupWriter{to: w, control: http.NewResponseController(w)}
 	http.ServeContent(downloadWriter{w, out}, r, "", modified, f)
-	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
+	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
 	return nil
 }
 
-// downloadWriter is an answer that ends when its reader takes nothing.
+// downloadWriter ends a download whose reader reads nothing.
 type downloadWriter struct {
 	http.ResponseWriter
 	out *backupWriter

@@ -37,8 +37,8 @@ type Options struct {
 	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
 	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: bounded in total alone
-	// Passes makes what a node shows to the registry, good for a scope alone, and says how long. nil:
-	// nodes need nothing there, or nothing that could be made here.
+	// Passes makes a node token for the registry, restricted to a scope, and returns its lifetime. nil: nodes
+	// need no token there, or none that can be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
 }
 
@@ -46,13 +46,13 @@ type server struct {
 	c      *controller.Controller
 	prefix string                       // of the names of VMs
 	quiet  func() (rest.Encoded, error) // the answer to a poll that brought nothing
-	// registry is the address that logs and files are asked of.
+	// registry is the registry's address for logs and files.
 	registry   string
 	toRegistry http.RoundTripper
-	era        string       // of this process: what is counted in it begins again in the next
+	era        string       // of this process: its counters start again in the next one
 	seed       maphash.Seed // of sums that count in this process alone
 
-	scans chan struct{} // has a value for each result of a scan that is taken or given now
+	scans chan struct{} // limits the concurrent requests that read or write scan results
 
 	watches, logStreams, consoles *rest.ConcurrencyLimit
 
@@ -202,7 +202,7 @@ func credential(r *http.Request) string {
 	return token
 }
 
-// vouch refuses who has the credential of no node.
+// vouch refuses a caller without a node's credential.
 func (s *server) vouch(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
@@ -217,8 +217,7 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	return answer, err
 }
 
-// waitOf returns how long a poll may hang. Our agents ask for nothing else, in few
-// characters.
+// waitOf returns how long a poll may wait. Agents send only this parameter, in few characters.
 func waitOf(u *url.URL) (time.Duration, error) {
 	text, ok := strings.CutPrefix(u.RawQuery, "wait=")
 	if !ok || strings.ContainsAny(text, "&%+;") {

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxScans is how many results of scans are taken and given at a time: each takes some 30 MB.
+// maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MB.
 const maxScans = 4
 
 // scanRoutes are those of what host scanners find on nodes.
@@ -26,7 +26,7 @@ func (s *server) scanRoutes() []rest.Route {
 	}
 }
 
-// ownScan takes what was found on the node that sends it.
+// ownScan stores the scan results of the node that sends them.
 func (s *server) ownScan(r *rest.Request) (any, error) {
 	if err := s.vouch(r.Request); err != nil { // before anything is unpacked
 		return nil, err
@@ -37,7 +37,7 @@ func (s *server) ownScan(r *rest.Request) (any, error) {
 	})
 }
 
-// putScan takes what was found on a node from a caller who may tell.
+// putScan stores the scan results of a node, sent by a caller with the permission to report them.
 func (s *server) putScan(r *rest.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
@@ -59,7 +59,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 	return nil, err
 }
 
-// nodeScans answers in short what was found on all nodes that the caller sees.
+// nodeScans returns the scan summaries of all nodes that the caller sees.
 func (s *server) nodeScans(r *rest.Request) (any, error) {
 	seen, part := s.sightOf(r), sliceOf(r.Params)
 	if err := r.Params.Err(); err != nil {
@@ -112,7 +112,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	return rest.WithETag{Body: out, Tag: kept.Sum[:32]}, nil
 }
 
-// scanning takes a place among those who take and give results of scans.
+// scanning acquires a slot for a request with scan results.
 func (s *server) scanning() error {
 	select {
 	case s.scans <- struct{}{}:
@@ -200,7 +200,7 @@ const (
 	numbers = "must be an object of integers"
 )
 
-// read reads what results say of themselves, and looks at the form of the rest.
+// read reads the summary fields of scan results, and validates the form of the others.
 func (f *scanFields) read(s *api.NodeScanSummary) {
 	f.into("host", &s.Host, aText)
 	f.into("scanner", &s.Scanner, aText)
@@ -224,7 +224,7 @@ func (f *scanFields) into(name string, to any, form string) {
 	}
 }
 
-// has asks for a field that begins with a byte.
+// has requires a field whose JSON text begins with a byte.
 func (f *scanFields) has(name string, begin byte, form string) {
 	if v := f.fields[name]; f.err == nil && (len(v) == 0 || v[0] != begin) {
 		f.err = farm.Invalid(name, "%s", form)

@@ -35,11 +35,11 @@ func onNodes(r *rest.Request, group string, right farm.Permission) func(id strin
 	return func(id string) error { return caller.GroupMay(group, farm.ResourceNode, id, right) }
 }
 
-// visibility is what a caller may know of nodes and templates where rights on them count.
+// visibility describes which nodes and templates a caller sees where rights on them apply.
 type visibility struct {
 	narrow   bool // there may be something that the caller does not see
 	node     func(id string) bool
-	template func(id string) bool // asks the registry, once
+	template func(id string) bool // calls the registry, once
 }
 
 func everything(string) bool { return true }
@@ -100,7 +100,7 @@ func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.T
 	return with(all, filter.Field[controller.InstanceView]{Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) }})
 }
 
-// pastFields are the fields of instances that are gone for this caller.
+// pastFields are the filter fields of terminated instances for this caller.
 func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.narrow {
 		return pastFields
@@ -120,10 +120,10 @@ func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	return with(t, filter.Field[*farm.CacheJob]{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) }})
 }
 
-// nodeField is the name of the field that says on which nodes something is.
+// nodeField is the name of the field that contains the nodes of an object.
 const nodeField = "node"
 
-// with returns a table with another field in the place of that of the same name.
+// with returns a table in which f replaces the field of the same name.
 func with[T any](t filter.Table[T], f filter.Field[T]) filter.Table[T] {
 	t = slices.Clone(t)
 	i := slices.IndexFunc(t, func(other filter.Field[T]) bool { return other.Name == f.Name })

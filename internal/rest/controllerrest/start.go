@@ -114,8 +114,8 @@ func nameTemplate(p *rest.Params, prefix string) string {
 	return text
 }
 
-// script reads the startup script and what goes with it. The parameters that need
-// monitoring are refused without it, unless they say what is the default anyway.
+// script reads the startup script and its parameters. Without a script, parameters that need monitoring are
+// refused unless they have their default value.
 func script(p *rest.Params, o *farm.StartOptions) {
 	o.Script = decodeScript(p, "startup_script")
 	o.ScriptCondition = p.Int("startup_script_condition", 0, 0, 1)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// part is which rows of a table a client asks for.
+// part describes the requested rows of a table.
 type part[T any] struct {
 	order       filter.Order[T]
 	skip, limit int
@@ -22,7 +22,7 @@ type part[T any] struct {
 
 const usualRows = 100
 
-// partOf reads which rows of a table a client asks for.
+// partOf reads the requested rows of a table.
 func partOf[T any](p *rest.Params, fields filter.Table[T]) part[T] {
 	order, err := fields.Order(p.Text("sort", maxName))
 	if err != nil {
@@ -75,8 +75,8 @@ type pageHeader struct {
 	Templates map[string]string `json:"templates"`
 }
 
-// partOfVMs returns a part of the instances, with how many of all that fit are in each state.
-// What the portal shows first is found without a look at the others.
+// partOfVMs returns a part of the instances, with the number of matching instances in each state. The portal's
+// default view needs no iteration over all instances.
 func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[controller.InstanceView]) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
 		return s.c.NewestInstances(part.skip, part.limit)

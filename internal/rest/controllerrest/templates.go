@@ -73,8 +73,7 @@ func (s *server) revertTemplate(r *rest.Request) (any, error) {
 	return rest.Null, s.c.RevertTemplate(r.Context(), id, tag, number)
 }
 
-// versionNumber reads the serial number of a version, which goes by two names; nil when
-// it is not given.
+// versionNumber reads the serial number of a version, which has two parameter names; nil when it is not given.
 func versionNumber(p *rest.Params) *int {
 	var number *int
 	for _, name := range p.Given("version", "number") {

@@ -12,7 +12,7 @@ import (
 // The rhythm of a watch.
 const (
 	pingEvery   = 15 * time.Second
-	watchWrite  = 30 * time.Second // a reader that takes nothing for so long is cut off
+	watchWrite  = 30 * time.Second // a reader that reads nothing for so long is disconnected
 	presentPage = 500              // instances that are looked up at a time
 )
 
@@ -91,8 +91,8 @@ func (p idleWriter) Write(text []byte) (int, error) {
 	return p.ResponseWriter.Write(text)
 }
 
-// present writes every instance there is. It looks them up by pages, so that a slow
-// reader keeps no old records in memory.
+// present writes every present instance. It looks them up by pages, so that a slow reader keeps no old records
+// in memory.
 func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
 	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
 		list := c.Instances(page)
@@ -108,7 +108,7 @@ func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch 
 	}
 }
 
-// follow writes what changes until the client is gone or too far behind.
+// follow writes changes until the client disconnects or is too far behind.
 func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -132,7 +132,7 @@ func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 	}
 }
 
-// pause waits as long as the other watches of the caller demand, or until the client is gone.
+// pause waits as long as the other watches of the caller require, or until the client disconnects.
 func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written int) {
 	pace := watchPace(watch.Siblings(), written)
 	if pace == 0 || l.err != nil {
@@ -169,7 +169,7 @@ func (l *streamWriter) put(text []byte) {
 	}
 }
 
-// flush sends what was written so far on its way.
+// flush sends what was written so far.
 func (l *streamWriter) flush() {
 	if l.err == nil {
 		l.err = l.buf.Flush()

@@ -35,7 +35,7 @@ func (s service) listFiles(r *rest.Request) (any, error) {
 	return s.reg.Files().List(dir)
 }
 
-// texts are the endings of files that a browser may show; all others it saves.
+// texts are the file extensions that a browser may show; it saves all others.
 var texts = []string{".log", ".txt"}
 
 func (s service) getFile(w http.ResponseWriter, r *http.Request) error {

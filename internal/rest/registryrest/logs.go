@@ -149,7 +149,7 @@ func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if err := a.Write(newSteady(w)); err != nil {
-		panic(http.ErrAbortHandler) // a part of it is on its way and must not look whole
+		panic(http.ErrAbortHandler) // a part of it was sent and must not look complete
 	}
 	return nil
 }

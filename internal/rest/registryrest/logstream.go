@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// logStream answers the rows of a service as they come, until the client is gone: lines, or events for a browser.
+// logStream streams the rows of a service until the client disconnects: as lines, or as events for a browser.
 func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	}
 	for err = out.send(past); err == nil; err = out.send(past) {
 		if past, err = stream.Next(r.Context()); err != nil {
-			return nil // the client is gone, or the registry ends
+			return nil // the client has disconnected, or the registry stops
 		}
 	}
 	return nil
@@ -86,10 +86,10 @@ var (
 	indexPage = template.Must(template.New("index").Parse(indexHTML))
 )
 
-// pageLines is how many rows the page shows at first.
+// pageLines is the initial number of rows on the page.
 const pageLines = 200
 
-// logPage answers a page that shows the rows of a service as they come; without a service, links to the pages of all.
+// logPage returns a page that shows the rows of a service live; without a service, links to the pages of all.
 func (s service) logPage(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -141,7 +141,7 @@ GET /registry/log/services   central logs
 GET /registry/files          files
 `
 
-// page writes a page that can load and run nothing but what it brings itself.
+// page writes a page that can load and run only its own content.
 func page(w http.ResponseWriter, t *template.Template, data interface{ nonce() string }) error {
 	var out bytes.Buffer
 	if err := t.Execute(&out, data); err != nil {

@@ -34,7 +34,7 @@ func (s service) listed(r *rest.Request) []api.Template {
 	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.Sees(farm.ResourceTemplate, t.ID) })
 }
 
-// detail returns one of them, with the names of its layer files to those who may pull it.
+// detail returns one of them, with the names of its layer files if the caller may pull it.
 func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Sees(farm.ResourceTemplate, id) {
@@ -63,8 +63,8 @@ func mayPush(caller rest.Caller, t registry.PushTarget) error {
 	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
 }
 
-// mayCreate refuses a template under the id of one that was deleted, which others may still refer to, to who may
-// not delete templates.
+// mayCreate refuses to create a template under the ID of a deleted one, which others may still refer to, for
+// callers without the permission to delete templates.
 func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 	if !t.Deleted || caller.Need(permDelete) == nil {
 		return nil
@@ -108,8 +108,8 @@ func (s service) mayLoad(r *http.Request, root string) error {
 	return nil
 }
 
-// rights answers what the caller may do here, with one template or with all that there are. Of one
-// that is named it says the same whether it is there or not.
+// rights returns what the caller may do here, with one template or with all. The result for a missing template
+// is the same as for one without rights.
 func (s service) rights(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {

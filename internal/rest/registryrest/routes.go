@@ -1,11 +1,10 @@
-// Package registryrest is the registry's HTTP face: the endpoints of the spec and
-// the wire of push and pull.
+// Package registryrest is the registry's HTTP layer: the endpoints of the specification and the protocol of
+// push and pull.
 //
-// It is not the registry: a handler reads parameters, calls one method and shapes
-// its answer.
+// It is not the registry: a handler reads parameters, calls one method and encodes its response.
 //
-// Invariant: bulk bytes go past the envelope in both directions and are never
-// compressed on the way; everything else is in the envelope.
+// Invariant: bulk bytes are sent without the envelope in both directions and are never compressed on the way;
+// everything else is in the envelope.
 package registryrest
 
 import (
@@ -48,7 +47,7 @@ var description = apidoc.Service{
 // Routes returns the registry's table of contents.
 func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limits{}) }
 
-// Limits bound what callers have open at a time. What is nil is not bounded.
+// Limits bound the concurrent requests of callers. A nil limit does not apply.
 type Limits struct {
 	LogStreams  *rest.ConcurrencyLimit
 	ScanUploads *rest.ConcurrencyLimit // of the results of scans

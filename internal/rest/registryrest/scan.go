@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxScanBody is the largest body with the results of a scan: the report and what is around it.
+// maxScanBody is the largest body with scan results: the report and the other fields.
 const maxScanBody = registry.MaxScanReport + 64<<10
 
 // putScan attaches scan results to a version. The body is streamed to disk, so the version is named only in the
@@ -53,7 +53,7 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// scan answers the results that are attached to a version, the report as it lies there.
+// scan returns the scan results that are attached to a version, with the report as it is stored.
 func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	ref, err := s.scanRef(w, r)
 	if err != nil {

@@ -83,7 +83,7 @@ func fieldName(c *jsonCopy) (string, error) {
 	return name, err
 }
 
-// captured returns what a function copies.
+// captured returns the text that do copies.
 func captured(c *jsonCopy, name string, do func() error) (json.RawMessage, error) {
 	var text bytes.Buffer
 	c.out = bufio.NewWriterSize(&shortField{&text, name}, 512)
@@ -136,7 +136,7 @@ func (s *storeErrors) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unread returns what is wrong with a body that could not be read.
+// unread returns the error for a body that could not be read.
 func unread(err error) error {
 	var tooLong *http.MaxBytesError
 	var wrong *jsonFault

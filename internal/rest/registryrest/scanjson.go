@@ -50,7 +50,7 @@ func (c *jsonCopy) back() {
 	_ = c.in.UnreadByte() // of what was just read
 }
 
-// token returns the first byte behind white space.
+// token returns the first byte after white space.
 func (c *jsonCopy) token() (byte, error) {
 	for {
 		b, err := c.next()
@@ -60,7 +60,7 @@ func (c *jsonCopy) token() (byte, error) {
 	}
 }
 
-// want reads a byte behind white space that has to be one of two.
+// want reads a byte after white space, which must be one of two.
 func (c *jsonCopy) want(one, other byte) (byte, error) {
 	b, err := c.token()
 	if err == nil && b != one && b != other {
@@ -69,7 +69,7 @@ func (c *jsonCopy) want(one, other byte) (byte, error) {
 	return b, err
 }
 
-// value copies a value in which others may lie depth deep.
+// value copies a value with at most depth nested levels.
 func (c *jsonCopy) value(depth int) error {
 	b, err := c.token()
 	switch {
@@ -261,7 +261,7 @@ func (c *jsonCopy) number(b byte) error {
 // optional copies one byte of some, if that is the next one.
 func (c *jsonCopy) optional(among string) (bool, error) {
 	next, err := c.in.Peek(1)
-	if err != nil { // the next read says it again
+	if err != nil { // the next read returns the error again
 		return false, nil //nolint:nilerr // so it does
 	}
 	for i := range len(among) {

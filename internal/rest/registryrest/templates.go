@@ -113,7 +113,7 @@ func (s service) setArch(r *rest.Request) (any, error) {
 	return nil, s.reg.SetArch(r.Context(), id, arch)
 }
 
-// readRef reads which version is meant. The number goes by two names.
+// readRef reads the requested version. The number has two parameter names.
 func readRef(p *rest.Params) (registry.Ref, error) {
 	ref := registry.Ref{ID: p.Required("id"), Tag: p.String("tag"), ContentID: p.String("content_id")}
 	for _, name := range p.Given("version", "number") {
