@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// decide chooses how a target is built from what is here: as a clone of it, as an overlay on it, or from nothing.
+// decide chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
 func (t *target) decide(p *pull, h localChain) error {
 	if h.layers > 0 && h.disk.raw() {
 		ok, err := p.cloneable(h.disk.Path)
@@ -35,8 +35,8 @@ func (t *target) decide(p *pull, h localChain) error {
 	return t.draw(localChain{})
 }
 
-// inBlocks reports whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
-// what was added later is in a block of another layer.
+// inBlocks reports whether all changes cover whole blocks. They do not if the disk once ended within one: data
+// that was added later is in a block of another layer.
 func (t *target) inBlocks() bool {
 	top := len(t.chain) - 1
 	for _, x := range t.chain[:top] {
@@ -66,7 +66,7 @@ func (t *target) draw(h localChain) (err error) {
 	return err
 }
 
-// lay gives everything that the plan brings its place in an overlay.
+// lay assigns a position in an overlay to every range of the plan.
 func (t *target) lay() (*qcow2.Layout, error) {
 	b := qcow2.NewBuilder(t.plan.Size())
 	var err error
@@ -127,7 +127,7 @@ func Clone(from, to string) error {
 	return errors.Join(made.Sync(), made.Close())
 }
 
-// begin makes the partial file of a target: empty, or with what is here in it.
+// begin creates the partial file of a target: empty, or a clone of local data.
 func (t *target) begin() error {
 	name := t.name + partialSuffix
 	if t.origin == "" {
@@ -154,7 +154,7 @@ func (t *target) begin() error {
 	return f.Chmod(0o644)
 }
 
-// size makes the partial file as long as it will be, and zero what is to be zero. It may be repeated.
+// size sets the final size of the partial file, and zeros its zero ranges. It may be repeated.
 func (t *target) size() error {
 	if t.layout != nil {
 		return t.file.Truncate(t.layout.FileSize())
@@ -191,7 +191,8 @@ func writeZeros(f *os.File, off, n int64) error {
 	return nil
 }
 
-// place returns where the first bytes of a piece of the disk are in the file, and how many of them in one piece.
+// place returns the position of a range of the disk in the file, and how many of its bytes are contiguous
+// there.
 func (t *target) place(off, n int64) (at, length int64) {
 	if t.layout == nil {
 		return off, n

@@ -51,7 +51,7 @@ func checkLayers(f api.PullFile) error {
 	return nil
 }
 
-// chain fetches the indexes of a file's layers and checks that they are what the manifest says.
+// chain fetches the indexes of a file's layers and checks them against the manifest.
 func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error) {
 	chain := make([]*blob.Index, len(f.Layers))
 	group, ctx := errgroup.WithContext(ctx)
@@ -116,7 +116,7 @@ type localChain struct {
 	disk   Disk
 }
 
-// nearest finds the highest layer below the top whose content is here.
+// nearest finds the highest layer below the top whose content is local.
 func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 	for n := len(f.Layers) - 1; n > 0; n-- {
 		tip := tipOf(f.Layers[n-1])

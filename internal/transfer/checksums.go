@@ -14,15 +14,15 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// A file of sums remembers a disk, so that what was changed in place since can be found without a second copy of
-// it: sumSize bytes for each block, zeros for one of zeros. It has holes where the disk has.
+// A file of sums contains checksums of a disk, to find later changes without a second copy of it: sumSize bytes
+// for each block, zeros for one of zeros. It has holes where the disk has.
 const (
 	sumSize = 16 // first bytes of the sha256 of the block, which zeros follow if the disk ends within it
 	// chunkSize is the number of bytes of a disk that are read and compared at a time, and sumChunk the size of
 	// their sums.
 	chunkSize = 1 << 20
 	sumChunk  = chunkSize / blob.BlockSize * sumSize
-	// windowSize is how many chunks are compared before the changes among them are told.
+	// windowSize is how many chunks are compared before their changes are returned.
 	windowSize = 64
 	sumWorkers = 4
 )
@@ -30,7 +30,7 @@ const (
 // SumsSize is how long a file of sums of a disk of so many bytes is.
 func SumsSize(disk int64) int64 { return (disk + blob.BlockSize - 1) / blob.BlockSize * sumSize }
 
-// Copy reads a disk once, for whatever of these is asked.
+// Copy reads a disk once, for all requested outputs.
 type Copy struct {
 	From *OpenDisk
 	To   *os.File // nil, or an empty file that becomes a raw copy, with holes for zeros
@@ -81,7 +81,7 @@ func (c Copy) Run(ctx context.Context) error {
 	return nil
 }
 
-// chunk reads what is between two places, the first of which begins a chunk.
+// chunk reads the range from off, which begins a chunk, to end.
 func (c Copy) chunk(off, end int64) error {
 	data := make([]byte, end-off)
 	if n, err := c.From.ReadAt(data, off); n < len(data) {
@@ -131,12 +131,12 @@ func sumsOf(data []byte) []byte {
 	return sums
 }
 
-// sumChanges are the blocks of a disk that are not what a file of sums says.
+// sumChanges are the blocks of a disk that differ from a file of sums.
 type sumChanges struct {
 	*OpenDisk
 	sums     blob.FileSource
 	at       int64 // up to which the disk was compared
-	disk     int64 // where the disk may have data next, as far as that is known
+	disk     int64 // lower bound of the next data of the disk
 	old      int64 // where the parent may have had data next
 	found    []blob.Change
 	finished bool

@@ -25,7 +25,7 @@ const (
 	maxAnswer       = 64 << 20 // bytes of a control answer
 )
 
-// Options say how to reach a registry.
+// Options configures the connection to a registry.
 type Options struct {
 	// BaseURL is the registry's address: scheme, host, port and, behind a proxy, a path.
 	BaseURL string
@@ -160,7 +160,7 @@ func (c *Client) callOnce(ctx context.Context, k call) error {
 	return decode(resp, k.out)
 }
 
-// failure reads the envelope of an answer whose status is not the one that was expected.
+// failure reads the envelope of a response with an unexpected status.
 func failure(resp *http.Response) error {
 	if err := decode(resp, nil); err != nil {
 		return err
@@ -207,8 +207,8 @@ func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// send sends a request, once more when its credentials have gone stale. A body that cannot be
-// sent again is the matter of another attempt.
+// send sends a request, and repeats it once if its credentials are stale. A body that cannot be sent again is
+// left to another attempt.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) || !c.renew(req) {

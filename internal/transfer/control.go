@@ -18,8 +18,8 @@ type Ref struct {
 	ID      string // template UUID
 	Tag     string
 	Version *int // serial number, 0-indexed
-	// ContentID, when set, must be the version's; a version that has it is found even when Tag and
-	// Version are unset. Only Pull looks at it.
+	// ContentID, when set, must be the version's; a version that has it is found even when Tag and Version are
+	// unset. Only Pull uses it.
 	ContentID string
 }
 
@@ -78,7 +78,7 @@ func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) 
 func Config(id string, raw []byte) (api.TemplateConfig, error) {
 	var out api.TemplateConfig
 	if err := json.Unmarshal(raw, &out); err != nil {
-		// The registry answered: what is stored is wrong, and asking again does not help.
+		// The registry answered: the stored configuration is wrong, and a retry does not help.
 		return api.TemplateConfig{}, &farm.Error{
 			Code: farm.CodeRefused, Message: fmt.Sprintf("Template %s has a damaged configuration", id), Err: err,
 		}
@@ -116,7 +116,8 @@ func (c *Client) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return out, err
 }
 
-// Pause asks the registry to collect no layers and to keep its trash for a time, in whole seconds; 0 lets it go on.
+// Pause asks the registry to collect no layers and to keep its trash for a time, in whole seconds; 0 ends the
+// pause.
 func (c *Client) Pause(ctx context.Context, length time.Duration) error {
 	in := map[string]int{"seconds": int(length / time.Second)}
 	return c.call(ctx, call{method: http.MethodPost, path: "/registry/pause", in: in, repeatable: true})

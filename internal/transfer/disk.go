@@ -25,12 +25,12 @@ func (d Disk) files() []string { return append([]string{d.Path}, d.Overlays...) 
 // raw reports whether a disk is one file, byte for byte.
 func (d Disk) raw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
 
-// OpenDisk reads what a guest sees of a Disk. It may be read from many goroutines.
+// OpenDisk reads the content of a Disk as a guest sees it. It may be read from many goroutines.
 type OpenDisk struct {
 	top     qcow2.Layer
 	layers  []qcow2.Layer // base first
 	files   []*os.File
-	release []func() // of what is read past the page cache
+	release []func() // closes of sources that bypass the page cache
 }
 
 var (
@@ -38,7 +38,7 @@ var (
 	_ blob.Source = (*OpenDisk)(nil)
 )
 
-// Open opens the files. farm.CodeRefused: one of them is not what the disk says of it.
+// Open opens the files. farm.CodeRefused: one of them does not match the description of the disk.
 func (d Disk) Open() (*OpenDisk, error) {
 	o := &OpenDisk{}
 	for i, path := range d.files() {
@@ -146,7 +146,7 @@ func (c overlayChanges) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(c.overlays, off)
 }
 
-// NextChange widens what overlays hold to whole blocks; off is the place of one.
+// NextChange widens the ranges that overlays hold to whole blocks; off is the beginning of one.
 func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {
 		r, ok, err := c.overlays.NextRange(off)

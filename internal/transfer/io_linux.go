@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneAt makes a file of a directory one that shares all its bytes with another file until one of them is
-// written. Whatever is there gives way. errors.ErrUnsupported: the file system cannot.
+// cloneAt creates a file in a directory that shares all its bytes with another file until one of them is
+// written. It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone.
 func cloneAt(from *os.File, dir *os.Root, name string) error {
 	to, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

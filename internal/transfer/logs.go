@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Log sends rows for the central logs, once. farm.CodeInvalid and CodeRefused: they are never taken.
+// Log sends rows for the central logs, once. After farm.CodeInvalid and CodeRefused a retry does not help.
 func (c *Client) Log(ctx context.Context, rows []api.LogRow) (taken api.LogAppendResult, err error) {
 	err = c.call(ctx, call{method: http.MethodPost, path: api.PathLog, in: rows, out: &taken})
 	return taken, err
@@ -25,7 +25,7 @@ func (c *Client) Events(ctx context.Context, events []byte) error {
 	return c.putRaw(ctx, http.MethodPost, api.PathLogEvent, events)
 }
 
-// Upload stores a small file below the registry's files, in the place of one of that name.
+// Upload stores a small file below the registry's files, and replaces one of the same name.
 func (c *Client) Upload(ctx context.Context, name string, content []byte) error {
 	path := filePath(name)
 	return c.retry(ctx, "PUT "+path, func() error { return c.putRaw(ctx, http.MethodPut, path, content) })

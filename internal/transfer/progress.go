@@ -12,12 +12,12 @@ const (
 	rateWindow = 20
 )
 
-// meter counts bytes and tells a callback now and then.
+// meter counts bytes and calls a callback now and then.
 type meter struct {
 	call func(Progress)
 	now  func() time.Time
 
-	mu      sync.Mutex // guards the fields below; held over the callback, so that calls do not overlap
+	mu      sync.Mutex // guards the fields below; held during the callback, so that calls do not overlap
 	p       Progress
 	samples []sample // oldest first, at most rateWindow
 }
@@ -56,14 +56,14 @@ func (m *meter) count(done, moved int64) {
 	}
 }
 
-// finish tells the last state.
+// finish reports the last state.
 func (m *meter) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tell(m.now())
 }
 
-// tell calls back; the caller holds mu.
+// tell calls the callback; the caller holds mu.
 func (m *meter) tell(now time.Time) {
 	if m.call == nil {
 		return

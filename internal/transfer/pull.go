@@ -19,7 +19,7 @@ import (
 // pullParallel is the number of connections of a pull.
 const pullParallel = 4
 
-// Manifest asks what a version consists of. It counts as a pull.
+// Manifest returns the manifest of a version. It counts as a pull.
 func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error) {
 	return c.manifest(ctx, ref.query())
 }
@@ -36,8 +36,8 @@ func (c *Client) manifest(ctx context.Context, query url.Values) (m api.PullMani
 	return m, err
 }
 
-// Pull builds a version in a directory. When it returns without an error everything is there under its final
-// name and on stable storage. When it is cut, calling it again with the same directory continues.
+// Pull builds a version in a directory. When it returns without an error every file has its final name and is
+// on stable storage. After an interruption, another call with the same directory resumes it.
 func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	m, err := c.Manifest(ctx, o.Ref)
 	if err != nil {
@@ -80,7 +80,7 @@ type pull struct {
 	o     PullOptions
 	dir   *os.Root
 	disk  stableStorage
-	files []*target // what is to be moved
+	files []*target // files to transfer
 	built []BuiltFile
 	meter *meter
 	moved atomic.Int64 // bytes
@@ -165,7 +165,7 @@ func (p *pull) fetch(ctx context.Context) error {
 	}
 	err := group.Wait()
 	for _, t := range p.files {
-		// Also after a failure: what was verified need not be fetched again.
+		// Also after a failure: verified frames need not be fetched again.
 		err = errors.Join(err, t.checkpoint())
 	}
 	if ctx.Err() != nil {

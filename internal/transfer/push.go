@@ -27,8 +27,8 @@ const (
 	commitTimeout = 30 * time.Minute
 )
 
-// Push publishes a version. Files are compressed while they are sent; what the registry holds already is not
-// sent. A push that was cut is gone on with when it is called again with the same options within a day.
+// Push publishes a version. Files are compressed while they are sent; data that the registry has is not sent.
+// An interrupted push is resumed by a call with the same options within a day.
 func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err error) {
 	p := &push{c: c, o: o, req: o.Request}
 	p.piece.Store(partTarget)
@@ -130,7 +130,7 @@ func (p *push) forgo() (changed bool) {
 	return changed && p.announce() == nil
 }
 
-// round is one negotiation, the sending of what is missing, and one commit.
+// round is one negotiation, the transfer of missing data, and one commit.
 func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	var result api.PushResult
 	var s api.PushSession
@@ -187,7 +187,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 		}
 		roots[spec.Name], indexes[spec.Name] = x.Root().String(), x
 	}
-	// A part that failed cancels the encoding, so its error is the one that says why.
+	// A part that failed cancels the encoding, so its error is the root cause.
 	if waitErr := group.Wait(); waitErr != nil {
 		err = waitErr
 	}
@@ -209,7 +209,8 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 // that breaks repeatedly.
 const indexPiece = 1 << 20
 
-// putIndex sends an index, in pieces if it is long. One whose sending was cut continues with the piece that was.
+// putIndex sends an index, in chunks if it is long. An interrupted transfer resumes with the chunk that was
+// cut.
 func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Index) error {
 	raw, off := x.Bytes(), 0
 	query := url.Values{"index": {x.Root().String()}}

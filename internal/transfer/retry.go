@@ -107,7 +107,7 @@ func (w *watch) close() {
 	w.stop(nil)
 }
 
-// reader counts what it reads as movement.
+// reader counts its reads as activity.
 func (w *watch) reader(r io.Reader) io.Reader { return watched{w, r} }
 
 type watched struct {
@@ -123,7 +123,7 @@ func (r watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut makes a network failure transient and says why the request was ended by us.
+// cut marks a network failure as transient, and returns the reason if the client ended the request.
 func cut(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errIdle) {
 		err = cause

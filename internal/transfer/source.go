@@ -26,7 +26,7 @@ type source struct {
 	release func() // of a file that is read past the page cache; nil for a disk
 }
 
-// openSource opens what a file of a push consists of.
+// openSource opens the files of a push file.
 func openSource(spec PushFile) (*source, error) {
 	s := &source{spec: spec}
 	err := s.openWhole()
@@ -123,11 +123,11 @@ func (s *source) announce() api.PushFile {
 	return f
 }
 
-// hopeful is the share of a file that a registry takes for what will be stored, when it is not told.
+// hopeful is the divisor of a file's size with which a registry estimates what will be stored.
 const hopeful = 20
 
-// data is the most bytes that may have to be stored, at least 1; 0 when only comparing would tell, unless the most is
-// less than what a registry takes for granted.
+// data is the maximum number of bytes to store, at least 1. It is 0 if only a comparison would tell, unless the
+// maximum is less than the registry's estimate.
 func (s *source) data() int64 {
 	if _, told := s.changes.(overlayChanges); !told && s.changes != nil && s.total > s.size/hopeful {
 		return 0
@@ -135,7 +135,7 @@ func (s *source) data() int64 {
 	return max(1, s.total)
 }
 
-// survey finds out what of the file is looked at.
+// survey finds the ranges of the file that are read.
 func (s *source) survey() (err error) {
 	s.extent = s.whole
 	if c, ok := s.changes.(overlayChanges); ok {
@@ -165,7 +165,7 @@ func (s *source) forgo() (changed bool) {
 	return changed && s.survey() == nil
 }
 
-// describe writes what the file is made from, for the key under which its push is gone on with.
+// describe writes the sources of the file, for the resume key of its push.
 func (s *source) describe(key io.Writer) error {
 	paths := []string{s.spec.Path}
 	if s.spec.Disk != nil {

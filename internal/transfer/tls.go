@@ -18,7 +18,7 @@ type TLSOptions struct {
 
 // TLSConfig reads the files that the options name.
 func TLSConfig(o TLSOptions) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for by --insecure
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // requested by --insecure
 	if (o.Cert == "") != (o.Key == "") {
 		return nil, fmt.Errorf("a client certificate needs both its certificate and its key file")
 	}

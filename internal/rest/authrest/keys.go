@@ -34,7 +34,7 @@ func (s *server) keyRoutes() []rest.Route {
 	})
 }
 
-// listKeys answers all keys, or an array of the one that is asked for.
+// listKeys returns all keys, or an array with the requested one.
 func (s *server) listKeys(r *rest.Request) (any, error) {
 	id := r.Params.String(keyID)
 	if err := r.Params.Err(); err != nil {
@@ -85,7 +85,7 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 // publicText reads a public key. In a query that was not escaped its pluses have become spaces.
 func publicText(p *rest.Params) string { return strings.ReplaceAll(p.String(keyPublic), " ", "+") }
 
-// updateKey changes groups and time of a key. The controller wants the groups always.
+// updateKey changes groups and lifetime of a key. The controller always requires the groups.
 func (s *server) updateKey(r *rest.Request) (any, error) {
 	p := r.Params
 	id, public := p.Required(keyID), publicText(p)
@@ -111,7 +111,7 @@ func (s *server) updateKey(r *rest.Request) (any, error) {
 	return nil, about(r, id, s.o.Keys.Update(r.Context(), id, change))
 }
 
-// about tells the audit which name a change was about that has come about.
+// about sets the audited name of a change that succeeded.
 func about(r *rest.Request, name string, err error) error {
 	if err == nil {
 		rest.AuditSubject(r.Request, name)

@@ -81,7 +81,7 @@ func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// login takes the root token: as a form of the page, or as JSON.
+// login accepts the root token: as a form of the page, or as JSON.
 func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	body, err := rest.ReadBody(w, r, maxForm)
 	if err != nil {
@@ -129,7 +129,7 @@ func parseLogin(body []byte) (token, back string, err error) {
 	return form.Get(tokenName), oidc.LocalPath(form.Get(returnName)), nil
 }
 
-// sentences are what a page says of a log-in that failed.
+// sentences are the messages of a page for a failed login.
 var sentences = map[farm.Code]string{
 	farm.CodeUnauthenticated: "The token is wrong.",
 	farm.CodeTooMany:         "Too many failed attempts; try again later.",
@@ -141,7 +141,7 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 		return err
 	}
 	rest.AuditFailure(r, err)
-	status := http.StatusForbidden // 401 would have to say by which header the browser gets in
+	status := http.StatusForbidden // 401 would require a header that names an authentication scheme
 	if farm.CodeOf(err) == farm.CodeTooMany {
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", rest.RetryAfter(err))
@@ -179,8 +179,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity)
 	return nil
 }
 
-// logout takes the cookies of a browser away. A copy of them would go on to count until its
-// time is over: nothing is stored of a log-in.
+// logout removes the cookies of a browser. A copy of them stays valid until it expires: no login is stored.
 func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, s.cookie(r, "", -1))
 	w.Header().Set("Cache-Control", "no-store")

@@ -98,7 +98,7 @@ func (s *server) showGroup(r *rest.Request) (any, error) {
 	return shownGroup(g, name), nil
 }
 
-// setGroup replaces the permissions of a group, and makes it when there is none.
+// setGroup replaces the permissions of a group, and creates it if needed.
 func (s *server) setGroup(r *rest.Request) (any, error) {
 	if !r.Params.Has(permissionsName) {
 		r.Params.Fail(permissionsName, "is required")
@@ -116,7 +116,7 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 	return s.change(r, auth.Grants.DeleteGroup)
 }
 
-// change changes what a permission group may do.
+// change changes the permissions of a permission group.
 func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
 	name := r.PathValue(groupName)
 	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return do(g, name) })

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Options say what a service offers. What is nil has no routes.
+// Options configures the routes of a service. A nil field has no routes.
 type Options struct {
 	Service   farm.Service
 	Keys      *auth.Keys // with user keys (SVC_ENABLE_API_KEYS), and
@@ -24,7 +24,7 @@ type Options struct {
 	// Fresh returns once this replica knows all changes that other replicas acknowledged before the call; nil:
 	// there are no other replicas.
 	Fresh   func(ctx context.Context) error
-	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
+	Proxied bool // a reverse proxy is in front: its header tells whether browsers come by https
 	Show    Show // sends the page of the log-in; nil: a plain one is sent
 }
 
@@ -77,8 +77,8 @@ func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	return routes
 }
 
-// learn waits for what other replicas have acknowledged when a key is not known here: one of them
-// may have made it a moment ago. Few wait at a time, the others go on.
+// learn waits for changes that other replicas have acknowledged if a key is unknown here: one of them may have
+// just created it. Few requests wait at a time, the others continue.
 func (s *server) learn(ctx context.Context, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil || s.o.Fresh == nil {
 		return

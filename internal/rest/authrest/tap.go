@@ -53,8 +53,8 @@ func (s *server) shake(r *rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: text}, nil
 }
 
-// tried tells the audit whose key a handshake has failed for. What is the id of no key may be
-// anything, a secret in the wrong place too.
+// tried records for the audit whose key a handshake has failed for. An unknown ID is not recorded: it may be a
+// misplaced secret.
 func (s *server) tried(r *rest.Request, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil {
 		rest.AuditIdentity(r.Request, auth.Identity{KeyID: id})

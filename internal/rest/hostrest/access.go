@@ -17,22 +17,22 @@ const minToken = 16
 
 // Access configures which callers are allowed.
 type Access struct {
-	Token  string // that callers must show; "" asks for none
+	Token  string // that callers must send; "": none
 	Listen string // host:port that is listened on; without a token it must be a loopback address
 	// ReadFree lets callers on a loopback address read without the token; changes need it.
 	ReadFree bool
-	Names    []string // by which callers may ask, besides this machine's loopback names and the address that they reached
+	Names    []string // host names that callers may use, in addition to this machine's loopback names and the address that they reached
 }
 
 // accessCheck lets callers in.
 type accessCheck struct {
 	token [sha256.Size]byte
-	open  bool // it asks for no token
-	read  bool // it asks for none to read
+	open  bool // no token is required
+	read  bool // no token is required to read
 	names []string
 }
 
-// SetAccess replaces who may ask.
+// SetAccess replaces the access configuration.
 func (s *Server) SetAccess(a Access) error {
 	listen, _, err := net.SplitHostPort(a.Listen)
 	if err != nil {
@@ -75,7 +75,7 @@ func plainName(name string) string {
 	return name
 }
 
-// failure is an answer that says what is wrong.
+// failure is an error response.
 type failure struct {
 	code int // of HTTP
 	text string
@@ -83,7 +83,7 @@ type failure struct {
 
 func (f failure) Error() string { return f.text }
 
-// admit gives why a request of a route is refused, and nil when it is not.
+// admit returns why a request to a route is refused, or nil.
 func (d *accessCheck) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
 		// A foreign domain name may resolve to this host, so that a browser takes its page for one of this
@@ -138,5 +138,5 @@ func (d *accessCheck) shown(headers []string) bool {
 	return subtle.ConstantTimeCompare(sum[:], d.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// clipped bounds what of a request is said again.
+// clipped bounds the text of a request that a response repeats.
 func clipped(text string) string { return text[:min(len(text), 100)] }

@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// errCrowded is for callers who come while too many are there.
+// errCrowded is returned when too many requests are running.
 var errCrowded = failure{http.StatusServiceUnavailable, "Too many requests at once; try again"}
 
-// take takes a place, and says whether there was one.
+// take acquires a slot, and reports whether one was free.
 func take(places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -30,8 +30,8 @@ func take(places chan struct{}) bool {
 
 func leave(places chan struct{}) { <-places }
 
-// takeReport waits for a place among those who read the catalog, for a while and behind a
-// few others: jobs that end together ask together.
+// takeReport waits for a slot among the readers of the inventory, for a limited time and in a short queue: jobs
+// that end together send requests together.
 func (s *Server) takeReport(ctx context.Context) bool {
 	if take(s.reports) {
 		return true
@@ -51,7 +51,7 @@ func (s *Server) takeReport(ctx context.Context) bool {
 	return false
 }
 
-// limitWrite bounds the time in which a client takes what is written next.
+// limitWrite sets the deadline for the next write to the client.
 func limitWrite(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
 }
@@ -145,7 +145,7 @@ func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q que
 // part is how many bytes of an answer are sent at a time.
 const part = 64 << 10
 
-// answer is one that is written piece by piece.
+// answer is a response that is written in parts.
 type answer struct {
 	w     http.ResponseWriter
 	ctx   context.Context // of the request, as long as this is
@@ -168,7 +168,7 @@ func (a *answer) value(v any) error {
 	return nil
 }
 
-// flush sends what was added.
+// flush sends the buffered text.
 func (a *answer) flush() error {
 	if !a.began {
 		a.w.Header().Set("Content-Type", "application/json")
@@ -180,7 +180,7 @@ func (a *answer) flush() error {
 	return err
 }
 
-// list adds a list of what comes.
+// list adds the elements of an iterator as a list.
 func list[T, U any](a *answer, all iter.Seq2[T, error], of func(T) U) error {
 	a.text("[")
 	sep := ""

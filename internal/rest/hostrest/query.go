@@ -18,7 +18,7 @@ import (
 // maxPath bounds a path in bytes, as the systems do.
 const maxPath = 4096
 
-// query is what a request asks for.
+// query contains the parameters of a request.
 type query struct {
 	Path     string // absolute; "" is the whole host
 	RealTime bool   // real-time scanning follows
@@ -75,7 +75,7 @@ func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
 	return nil
 }
 
-// readObject adds the members of a JSON object. null stands for what is not given.
+// readObject adds the members of a JSON object. null means not given.
 func readObject(raw []byte, to url.Values) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -94,7 +94,7 @@ func readObject(raw []byte, to url.Values) error {
 	return nil
 }
 
-// parseQuery reads the parameters. One that is empty is not given; others are ignored.
+// parseQuery reads the parameters. An empty one is not given; unknown ones are ignored.
 func parseQuery(values url.Values) (q query, err error) {
 	given := map[string]string{}
 	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
@@ -142,7 +142,7 @@ func parsePath(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// parseScore reads an integer or a decimal, and nothing else that a number may look like.
+// parseScore reads an integer or a decimal, and no other form of a number.
 func parseScore(text string) (float64, error) {
 	if strings.Trim(text, "0123456789.") != "" || len(text) > 20 {
 		return 0, errors.New("no decimal")

@@ -12,13 +12,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// route is one of the API. It has one of do, tell and raw.
+// route is one route of the API. It has one of do, tell and raw.
 type route struct {
 	method, path string
 	do           func(*http.Request, query) (any, error) // returns the body
-	tell         func(*answer, query) error              // writes it, piece by piece
+	tell         func(*answer, query) error              // writes the body in parts
 	raw          http.HandlerFunc                        // writes the answer, which has no envelope
-	free         bool                                    // no token is asked for
+	free         bool                                    // no token is required
 	changes      bool                                    // it changes something
 }
 

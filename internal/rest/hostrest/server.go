@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what callers can take.
+// Limits for callers.
 const (
 	maxConnections = 128
 	maxRequests    = 64       // at a time
@@ -30,10 +30,10 @@ const (
 	writeTime  = 30 * time.Second // of each part of an answer
 	idleTime   = time.Minute
 	queueTime  = 10 * time.Second // until a report may read
-	grace      = 5 * time.Second  // for requests that are under way at the end
+	grace      = 5 * time.Second  // for running requests at the end
 )
 
-// Options are what the API is made with.
+// Options configures the API.
 type Options struct {
 	Host    *host.Host
 	Version string
@@ -41,7 +41,7 @@ type Options struct {
 	// Metrics are exported in addition to those of the scanner; Expose makes the handler that exports them.
 	Metrics []metric.Family
 	Expose  func([]metric.Family) (http.Handler, error)
-	Push    func() *api.HostPush // says how findings are sent to a controller; nil: they are not
+	Push    func() *api.HostPush // returns the status of the reports to a controller; nil: there are none
 	Log     *slog.Logger
 }
 
@@ -72,8 +72,8 @@ func New(o Options) (*Server, error) {
 	return s, s.SetAccess(o.Access)
 }
 
-// Serve answers requests until ctx ends, and lets those that are under way finish for a
-// moment. The listener is closed then.
+// Serve answers requests until ctx ends, and gives running ones a short time to finish. The listener is closed
+// then.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -27,7 +27,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what is sent, and when.
+// Limits of reports, and their intervals.
 const (
 	settle   = 2 * time.Second // after a change, in which more may come
 	sendTime = time.Minute     // of one try
@@ -45,12 +45,12 @@ type Target struct {
 	Client    *http.Client
 }
 
-// Options are what a sender is made with.
+// Options configures a sender.
 type Options struct {
 	Name    string // of this machine
 	Version string // of the program
 	Every   time.Duration
-	// To is asked before each try: who this node is may change.
+	// To is called before each try, since the node's identity may change.
 	To  func() (Target, error)
 	Log *slog.Logger
 
@@ -132,7 +132,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try sends once, and notes what came of it.
+// try sends once, and records the result.
 func (s *Sender) try(ctx context.Context) error {
 	began := time.Now().UTC()
 	to, err := s.o.To()

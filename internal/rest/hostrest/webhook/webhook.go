@@ -27,7 +27,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what is sent.
+// Limits of a hook.
 const (
 	maxQueue = 32   // events that wait
 	maxItems = 4000 // packages and findings in them
@@ -53,7 +53,7 @@ type Hook struct {
 	wake   chan struct{} // holds one when something came
 }
 
-// Options are what a hook is made with.
+// Options configures a hook.
 type Options struct {
 	URL  string // may have a user and a password
 	Host string // name of this machine
@@ -121,12 +121,12 @@ func (h *Hook) Run(ctx context.Context) {
 	}
 }
 
-// next takes the oldest event.
+// next removes the oldest event from the queue and returns it.
 func (h *Hook) next() (host.Event, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.queue) == 0 {
-		h.queue = nil // a large event is not kept by its place
+		h.queue = nil // so that the array does not keep a large event in memory
 		return host.Event{}, false
 	}
 	e := h.queue[0]
@@ -163,7 +163,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	h.dropLocked(1)
 }
 
-// encode returns an event as it is sent, and how many it says were missed.
+// encode returns the body of an event, and the number of missed events in it.
 func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	out := encode.Event(e)
 	h.mu.Lock()
@@ -205,7 +205,7 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 	}
 }
 
-// withoutAddress takes the address out of an error: it may hold a secret.
+// withoutAddress removes the address from an error: it may contain a secret.
 func withoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("it cannot be reached: %w", e.Err)
