@@ -13,13 +13,13 @@ const (
 	PathShake = "/tap/v1/shake"
 )
 
-// HandRequest asks for a secret that only the holder of a key can read: POST /tap/v1/hand.
-// The answer is the secret, encrypted (RSA-OAEP, SHA-256) and in standard base64, bare.
+// HandRequest requests a secret that only the owner of a key can read: POST /tap/v1/hand. The response is the
+// secret, encrypted (RSA-OAEP, SHA-256) and in standard base64, bare.
 type HandRequest struct {
 	ID string `json:"id"` // of the key
 }
 
-// ShakeRequest shows that the secret could be read: POST /tap/v1/shake. It is good once.
+// ShakeRequest proves that the client could read the secret: POST /tap/v1/shake. It can be used once.
 type ShakeRequest struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
@@ -31,7 +31,7 @@ type ShakeAnswer struct {
 	Data Session `json:"data"`
 }
 
-// Session is what a client shows from then on: this object as JSON, in base64, after
+// Session is the credential of a client after a handshake: this object as JSON, in base64, after
 // "Authorization: Bearer ".
 type Session struct {
 	UserName  string `json:"userName"`
@@ -47,8 +47,8 @@ type Key struct {
 	Created    time.Time `json:"created"`
 }
 
-// NewKey is the parameters of a new user key. The answer's body is the private key
-// (base64 of PKCS#1 DER on one line) when no public one was given.
+// NewKey is the parameters of a new user key. The response's body is the private key (base64 of PKCS#1 DER on
+// one line) if no public key was given.
 type NewKey struct {
 	ID        string   `json:"id"`
 	TTL       int64    `json:"ttl"` // seconds
@@ -71,33 +71,33 @@ type ResourcePermissions struct {
 // Resource is the rights of a permission group on one node or template.
 type Resource struct {
 	ID          string   `json:"id"`
-	IDType      string   `json:"id_type,omitempty"` // "id" unless said otherwise
+	IDType      string   `json:"id_type,omitempty"` // "id" by default
 	Type        string   `json:"type"`              // node or template
 	Permissions []string `json:"permissions"`
 }
 
-// String keeps the secret out of what is printed.
+// String returns a text without the secret.
 func (r ShakeRequest) String() string { return "shake of " + r.ID }
 
-// Format keeps the secret out of what is printed, whatever the verb.
+// Format prints a text without the secret, whatever the verb.
 func (r ShakeRequest) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, r.String()) }
 
 // LogValue keeps the secret out of logs.
 func (r ShakeRequest) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// String keeps the token out of what is printed.
+// String returns a text without the token.
 func (s Session) String() string { return "session of " + s.UserName }
 
-// Format keeps the token out of what is printed, whatever the verb.
+// Format prints a text without the token, whatever the verb.
 func (s Session) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, s.String()) }
 
 // LogValue keeps the token out of logs.
 func (s Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// String keeps the token out of what is printed.
+// String returns a text without the token.
 func (a ShakeAnswer) String() string { return a.Data.String() }
 
-// Format keeps the token out of what is printed, whatever the verb.
+// Format prints a text without the token, whatever the verb.
 func (a ShakeAnswer) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, a.String()) }
 
 // LogValue keeps the token out of logs.

@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// Instance is an instance as the controller shows it. The fields without
-// omitempty are always there, the others are left out when empty.
+// Instance is an instance in the controller's API. The fields without omitempty are always present, the others
+// are left out when empty.
 type Instance struct {
 	InstanceID    string         `json:"instance_id,omitempty"`
 	InstanceState string         `json:"instance_state"`
@@ -28,7 +28,7 @@ type Instance struct {
 	USBDevice     string         `json:"usb_device"`
 	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
 	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
-	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated without being asked
+	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated automatically
 }
 
 // InstanceItem is one element of the list of instances.
@@ -61,7 +61,7 @@ type NodeExplanation struct {
 // WebSocket that opens the console.
 type Console struct {
 	InstanceID string `json:"instance_id"`
-	NodeID     string `json:"node_id"` // that is asked to show it
+	NodeID     string `json:"node_id"` // that is asked to open it
 	Open       int    `json:"open"`    // consoles of the instance that are open now
 }
 
@@ -86,7 +86,7 @@ type VMInfo struct {
 	PortForwarding []Port    `json:"port_forwarding,omitempty"`
 }
 
-// Port is a port-forwarding rule active.
+// Port is an active port-forwarding rule.
 type Port struct {
 	GuestPort int    `json:"guest_port"`
 	HostPort  int    `json:"host_port"`
@@ -103,7 +103,7 @@ type ScriptResult struct {
 	Stderr     string   `json:"stderr"`
 }
 
-// Node is a build node as the controller shows it. Its integers are never negative.
+// Node is a build node in the controller's API. Its integers are never negative.
 type Node struct {
 	NodeID       string         `json:"node_id"`
 	NodeName     string         `json:"node_name"`
@@ -141,7 +141,7 @@ type Node struct {
 	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
 	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs stay on it
 
-	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent when there is none, or it is done
+	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent without an update, or when it is done
 }
 
 // ProductVersion is the hypervisor of a node.
@@ -182,7 +182,7 @@ type ControllerStatus struct {
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`
 
-	Alarms       []string `json:"alarms,omitempty"` // what an operator has to look at: the messages of ActiveAlarms
+	Alarms       []string `json:"alarms,omitempty"` // conditions that need an operator: the messages of ActiveAlarms
 	ActiveAlarms []Alarm  `json:"active_alarms,omitempty"`
 }
 
@@ -199,10 +199,10 @@ const (
 	AlarmNoAuth       = "no_authentication" // and other machines can connect
 )
 
-// Alarm is a condition that an operator has to look at. Name and Subject identify it; Name never changes.
+// Alarm is a condition that needs an operator. Name and Subject identify it; Name never changes.
 type Alarm struct {
 	Name    string    `json:"name"`              // of the condition, such as registry_disk_low
-	Subject string    `json:"subject,omitempty"` // what it is about where there can be several: the ID of a node
+	Subject string    `json:"subject,omitempty"` // the object, where there can be several: the ID of a node
 	Since   time.Time `json:"since"`
 	Message string    `json:"message"`
 	Action  string    `json:"action,omitempty"` // what to do about it
@@ -217,7 +217,7 @@ type SaveImage struct {
 	ScriptResult *ScriptResult    `json:"script_result"` // null until its script has ended
 }
 
-// SaveImageRequest is what was asked for, with the keys that clients read.
+// SaveImageRequest is the request of a save, with the keys that clients read.
 type SaveImageRequest struct {
 	RequestID              string    `json:"RequestId"`
 	Priority               int       `json:"Priority"`

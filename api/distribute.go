@@ -15,7 +15,7 @@ type Distribution struct {
 	Status map[string]DistributeStatus `json:"distribute_status"`
 }
 
-// DistributionRequest is what was asked for.
+// DistributionRequest is the request of a distribution.
 type DistributionRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`
@@ -34,7 +34,7 @@ type DistributeStatus struct {
 // RemoveAnswer is the body of DELETE /api/v1/registry/vm/remove.
 type RemoveAnswer struct {
 	RequestsSent int      `json:"requests_sent"`
-	NodeIDs      []string `json:"node_ids"`   // that were asked; never null
+	NodeIDs      []string `json:"node_ids"`   // of the requested nodes; never null
 	RequestID    string   `json:"request_id"` // "" without a requested node
 }
 
@@ -45,7 +45,7 @@ type Removal struct {
 	Status  map[string]RemoveStatus `json:"remove_status"` // by the ids of the nodes
 }
 
-// RemovalRequest is what was asked for.
+// RemovalRequest is the request of a removal.
 type RemovalRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`

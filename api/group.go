@@ -15,5 +15,5 @@ type Drain struct {
 	Since     time.Time `json:"since"`
 	Reason    string    `json:"reason,omitempty"`
 	Deadline  time.Time `json:"deadline,omitzero"` // what still runs there then is terminated; absent: nothing is
-	Remaining int       `json:"remaining"`         // instances that still take room there
+	Remaining int       `json:"remaining"`         // instances that still use capacity there
 }

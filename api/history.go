@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// HistoryInstance is one instance of GET /api/v1/vm/history: it is gone, and remembered
-// for a day.
+// HistoryInstance is one instance of GET /api/v1/vm/history: it is terminated, and its record is kept for a
+// day.
 type HistoryInstance struct {
 	InstanceID   string       `json:"instance_id"`
 	Name         string       `json:"name,omitempty"`

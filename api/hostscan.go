@@ -34,7 +34,7 @@ type HostStatus struct {
 	Reset     *time.Time      `json:"reset"`   // last reset of the report; null is never
 	Progress  *HostScan       `json:"progress"`
 	LastScan  *HostScanResult `json:"last_scan"`
-	Mounts    []HostMount     `json:"mounts"` // what is watched in real-time mode, and what is not
+	Mounts    []HostMount     `json:"mounts"` // mounts and how they are watched in real-time mode
 	Database  HostDatabase    `json:"database"`
 	Counts    HostCounts      `json:"counts"`
 	Pending   int             `json:"pending"`   // changes that wait to be read
@@ -85,7 +85,7 @@ type HostMount struct {
 	Path   string `json:"path"`
 	Type   string `json:"type"`
 	Method string `json:"method"` // "" is not at all
-	Why    string `json:"why"`    // it is not watched, or not in the best way
+	Why    string `json:"why"`    // why it is not watched, or not in the best mode
 }
 
 // HostDatabase is the status of the vulnerability database of a host scanner.
@@ -93,14 +93,14 @@ type HostDatabase struct {
 	Path     string     `json:"path"`
 	Built    *time.Time `json:"built"`    // null: there is none
 	Compared *time.Time `json:"compared"` // Built of the one that all packages were compared with
-	Checked  *time.Time `json:"checked"`  // last successful look for a newer one
-	Next     *time.Time `json:"next"`     // next look
-	Error    string     `json:"error"`    // of the last look, or of opening it
+	Checked  *time.Time `json:"checked"`  // last successful check for a newer one
+	Next     *time.Time `json:"next"`     // next check
+	Error    string     `json:"error"`    // of the last check, or of opening it
 }
 
 // HostCounts are the numbers of a host's catalog.
 type HostCounts struct {
-	Files           int   `json:"files"` // known, with packages or without
+	Files           int   `json:"files"` // known files, with packages or without
 	Packages        int   `json:"packages"`
 	Vulnerabilities int   `json:"vulnerabilities"` // also those that the configuration hides
 	Bytes           int64 `json:"bytes"`           // of the catalog on disk
@@ -128,18 +128,18 @@ type HostVulnerability struct {
 // ours.
 type HostFinding struct {
 	MatchedCPEs            []HostMatchedCPE
-	ID                     string  // a CVE id, or that of the source when there is none
-	Namespace              string  // who said that the package is affected, and of what: "nvd:cpe", "ghsa:npm"
+	ID                     string  // a CVE ID, or the source's ID without one
+	Namespace              string  // source and kind of the matched package: "nvd:cpe", "ghsa:npm"
 	Score                  float64 // 0 is unknown
 	URL                    string
 	RelatedVulnerabilities []HostRelated // null for none
 
 	Severity      string    // low, medium, high, critical or unknown
 	FixedVersions []string  `json:",omitempty"`
-	Exploited     bool      `json:",omitempty"` // it is known to be
+	Exploited     bool      `json:",omitempty"` // listed as known exploited
 	EPSS          float64   `json:",omitempty"` // 0 to 1
 	Unconfirmed   bool      `json:",omitempty"` // not reviewed yet
-	Known         time.Time // when it was first known of the package
+	Known         time.Time // when it was first known for the package
 }
 
 // HostRelated is another name of a vulnerability.
@@ -175,8 +175,8 @@ type HostFindingPackage struct {
 	PURL      string
 }
 
-// HostEvent is what the host scanner posts to its webhook when something came or went. Of
-// large changes the lists have the beginning alone, and Counts all.
+// HostEvent is posted to the webhook of the host scanner when packages or findings were added or removed. After
+// large changes the lists are truncated, and Counts counts all.
 type HostEvent struct {
 	ID              string               `json:"id"` // the same when an event is sent again
 	Host            string               `json:"host"`

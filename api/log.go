@@ -8,9 +8,9 @@ const (
 	PathLogEvent = "/log/event"
 )
 
-// LogRow is one row for the central logs: the body of POST PathLog, which also takes an array of them.
+// LogRow is one row for the central logs: the body of POST PathLog, which also accepts an array of them.
 type LogRow struct {
-	MachineName string `json:"machine_name"` // of the machine that says it
+	MachineName string `json:"machine_name"` // of the machine that sends it
 	Service     string `json:"service"`      // the program: controller, registry, node; names the directory
 	Host        string `json:"host"`         // address of the machine
 	Content     string `json:"content"`

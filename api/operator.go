@@ -26,7 +26,7 @@ type OrphanedVM struct {
 	Name       string    `json:"name,omitempty"`
 	Template   string    `json:"template,omitempty"`
 	Tag        string    `json:"tag,omitempty"`
-	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has said
+	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has reported it
 	Since      time.Time `json:"since"`            // when this controller first saw it
 	Fate       string    `json:"fate"`             // undecided, released or removing
 }
@@ -35,7 +35,7 @@ type OrphanedVM struct {
 const (
 	FateUndecided = "undecided" // removed automatically later, unless there are too many
 	FateReleased  = "released"  // goes at an operator's word
-	FateRemoving  = "removing"  // its node was told to remove it
+	FateRemoving  = "removing"  // its node was ordered to remove it
 )
 
 // Adoption is the body of POST /api/v1/node/adopt.

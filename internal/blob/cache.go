@@ -28,7 +28,7 @@ type cachedFrame struct {
 	raw   []byte
 	err   error
 
-	users int // who may read raw, the cache too; guarded by the cache
+	users int // readers of raw, including the cache; guarded by the cache
 }
 
 // NewFrames keeps at most so many frames, each of at most 1 MiB.
@@ -36,8 +36,8 @@ func NewFrames(limit int) *FrameCache {
 	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
-// get returns a frame; load makes it when it is not there, in the memory that it is given if it can.
-// The bytes must not be changed; they are good until put.
+// get returns a frame. On a miss, load decodes it, into buf if possible. The bytes must not be changed; they
+// are valid until put.
 func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
 	f, mine := c.take(key)
 	if mine {
@@ -77,7 +77,7 @@ func (c *FrameCache) dropLocked(f *cachedFrame) {
 	}
 }
 
-// take finds or makes the entry; mine says that the caller has to fill it.
+// take finds or creates the entry; mine reports that the caller has to fill it.
 func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

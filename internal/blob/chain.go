@@ -12,10 +12,9 @@ const (
 	// spareFrames is how many more than its layers a long chain keeps: reading forward needs one of each.
 	spareFrames = 16
 
-	// smallGap is what NextData gives as data although nothing is there: to read it costs less than to
-	// find the place behind it.
+	// smallGap is the largest gap that NextData reports as data: reading it costs less than finding its end.
 	smallGap = 64 << 10
-	// longestData is the most that NextData looks ahead.
+	// longestData is the maximum range that NextData looks ahead.
 	longestData = 64 << 20
 )
 
@@ -28,7 +27,7 @@ type Chain struct {
 	places segmentCache
 }
 
-// OpenChain takes the layers of a chain, base first.
+// OpenChain opens a chain of layers, base first.
 func OpenChain(layers ...*Layer) (*Chain, error) {
 	return NewFrames(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
 }
@@ -62,7 +61,7 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), c.Size()-off))
-	at := make([]*cachedFrame, len(c.layers)) // the next piece of a layer is mostly in the same frame
+	at := make([]*cachedFrame, len(c.layers)) // the next range of a layer is mostly in the same frame
 	defer func() {
 		for _, f := range at {
 			c.frames.put(f)

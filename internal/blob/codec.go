@@ -15,8 +15,8 @@ const saving = 5
 // copies in large steps to the end.
 const overrun = 16
 
-// The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. No checksum, since
-// the index has a better one. One window a frame bounds what a hostile frame can ask for.
+// The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. Checksums are off,
+// since the index has a better one. One window per frame bounds the memory that a malicious frame can demand.
 var (
 	encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithWindowSize(FrameSize))

@@ -6,7 +6,7 @@ import (
 	"reflect"
 )
 
-// FileSource reads a file and, where the file system tells, skips its holes.
+// FileSource reads a file and skips its holes where the file system reports them.
 type FileSource struct {
 	*os.File
 	Size int64
@@ -46,13 +46,13 @@ func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
 	if n == len(p) {
 		return n, nil
 	}
-	// Once more through the cache, whatever the reason: a file system may refuse what is aligned, too.
+	// Read again through the cache, whatever the reason: a file system may refuse aligned reads, too.
 	n = n / BlockSize * BlockSize
 	rest, err := s.File.ReadAt(p[n:], off+int64(n))
 	return n + rest, err
 }
 
-// aligned tells that a read can go to the disk as it is. Large allocations begin at a page.
+// aligned reports whether a read can bypass the page cache unchanged. Large allocations begin at a page.
 func aligned(p []byte, off int64) bool {
 	return len(p) > 0 && len(p)%BlockSize == 0 && off%BlockSize == 0 && reflect.ValueOf(p).Pointer()%BlockSize == 0
 }

@@ -39,7 +39,7 @@ func openDirect(f *os.File) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
 }
 
-// cached tells that the page cache holds the whole range. A kernel that does not tell is taken to hold nothing.
+// cached reports whether the page cache holds the whole range. It returns false if the kernel cannot tell.
 func cached(f *os.File, off, n int64) bool {
 	var c unix.Cachestat_t
 	err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &c, 0)

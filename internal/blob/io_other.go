@@ -10,7 +10,7 @@ import (
 // WriteBehind does nothing here: this system has no call for it.
 func WriteBehind(*os.File, int64, int64) {}
 
-// PunchHole does nothing here: the space stays taken until the file is removed.
+// PunchHole does nothing here: the space stays allocated until the file is removed.
 func PunchHole(*os.File, int64, int64) error { return nil }
 
 // SyncData puts a file's bytes on stable storage.

@@ -4,7 +4,8 @@ import (
 	"crypto/sha256"
 )
 
-// minFrame is the least number of index bytes that a frame takes: it bounds what a small index may claim.
+// minFrame is the minimum number of index bytes of a frame: it bounds the number of frames that a small index
+// may claim.
 const minFrame = 1 + 1 + sha256.Size + 1 + 2
 
 // ParseIndex checks an index completely: afterwards every run is in the file, in order and without overlap,
@@ -35,10 +36,10 @@ func ParseIndex(raw []byte) (*Index, error) {
 type parser struct {
 	decoder
 	x    *Index
-	last int64 // block behind the newest data run
+	last int64 // end of the newest data run, in blocks
 }
 
-// header reads up to the number of frames, which it gives.
+// header reads up to the number of frames, which it returns.
 func (p *parser) header() int64 {
 	p.upTo(indexVersion, indexVersion)
 	p.x.kind = Kind(p.upTo(int64(KindFile), int64(KindState)))
@@ -118,7 +119,8 @@ func (p *parser) zeroRuns() {
 	}
 }
 
-// disjoint tells that no zero run overlaps a data run. Both lists are in order, so one walk over each suffices.
+// disjoint reports whether no zero run overlaps a data run. Both lists are in order, so one pass over each
+// suffices.
 func (x *Index) disjoint() bool {
 	if len(x.zeros) == 0 {
 		return true

@@ -27,13 +27,13 @@ type Plan struct {
 
 type planFrame struct{ layer, frame, first, count int32 }
 
-// planPiece is a Piece in less memory: no piece is longer than a frame.
+// planPiece is a FramePlacement in less memory: no placement is longer than a frame.
 type planPiece struct {
 	off     int64
 	len, at int32
 }
 
-// NewPlan plans for a chain, base first, of which the content that its first held layers make is there.
+// NewPlan plans for a chain, base first. The content of its first held layers exists already.
 func NewPlan(chain []*Index, held int) (*Plan, error) {
 	if err := checkChain(chain); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func heldSize(chain []*Index, held int) int64 {
 	return chain[held-1].size
 }
 
-// checkChain tells that layers fit on each other.
+// checkChain reports an error if the layers do not fit on each other.
 func checkChain(chain []*Index) error {
 	switch {
 	case len(chain) == 0:
@@ -89,7 +89,7 @@ func checkChain(chain []*Index) error {
 	return nil
 }
 
-// add appends the piece of a data segment.
+// add appends the placement of a data segment.
 func (p *Plan) add(frames [][]planFrame, g segment) {
 	n := int32(g.end - g.off)
 	list := frames[g.layer]
@@ -119,13 +119,13 @@ func (p *Plan) Size() int64 { return p.size }
 // Len is the number of frames to be fetched.
 func (p *Plan) Len() int { return len(p.frames) }
 
-// Frame returns the place of frame i of the plan in the chain. They are in the order of the layers and, in each
-// layer, of its file.
+// Frame returns the position of frame i of the plan in the chain. Frames are in the order of the layers and, in
+// each layer, of its file.
 func (p *Plan) Frame(i int) (layer, frame int) {
 	return int(p.frames[i].layer), int(p.frames[i].frame)
 }
 
-// Pieces returns what frame i of the plan has for the disk, in the order of both.
+// Pieces returns the placements of frame i of the plan, in the order of both frame and disk.
 func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
 	return func(yield func(FramePlacement) bool) {
 		f := p.frames[i]
@@ -137,8 +137,8 @@ func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
 	}
 }
 
-// Zeros gives, in order, the ranges that are zero although the content that is there, cut or lengthened with
-// zeros to Size, holds something else.
+// Zeros returns, in order, the ranges that must be zeroed: the existing content, cut or extended with zeros to
+// Size, has other data there.
 func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 	return func(yield func(ZeroRun) bool) {
 		for _, z := range p.zeros {
@@ -169,7 +169,7 @@ func SeenBytes(chain []*Index) (sum int64, err error) {
 	return sum, nil
 }
 
-// parentData walks the data of the layers that are held, in step with the sweep over the whole chain.
+// parentData walks the data of the existing layers, in step with the sweep over the whole chain.
 type parentData struct {
 	sweep *chainWalk
 	cur   segment

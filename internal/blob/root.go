@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Digest names a layer: the sha256 of its index. The zero Root means none.
+// Digest names a layer: the sha256 of its index. The zero Digest means none.
 type Digest [sha256.Size]byte
 
 // ParseDigest reads the 64 lower-case hex digits of a root.
@@ -39,5 +39,5 @@ func hexDigit(c byte) byte {
 // String returns the root's 64 hex digits.
 func (r Digest) String() string { return hex.EncodeToString(r[:]) }
 
-// IsZero tells the root that names no layer.
+// IsZero reports whether the digest names no layer.
 func (r Digest) IsZero() bool { return r == Digest{} }

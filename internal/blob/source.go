@@ -11,8 +11,8 @@ import (
 type Source interface {
 	// ReadAt reads the file; many goroutines call it.
 	io.ReaderAt
-	// NextData returns the next range at or behind off that may hold anything but zeros; start == end
-	// means there is none. A source that does not know answers off and its size.
+	// NextData returns the next range at or behind off that may hold anything but zeros; start == end means
+	// there is none. A source without this information returns off and its size.
 	NextData(off int64) (start, end int64, err error)
 }
 
@@ -23,8 +23,8 @@ type ranges struct {
 	start, end int64 // of the newest range
 }
 
-// at returns the part behind off of the range that off is in, or the next one; both ends are size when there is
-// none. off only grows.
+// at returns the part behind off of the range that contains off, or the next range; both ends are size when
+// there is none. off only grows.
 func (r *ranges) at(off int64) (start, end int64, err error) {
 	if off >= r.end && r.start < r.size && off < r.size {
 		start, end, err = r.src.NextData(off)

@@ -14,16 +14,16 @@ type changeSource interface {
 	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
 	// calls it.
 	next(s *rangeBatch) (bool, error)
-	// load reads the parts of a span and puts what the layer stores of them, in order. Many goroutines call
-	// it, each with spanSize bytes of scratch.
+	// load reads the parts of a span and appends the ranges that the layer stores of them, in order. Many
+	// goroutines call it, each with spanSize bytes of scratch.
 	load(s *rangeBatch, scratch []byte) error
 }
 
 // rangeBatch is a list of ranges on their way from the disk into frames.
 type rangeBatch struct {
 	data  []byte        // of all parts that have any, back to back
-	parts []part        // what is to be read
-	found []storedRange // what the layer stores
+	parts []part        // ranges to read
+	found []storedRange // ranges that the layer stores
 	done  chan error
 }
 
@@ -48,7 +48,7 @@ func newSpan() *rangeBatch {
 
 func (s *rangeBatch) reset() { s.data, s.parts, s.found = s.data[:0], s.parts[:0], s.found[:0] }
 
-// full tells that no part can be added.
+// full reports whether no part can be added.
 func (s *rangeBatch) full() bool { return len(s.parts) == cap(s.parts) || s.room() == 0 }
 
 // room is the number of data bytes that fit.
@@ -64,7 +64,7 @@ func (s *rangeBatch) add(c Change, in sides) int64 {
 	return c.Off + c.Len
 }
 
-// each calls do with each part and the place for its data.
+// each calls do with each part and the buffer of its data.
 func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	rest := s.data
 	for _, c := range s.parts {
@@ -80,7 +80,7 @@ func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	return nil
 }
 
-// keep stores the blocks of p, which is at off, each as kindOf says, or not at all.
+// keep stores the blocks of p, which is at off, as the kinds that kindOf returns, or leaves them out.
 func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
 	for at := 0; at < len(p); at += BlockSize {
 		end := min(at+BlockSize, len(p))
@@ -101,5 +101,5 @@ func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int)
 
 var zeros [BlockSize]byte
 
-// isZero tells that a block, at most BlockSize long, has only zeros.
+// isZero reports whether a block, at most BlockSize long, has only zeros.
 func isZero(block []byte) bool { return bytes.Equal(block, zeros[:len(block)]) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// segment is a range of a disk and the layer of its chain that decides what is there.
+// segment is a range of a disk and the layer of its chain that defines its content.
 type segment struct {
 	extent
 	layer int // or noLayer: no layer speaks of it, so it is zero
@@ -13,11 +13,11 @@ type segment struct {
 
 const noLayer = -1
 
-// data tells that the segment holds bytes of a frame.
+// data reports whether the segment holds bytes of a frame.
 func (s segment) data() bool { return s.frame != noFrame }
 
-// chainWalk goes once over a range of the disk behind a chain of layers. Each extent of each layer is looked at
-// once, so that a long chain costs little more than the sum of its runs.
+// chainWalk makes one pass over a range of the disk behind a chain of layers. Each extent of each layer is
+// visited once, so that a long chain costs little more than the sum of its runs.
 type chainWalk struct {
 	walks   []*layerWalk
 	now     []extent // of each layer: the one that comes next or is entered
@@ -42,7 +42,7 @@ func newSweep(chain []*Index, off, end int64) *chainWalk {
 	return s
 }
 
-// advance takes up the layer's next extent that reaches behind pos.
+// advance reads the layer's next extent that ends behind pos.
 func (s *chainWalk) advance(layer int) {
 	e, ok := s.walks[layer].next(s.pos)
 	if !ok {
@@ -76,14 +76,15 @@ func (s *chainWalk) next() (segment, bool) {
 	return g, true
 }
 
-// enter lets the layers in whose extents have begun.
+// enter adds the layers whose extents have begun.
 func (s *chainWalk) enter() {
 	for len(s.ahead) > 0 && s.ahead[0].off <= s.pos {
 		s.entered.add(s.ahead.pop().layer)
 	}
 }
 
-// top returns the highest layer whose extent covers pos. What ended is replaced by the layer's next extent.
+// top returns the highest layer whose extent covers pos. An extent that ended is replaced by the layer's next
+// one.
 func (s *chainWalk) top() int {
 	for {
 		top := s.entered.highest()

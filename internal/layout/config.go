@@ -23,8 +23,8 @@ const (
 	maxYAML = maxConfig / 2
 )
 
-// CanonicalConfig returns the one form of a configuration object that content ids rest on: JSON without white
-// space, keys sorted. The object must survive the way through YAML unchanged.
+// CanonicalConfig returns the canonical form of a configuration object, from which content IDs are computed:
+// JSON without white space, keys sorted. The object must survive the conversion to YAML and back unchanged.
 func CanonicalConfig(raw []byte) ([]byte, error) {
 	if len(raw) > MaxConfig {
 		return nil, fmt.Errorf("configuration is longer than %d bytes", MaxConfig)
@@ -71,8 +71,8 @@ func ConfigToYAML(raw []byte) ([]byte, error) {
 	return text, nil
 }
 
-// tree makes YAML nodes of what decodeJSON gives, keys sorted. Text that is not plain ASCII on one line goes
-// into double quotes: the block form, which the encoder would choose, does not always decode again.
+// tree converts the results of decodeJSON to YAML nodes, keys sorted. Text that is not plain ASCII on one line
+// is double-quoted: the block form, which the encoder would choose, does not always decode again.
 func tree(v any) (*yaml.Node, error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -97,7 +97,7 @@ func tree(v any) (*yaml.Node, error) {
 		return n, nil
 	case string:
 		return textNode(v), nil
-	case int64: // and so on: the library's own way takes a hundred times as long for each
+	case int64: // and so on: the library's own conversion takes a hundred times as long for each
 		return scalar("!!int", strconv.FormatInt(v, 10)), nil
 	case float64:
 		return scalar("!!float", strconv.FormatFloat(v, 'g', -1, 64)), nil

@@ -111,7 +111,7 @@ type Damage struct {
 	Problem string
 }
 
-// Templates reads all templates in the order of their ids. What is damaged is left out and named: only a
+// Templates reads all templates in the order of their IDs. Damaged ones are left out and reported: only a
 // vm_dir that cannot be read at all is an error.
 func (d *Dir) Templates() ([]Template, []Damage, error) {
 	entries, err := d.Names(VMDir)
@@ -156,7 +156,7 @@ func Problem(err error) string {
 	return err.Error()
 }
 
-// Template reads one template. fs.ErrNotExist when there is none.
+// Template reads one template. It returns fs.ErrNotExist when there is none.
 func (d *Dir) Template(id string) (Template, error) {
 	var t Template
 	clean, ok := ParseID(id)
@@ -183,12 +183,11 @@ func (d *Dir) Template(id string) (Template, error) {
 	return t, nil
 }
 
-// ErrGeneration is the failure of a compare-and-swap: the template on disk is not the one that the write
-// rests on.
+// ErrGeneration is the failure of a compare-and-swap: the template on disk has another generation than the
+// write expects.
 var ErrGeneration = errors.New("template generation moved")
 
-// ErrTooLong is the failure to write a template whose versions and layers are more than a template.json may
-// name.
+// ErrTooLong is the failure to write a template with more versions and layers than a template.json may contain.
 var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, maxTemplate)
 
 func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }

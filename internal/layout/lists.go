@@ -38,7 +38,7 @@ func (d *Dir) StaleLists(id string, v *Version) ([]string, error) {
 	return stale, nil
 }
 
-// RewriteLists makes the text files of a settled version again that are stale, and says which.
+// RewriteLists rewrites the stale text files of a committed version, and returns their names.
 func (d *Dir) RewriteLists(id string, v *Version) ([]string, error) {
 	stale, err := d.StaleLists(id, v)
 	if err != nil || len(stale) == 0 || !d.settled(id, v) {
@@ -91,7 +91,7 @@ func localName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
-// QuarantinedNames lists what was set aside.
+// QuarantinedNames lists the quarantined directories.
 func (d *Dir) QuarantinedNames() ([]string, error) {
 	entries, err := d.Names(Aside)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,9 +107,9 @@ func (d *Dir) QuarantinedNames() ([]string, error) {
 	return out, nil
 }
 
-// NamedLayers returns the names of layer files that stand in the text files of a template's directory, which
-// may be damaged or set aside: dir is its place below the storage. What cannot be read names nothing. As long
-// as such a directory is there, its layers are all that is left of it.
+// NamedLayers returns the names of layer files in the text files of a template's directory, which may be
+// damaged or quarantined. dir is its path relative to the storage. Unreadable files name nothing. As long as
+// such a directory exists, its layers are all that is left of it.
 func (d *Dir) NamedLayers(dir string) []string {
 	entries, err := d.Names(dir)
 	if err != nil {
@@ -135,5 +135,5 @@ func (d *Dir) NamedLayers(dir string) []string {
 	return out
 }
 
-// TemplatePath is the place of a template's directory below the storage.
+// TemplatePath is the path of a template's directory relative to the storage.
 func TemplatePath(id string) string { return path.Join(VMDir, id) }

@@ -23,7 +23,7 @@ const (
 // metadata. The log has one line per pull, "<epoch seconds> <content id>", and is compacted to the newest line
 // for each content ID.
 
-// Pulls reads the time of the last pull of each content id, in epoch seconds. Lines that a crash cut are
+// Pulls reads the time of the last pull of each content ID, in epoch seconds. Lines that a crash truncated are
 // ignored.
 func (d *Dir) Pulls(id string) (map[string]int64, error) {
 	last := map[string]int64{}

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// reserveFile takes room that is given up when the disk is full, so that what is small and matters can still be
+// reserveFile occupies space that is released when the disk is full, so that small important files can still be
 // written.
 const reserveFile = "reserve"
 
@@ -63,7 +63,7 @@ func fill(f *os.File, size int64) error {
 	return nil
 }
 
-// DropReserve returns the reserve up; false when there is none.
+// DropReserve removes the reserve; false when there is none.
 func (d *Dir) DropReserve() (bool, error) {
 	d.Step("reserve.remove")
 	err := d.root.Remove(reserveFile)

@@ -29,7 +29,7 @@ const (
 
 	// MaxNote is the longest note of a report in bytes.
 	MaxNote = 2048
-	// noteAt is the place of the note: ten bytes of the header, the length of the extra field, and the mark
+	// noteAt is the position of the note: ten bytes of the header, the length of the extra field, and the mark
 	// and length of its only part. See RFC 1952, 2.3.
 	noteAt   = 16
 	noteMark = "BY"
@@ -72,7 +72,7 @@ func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
 	return s, nil
 }
 
-// Write takes the next bytes of the report.
+// Write appends the next bytes of the report.
 func (s *ScanDraft) Write(p []byte) (int, error) { return s.zip.Write(p) }
 
 // Seal ends the report and makes it durable with its note, which does not end in a space.
@@ -98,7 +98,7 @@ func (s *ScanDraft) Seal(note []byte) error {
 	return nil
 }
 
-// Commit makes a sealed report the one about a content, in place of an older one.
+// Commit makes a sealed report the current one of a content, in place of an older one.
 func (s *ScanDraft) Commit(content string) error {
 	if !hexDigits(content, 64) {
 		return fmt.Errorf("%q is not a content id", content)
@@ -110,7 +110,7 @@ func (s *ScanDraft) Commit(content string) error {
 	return nil
 }
 
-// Drop removes what was not committed.
+// Drop removes an uncommitted draft.
 func (s *ScanDraft) Drop() {
 	if s.file != nil {
 		_ = s.file.Close()
@@ -223,7 +223,7 @@ func (d *Dir) RemoveScan(id, content string) error {
 	return nil
 }
 
-// TidyScans removes drafts that a crash left. No draft of the template may be going on.
+// TidyScans removes drafts that a crash left. No draft of the template may be in progress.
 func (d *Dir) TidyScans(id string) error {
 	entries, err := d.Names(scansPath(id))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -37,7 +37,7 @@ func (f *File) share(with *File) {
 	}
 }
 
-// tight returns a list without the room behind it that a decoder leaves: four places for one file.
+// tight returns a list without the spare capacity that a decoder leaves: four elements for one file.
 func tight[T any](list []T) []T {
 	if len(list) == cap(list) {
 		return list

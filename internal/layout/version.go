@@ -58,8 +58,8 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 	return d.SyncDir(stage)
 }
 
-// CommitVersion moves a staged directory to its final place, over what a reverted version left there. It
-// does nothing when the version is settled.
+// CommitVersion moves a staged directory to its final place and replaces that of a reverted version. It does
+// nothing when the version is committed.
 func (d *Dir) CommitVersion(id string, v *Version) error {
 	final, stage := versionPath(id, v.Number), stagePath(id, v)
 	if _, err := d.root.Stat(stage); errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func (d *Dir) CheckVersion(id string, v *Version) error {
 	return err
 }
 
-// versionFile looks at the final place, the staged one, and once more at the final one: the directory may be
-// moved between two looks.
+// versionFile reads from the final place, the staged one, and once more from the final one: the directory may
+// be moved between two reads.
 func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]byte, error) {
 	var err error
 	for _, dir := range []string{versionPath(id, v.Number), stagePath(id, v), versionPath(id, v.Number)} {
@@ -117,8 +117,8 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Tidy settles what a crash left between Save and CommitVersion, writes text files again that a swap of layers
-// made stale, and removes directories and temporary files that the template does not name.
+// Tidy commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
+// layers made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) Tidy(t *Template) error {
 	entries, err := d.Names(path.Join(VMDir, t.ID))
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *Dir) Tidy(t *Template) error {
 	return nil
 }
 
-// stray tells names that this package made and that belong to no version.
+// stray reports whether a name was made by this package and belongs to no version.
 func stray(name string, versions int) bool {
 	if strings.HasPrefix(name, stagePrefix) || strings.HasSuffix(name, tempSuffix) {
 		return true
@@ -177,8 +177,8 @@ func lines(names []string) []byte {
 	return []byte(strings.Join(names, "\n") + "\n")
 }
 
-// RemoveStaged removes the directory of a template that holds staged versions at most: what a push of a new
-// template left that ended before its Save. It says whether it did.
+// RemoveStaged removes the directory of a template that contains only staged versions, which a push of a new
+// template left that ended before its Save. It reports whether it did.
 func (d *Dir) RemoveStaged(id string) (bool, error) {
 	if !d.OnlyStaged(id) {
 		return false, nil

@@ -58,7 +58,7 @@ func show(w http.ResponseWriter, status int, p Page) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // without it, a browser that came by http would send its form with a null origin
+	h.Set("Referrer-Policy", "same-origin") // else browsers send forms with a null origin over http
 	h.Set("Content-Security-Policy", policy)
 	w.WriteHeader(status)
 	_, _ = w.Write(out.Bytes())

@@ -21,7 +21,7 @@ type Access struct {
 	Listen string // host:port that is listened on; without a token it must be a loopback address
 	// ReadFree lets callers on a loopback address read without the token; changes need it.
 	ReadFree bool
-	Names    []string // host names that callers may use, in addition to this machine's loopback names and the address that they reached
+	Names    []string // further host names that callers may use; loopback names and the reached address are always allowed
 }
 
 // accessCheck lets callers in.
