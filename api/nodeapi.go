@@ -383,7 +383,7 @@ type NodeInfo struct {
 	Accelerator  string         `json:"accelerator"`
 	Machine      string         `json:"machine,omitempty"`
 	CPUModel     string         `json:"cpu_model,omitempty"`
-	HostCPU      string         `json:"host_cpu,omitempty"` // properties of the host's own CPU that a saved state depends on
+	HostCPU      string         `json:"host_cpu,omitempty"` // host CPU properties that a saved state depends on
 	License      string         `json:"license,omitempty"`  // of the hypervisor: its kind
 	Expires      string         `json:"expires,omitempty"`  // that of the license: RFC 3339, or a day; "": never
 	Abilities    []string       `json:"abilities,omitempty"`

@@ -15,7 +15,7 @@ type NodeScanSummary struct {
 	Host     string         `json:"host"`      // as the machine calls itself
 	Scanner  string         `json:"scanner"`   // name of the program
 	Version  string         `json:"version"`   // of the program
-	Database time.Time      `json:"database"`  // when the vulnerability database used for matching was built; zero: there was none
+	Database time.Time      `json:"database"`  // build time of the vulnerability database; zero: none
 	LastScan time.Time      `json:"last_scan"` // start of the last full scan; zero: there was none
 	Partial  bool           `json:"partial"`   // that scan could not read everything
 	Scanned  time.Time      `json:"scanned"`   // when this was so

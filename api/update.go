@@ -55,6 +55,6 @@ type NodeUpdate struct {
 	Asked   time.Time `json:"asked"`
 	Begun   time.Time `json:"begun,omitzero"`    // of the running try; absent: none
 	Tries   int       `json:"tries"`             // so far
-	Next    time.Time `json:"next,omitzero"`     // when the next try begins; absent: one is running, or none will follow
+	Next    time.Time `json:"next,omitzero"`     // of the next try; absent: one is running, or none follows
 	Failure string    `json:"failure,omitempty"` // of the last try
 }
