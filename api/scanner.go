@@ -106,7 +106,7 @@ type ScanVolume struct {
 	Mount    string `json:"mount"`  // where the paths of its packages begin
 	Files    int64  `json:"files"`
 	Packages int    `json:"packages"`
-	// Notes are possible problems of the input, such as a journal that was not replayed.
+	// Notes describe potential problems of the input, such as a journal that was not replayed.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -8,7 +8,7 @@ import (
 // Values of the parent field of an index.
 const (
 	restsOnZeros   = 0
-	restsOnParent  = 1 // the root that follows is the parent
+	restsOnParent  = 1 // the digest that follows is the parent
 	standsForChain = 2 // rests on zeros and holds the whole chain whose ID follows
 )
 
@@ -18,7 +18,7 @@ type EncodeOptions struct {
 	Size      int64  // bytes of the file
 	Workers   int    // goroutines that compress; 0 means one for each processor, at most 4
 	Parent    Digest // ID of the chain that the layer changes; zero: it rests on zeros
-	StandsFor Digest // tip of the chain that the layer holds all of; only without a parent
+	StandsFor Digest // ID of the chain that the layer squashes; only without a parent
 }
 
 // check refuses options that no index can represent.

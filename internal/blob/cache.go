@@ -31,7 +31,7 @@ type cachedFrame struct {
 	users int // readers of raw, including the cache; guarded by the cache
 }
 
-// NewFrames keeps at most so many frames, each of at most 1 MiB.
+// NewFrames returns a cache of at most limit frames, each of at most 1 MiB.
 func NewFrames(limit int) *FrameCache {
 	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
@@ -95,7 +95,7 @@ func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 	return f, true
 }
 
-// forget lets the next reader try again.
+// forget removes a failed entry, so that the next reader tries again.
 func (c *FrameCache) forget(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

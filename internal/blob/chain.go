@@ -7,9 +7,10 @@ import (
 )
 
 const (
-	// leastFrames is the least number of decoded frames that a Chain keeps, each at most 1 MiB.
+	// leastFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
 	leastFrames = 48
-	// spareFrames is how many more than its layers a long chain keeps: reading forward needs one of each.
+	// spareFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
+	// need.
 	spareFrames = 16
 
 	// smallGap is the largest gap that NextData reports as data: reading it costs less than finding its end.

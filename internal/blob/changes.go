@@ -15,8 +15,8 @@ const (
 	ChangeDiscard                   // zeros; the guest discarded the range
 )
 
-// Change is a range of a disk that is not what its parent holds there. Off is a multiple of BlockSize and so is
-// Len, but in the change that ends the disk.
+// Change is a range of a disk that differs from its parent. Off and Len are multiples of BlockSize, except for
+// Len in the change that ends the disk.
 type Change struct {
 	Off, Len int64
 	Kind     ChangeKind
@@ -31,7 +31,7 @@ type Changes interface {
 	NextChange(off int64) (c Change, ok bool, err error)
 }
 
-// changeFeed feeds an encoding with changes.
+// changeFeed is the changeSource of an encoding of changes.
 type changeFeed struct {
 	src  Changes
 	size int64

@@ -45,10 +45,10 @@ type encoding struct {
 	feed  changeSource
 	spans workQueue[*rangeBatch]
 	jobs  workQueue[*job]
-	ended bool // walk came to the end of the disk
-	cur   *job // that collect fills
+	ended bool // walk has reached the end of the disk
+	cur   *job // filled by collect
 	build *Builder
-	zeros zeroList // that collect fills; deliver has the rest of build
+	zeros zeroList // filled by collect; deliver uses the rest of build
 }
 
 func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink) (*Index, error) {

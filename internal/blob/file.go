@@ -11,7 +11,7 @@ type FileSource struct {
 	*os.File
 	Size int64
 
-	direct *os.File // past the page cache; nil without
+	direct *os.File // bypasses the page cache; nil without
 }
 
 var _ Source = FileSource{}
@@ -31,13 +31,14 @@ func (s FileSource) NextData(off int64) (start, end int64, err error) {
 func (s FileSource) Uncached() (u FileSource, release func()) {
 	f, err := openDirect(s.File)
 	if err != nil || f == nil {
-		return s, func() {} // read as any file
+		return s, func() {} // read like any file
 	}
 	s.direct = f
 	return s, func() { _ = f.Close() }
 }
 
-// ReadAt reads whole blocks into aligned memory past the page cache, unless it holds them; all else through it.
+// ReadAt reads whole blocks into aligned memory past the page cache, unless the cache holds them; other reads
+// use the cache.
 func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
 	if s.direct == nil || !aligned(p, off) || cached(s.File, off, int64(len(p))) {
 		return s.File.ReadAt(p, off)

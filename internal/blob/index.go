@@ -47,8 +47,8 @@ const (
 	CodecZstd Codec = 1
 )
 
-// Run is a range of the file in bytes. Off is a multiple of BlockSize and so is Len, but in the run that ends
-// the file.
+// Run is a range of the file in bytes. Off and Len are multiples of BlockSize, except for Len in the run that
+// ends the file.
 type Run struct{ Off, Len int64 }
 
 // ZeroRun is a range that reads as zeros although the parent may hold data there.
@@ -109,7 +109,7 @@ func (x *Index) Kind() Kind { return x.kind }
 // Size is the size of the file behind the layer in bytes.
 func (x *Index) Size() int64 { return x.size }
 
-// Parent is the tip of the chain that this layer changes; the zero Root means zeros.
+// Parent is the ID of the chain that this layer changes; the zero Digest means zeros.
 func (x *Index) Parent() Digest { return x.parent }
 
 // Squashes returns the chain ID whose whole content this layer holds; the zero Digest means none.

@@ -14,8 +14,8 @@ func WriteBehind(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
-// PunchHole returns the space of a range of a file back; the file keeps its length. A file system that cannot is
-// no error.
+// PunchHole frees the space of a range of a file; the file keeps its length. A file system without support is
+// not an error.
 func PunchHole(f *os.File, off, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOSYS) {
@@ -24,7 +24,7 @@ func PunchHole(f *os.File, off, n int64) error {
 	return nil
 }
 
-// SyncData puts a file's bytes on stable storage.
+// SyncData syncs a file's data to stable storage.
 func SyncData(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))

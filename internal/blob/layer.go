@@ -51,7 +51,7 @@ func (l *Layer) Index() *Index { return l.index }
 // FrameBuffer is the memory for reading one frame after another. The zero value is ready; one goroutine uses it.
 type FrameBuffer struct{ stored, raw []byte }
 
-// ReadFrame reads, verifies and decodes frame i. The bytes stay valid until the scratch is used again.
+// ReadFrame reads, verifies and decodes frame i. The bytes stay valid until s is used again.
 func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 	f := l.index.Frame(i)
 	if cap(s.stored) < f.Stored {

@@ -55,7 +55,7 @@ func (p *parser) header() int64 {
 	return count
 }
 
-// tip reads the name of another chain, which only a disk may have.
+// tip reads the ID of another chain, which only a disk may have.
 func (p *parser) tip() Digest {
 	r := Digest(p.bytes(len(Digest{})))
 	p.bad = p.bad || p.x.kind != KindDisk || r.IsZero()
@@ -101,7 +101,7 @@ func (p *parser) run(first bool) Run {
 func (p *parser) zeroRuns() {
 	count := p.upTo(0, int64(len(p.buf)))
 	if count > 0 && p.x.parent.IsZero() {
-		p.bad = true // against zeros there is nothing to hide
+		p.bad = true // without a parent there is nothing to hide
 	}
 	all, block, before := blocks(p.x.size), int64(0), int64(-1)
 	for i := range count {

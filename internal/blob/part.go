@@ -125,7 +125,7 @@ func (p *PartReader) fill() error {
 
 var _ io.Reader = (*PartReader)(nil)
 
-// WriteTo returns all verified bytes to w without a copy between.
+// WriteTo writes all verified bytes to w without an intermediate copy.
 func (p *PartReader) WriteTo(w io.Writer) (int64, error) {
 	var sum int64
 	for len(p.ready) > 0 || p.next < len(p.frames) {

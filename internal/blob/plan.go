@@ -20,7 +20,7 @@ type FramePlacement struct {
 type Plan struct {
 	size   int64
 	frames []planFrame
-	pieces [][]planPiece // of each layer, those of a frame side by side
+	pieces [][]planPiece // of each layer, those of a frame contiguous
 	zeros  []ZeroRun
 	stored int64
 }
@@ -101,7 +101,7 @@ func (p *Plan) add(frames [][]planFrame, g segment) {
 	p.pieces[g.layer] = append(p.pieces[g.layer], planPiece{off: g.off, len: n, at: int32(g.at)})
 }
 
-// hide appends what of a range that reads as zeros now is not zero in the content that is there.
+// hide appends the parts of a zero range that are not zero in the existing content.
 func (p *Plan) hide(held *parentData, g segment) {
 	for r := range held.data(g.off, g.end) {
 		k := len(p.zeros) - 1
@@ -158,7 +158,7 @@ func SeenBytes(chain []*Index) (sum int64, err error) {
 	if err := checkChain(chain); err != nil {
 		return 0, err
 	}
-	at := make([]int, len(chain)) // the frame of each layer that was seen last, and 1; they come in order
+	at := make([]int, len(chain)) // the last counted frame of each layer, plus 1; frames come in order
 	s := newSweep(chain, 0, chain[len(chain)-1].size)
 	for g, more := s.next(); more; g, more = s.next() {
 		if g.data() && at[g.layer] != g.frame+1 {

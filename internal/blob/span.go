@@ -5,7 +5,7 @@ import "bytes"
 const (
 	// spanSize is the maximum number of bytes that are read at a time.
 	spanSize = 256 << 10
-	// spanParts is the most ranges that are collected for one reader.
+	// spanParts is the maximum number of ranges that are collected for one reader.
 	spanParts = spanSize / BlockSize
 )
 
@@ -21,7 +21,7 @@ type changeSource interface {
 
 // rangeBatch is a list of ranges on their way from the disk into frames.
 type rangeBatch struct {
-	data  []byte        // of all parts that have any, back to back
+	data  []byte        // of all parts with data, contiguous
 	parts []part        // ranges to read
 	found []storedRange // ranges that the layer stores
 	done  chan error

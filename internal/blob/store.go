@@ -32,9 +32,9 @@ type Stored struct {
 	Problem  string // why it cannot be a layer, begins with a verb; "": no problem known
 }
 
-// Store keeps layer files. Its methods may be called from many goroutines, but the caller sees to it that an
-// upload is completed or dropped when no part of it is being written, and that Trash and Restore of one root
-// do not meet. blobtest is its conformance suite.
+// Store stores layer files. Its methods may be called from many goroutines. The caller must not complete or
+// drop an upload while a part of it is being written, and must not call Trash and Restore concurrently for one
+// layer. blobtest is its conformance suite.
 type Store interface {
 	// WritePart writes the bytes of r at off of an upload; the first part creates the upload. Parts may come in
 	// any order and repeatedly. Bytes written before an error may stay.
@@ -54,7 +54,7 @@ type Store interface {
 	Open(ctx context.Context, root Digest) (File, error)
 	// List names all layer files.
 	List(ctx context.Context) ([]Stored, error)
-	// Trash puts a layer file aside; now is when, for Purge.
+	// Trash moves a layer file to the trash; now is the time for Purge.
 	Trash(ctx context.Context, root Digest, now time.Time) error
 	// Quarantine moves a damaged layer file away: as Trash does, but Restore never restores it.
 	Quarantine(ctx context.Context, root Digest, now time.Time) error

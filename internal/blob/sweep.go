@@ -8,7 +8,7 @@ import (
 // segment is a range of a disk and the layer of its chain that defines its content.
 type segment struct {
 	extent
-	layer int // or noLayer: no layer speaks of it, so it is zero
+	layer int // or noLayer: no layer covers it, so it is zero
 }
 
 const noLayer = -1
@@ -20,14 +20,14 @@ func (s segment) data() bool { return s.frame != noFrame }
 // visited once, so that a long chain costs little more than the sum of its runs.
 type chainWalk struct {
 	walks   []*layerWalk
-	now     []extent // of each layer: the one that comes next or is entered
+	now     []extent // of each layer: the next or the entered one
 	ahead   queue    // layers whose extent begins behind pos
 	entered layerSet // layers whose extent may cover pos
 	pos     int64
 	end     int64
 }
 
-// newSweep goes from off to end. Layers are in the order of the chain, base first.
+// newSweep starts a sweep from off to end. Layers are in the order of the chain, base first.
 func newSweep(chain []*Index, off, end int64) *chainWalk {
 	s := &chainWalk{
 		walks:   make([]*layerWalk, len(chain)),
@@ -112,13 +112,13 @@ func (s layerSet) highest() int {
 	return noLayer
 }
 
-// entry is a layer that waits for the sweep to come to off.
+// entry is a layer that the sweep enters at off.
 type entry struct {
 	off   int64
 	layer int
 }
 
-// queue is a heap of the layers that wait, the nearest first.
+// queue is a heap of the layers to enter, the nearest first.
 type queue []entry
 
 func (q *queue) push(e entry) {

@@ -2,7 +2,7 @@ package blob
 
 import "math"
 
-// extent is a range of the disk, in bytes, as one layer has it.
+// extent is a range of the disk in one layer, in bytes.
 type extent struct {
 	off, end int64
 	frame    int  // that holds its bytes, or noFrame: it reads as zeros

@@ -17,7 +17,7 @@ import (
 const MaxConfig = 1 << 20
 
 const (
-	// maxDepth is how deep values of a configuration may are in each other: each level indents all of its lines.
+	// maxDepth is the maximum nesting depth of a configuration's values: each level indents all of its lines.
 	maxDepth = 16
 	// maxYAML is the largest configuration object in bytes of YAML that is written.
 	maxYAML = maxConfig / 2
@@ -54,7 +54,7 @@ func CanonicalConfig(raw []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// ConfigToYAML turns a configuration object from JSON into YAML. Fields it does not know are kept.
+// ConfigToYAML converts a configuration object from JSON to YAML. It keeps unknown fields.
 func ConfigToYAML(raw []byte) ([]byte, error) {
 	object, err := decodeJSON(raw)
 	if err != nil {
@@ -122,7 +122,7 @@ func textNode(s string) *yaml.Node {
 	return n
 }
 
-// ConfigToJSON turns a configuration object from YAML into JSON.
+// ConfigToJSON converts a configuration object from YAML to JSON.
 func ConfigToJSON(text []byte) ([]byte, error) {
 	object := map[string]any{}
 	if err := yaml.Unmarshal(text, &object); err != nil {
@@ -139,7 +139,7 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return nil, fmt.Errorf("configuration is not JSON: %w", syntax)
 	}
-	if err != nil || object == nil || dec.More() { // the decoder's own words are those of a Go programmer
+	if err != nil || object == nil || dec.More() { // the decoder's messages are for Go programmers
 		return nil, errors.New("configuration is not one JSON object")
 	}
 	if depth(object, maxDepth) < 0 {
@@ -167,7 +167,7 @@ func depth(v any, left int) int {
 	return least
 }
 
-// numbers turns json.Number, which YAML would write as text, into int64 or float64.
+// numbers converts json.Number, which YAML would write as text, to int64 or float64.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -51,7 +51,7 @@ func Open(base string) (*Dir, error) {
 	return &Dir{SafeDir: f, base: base}, nil
 }
 
-// Create opens a storage for writing and makes the directories that are missing.
+// Create opens a storage for writing and creates missing directories.
 func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := os.MkdirAll(base, 0o750); err != nil {
 		return nil, fmt.Errorf("make storage directory: %w", err)
@@ -71,7 +71,7 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 	return &Dir{SafeDir: f, base: base}, nil
 }
 
-// syncParent makes the name of the storage itself durable. A parent that cannot be read was not made here.
+// syncParent makes the name of the storage itself durable. A parent that cannot be read was not created here.
 func (f *SafeDir) syncParent(base string) error {
 	parent, err := os.Open(filepath.Dir(base))
 	if errors.Is(err, fs.ErrPermission) {
@@ -104,7 +104,7 @@ func (d *Dir) Present() error {
 	return nil
 }
 
-// Damage is something in the storage that cannot be served, and why.
+// Damage describes data in the storage that cannot be served.
 type Damage struct {
 	ID      string // directory below vm_dir
 	Number  int    // version, -1 for the template as a whole
@@ -133,8 +133,8 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 	return list, damaged, nil
 }
 
-// Each calls do with 0 to n-1, in any order, several at a time, and returns when all are done: reading thousands of
-// small files, the disk waits less.
+// Each calls do with 0 to n-1, in any order, several at a time, and returns when all are done. Reading
+// thousands of small files concurrently keeps the disk busy.
 func Each(n int, do func(i int)) {
 	var next atomic.Int64
 	var work sync.WaitGroup
@@ -148,7 +148,7 @@ func Each(n int, do func(i int)) {
 	work.Wait()
 }
 
-// Problem returns why a template could not be read, as an operator would.
+// Problem describes why a template could not be read, in words for operators.
 func Problem(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it has no " + templateFile

@@ -16,18 +16,18 @@ type Hooks struct {
 	Step func(step string)
 	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records its calls.
 	Sync func(*os.File) error
-	// MaxTemplate is the most bytes of a template.json; 0 is 64 MiB.
+	// MaxTemplate is the maximum size of a template.json in bytes; 0 is 64 MiB.
 	MaxTemplate int64
 }
 
 // SafeDir is a directory that no name can leave, with writes that survive a crash. Names are relative and
-// slash-separated. It may be used from many goroutines; two writers of one name are the caller's matter.
+// slash-separated. It may be used from many goroutines; the caller must not write one name concurrently.
 type SafeDir struct {
 	root  *os.Root
 	hooks Hooks
 
 	mu       sync.Mutex
-	unsynced map[string]bool // directories of which a sync failed, or did not come about
+	unsynced map[string]bool // directories whose sync failed or was not reached
 }
 
 // OpenFolder opens an existing directory.
@@ -39,7 +39,7 @@ func OpenFolder(dir string, hooks Hooks) (*SafeDir, error) {
 	return &SafeDir{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
 }
 
-// Root returns the directory for reads and for files that need no durability of their own.
+// Root returns the directory for reads and for files that need not be durable.
 func (f *SafeDir) Root() *os.Root { return f.root }
 
 // Close closes the directory.

@@ -13,7 +13,7 @@ import (
 // maxList bounds the text file of a version that names layer files, in bytes.
 const maxList = 16 << 20
 
-// lists are the text files of a version that are made from template.json, for scripts of others.
+// lists are the text files of a version that are made from template.json, for external scripts.
 var lists = []struct {
 	name  string
 	names func(*Version) []string
@@ -66,8 +66,7 @@ func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 	return err == nil
 }
 
-// Aside is where a repair puts directories of templates that cannot be read. Nothing removes them but an
-// operator.
+// Aside is the quarantine directory for templates that cannot be read. Only an operator removes its content.
 const Aside = "aside_dir"
 
 // Quarantine moves a template's directory out of the way with one rename. stamp is the time in epoch
@@ -81,7 +80,7 @@ func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	}
 	target := path.Join(Aside, TrashName(stamp, id))
 	for _, err := d.root.Stat(target); err == nil; _, err = d.root.Stat(target) {
-		stamp++ // set aside twice within the clock's resolution
+		stamp++ // quarantined twice within the clock's resolution
 		target = path.Join(Aside, TrashName(stamp, id))
 	}
 	return target, d.Rename("aside", path.Join(VMDir, id), target)

@@ -12,7 +12,7 @@ import (
 // written.
 const reserveFile = "reserve"
 
-// HasReserve reports whether the reserve is there.
+// HasReserve reports whether the reserve exists.
 func (d *Dir) HasReserve() bool {
 	st, err := d.root.Stat(reserveFile)
 	return err == nil && st.Size() > 0

@@ -42,8 +42,8 @@ func scansPath(id string) string { return path.Join(VMDir, id, scansDir) }
 
 func scanPath(id, content string) string { return path.Join(scansPath(id), content+scanSuffix) }
 
-// ScanDraft is a report that is being written and that no reader sees. One goroutine uses it, and ends it with
-// Drop, after Commit too.
+// ScanDraft is a report that is being written and that readers do not see. One goroutine uses it, and ends it
+// with Drop, also after Commit.
 type ScanDraft struct {
 	dir  *Dir
 	id   string
@@ -53,7 +53,7 @@ type ScanDraft struct {
 	zip  *gzip.Writer
 }
 
-// DraftScan begins a report about a version of a template that is there.
+// DraftScan begins a report about a version of an existing template.
 func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
 	if err := d.MkdirAll(scansPath(id)); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *ScanDraft) Drop() {
 	}
 }
 
-// StoredScan is a report that is read. It must be closed.
+// StoredScan is a report that is open for reading. It must be closed.
 type StoredScan struct {
 	Note []byte
 	file *os.File
@@ -174,8 +174,8 @@ func readNote(r io.Reader) ([]byte, error) {
 	return bytes.TrimRight(head[noteAt:], " "), nil
 }
 
-// Scans returns the notes of a template's reports by the contents that they are about: an empty one where a file is
-// damaged. It is nil where there never was a report.
+// Scans returns the notes of a template's reports by their contents: an empty one where a file is damaged. It
+// is nil if the template never had a report.
 func (d *Dir) Scans(id string) (map[string][]byte, error) {
 	entries, err := d.Names(scansPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -219,7 +219,7 @@ func (d *Dir) RemoveScan(id, content string) error {
 	if err := d.SyncDir(scansPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = d.root.Remove(scansPath(id)) // it stays while something is in it
+	_ = d.root.Remove(scansPath(id)) // fails while it has entries
 	return nil
 }
 
@@ -239,6 +239,6 @@ func (d *Dir) TidyScans(id string) error {
 			}
 		}
 	}
-	_ = d.root.Remove(scansPath(id)) // it stays while something is in it
+	_ = d.root.Remove(scansPath(id)) // fails while it has entries
 	return nil
 }

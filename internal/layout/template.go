@@ -137,7 +137,7 @@ func (v *Version) addSize(seen map[string]bool) int64 {
 	return sum
 }
 
-// Validate checks everything that a reader relies on.
+// Validate checks all properties that readers rely on.
 func (t *Template) Validate() error {
 	if t.Schema != Schema {
 		return fmt.Errorf("schema %d is not %d", t.Schema, Schema)

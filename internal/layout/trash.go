@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// TrashName is the name that something deleted at an epoch nanosecond has in trash_dir.
+// TrashName is the name in trash_dir of an entry that was deleted at an epoch nanosecond.
 func TrashName(stamp int64, name string) string { return fmt.Sprintf("%d-%s", stamp, name) }
 
 // Trashed is an entry of trash_dir.

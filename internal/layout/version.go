@@ -186,8 +186,8 @@ func (d *Dir) RemoveStaged(id string) (bool, error) {
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
 }
 
-// OnlyStaged reports whether the directory of a template holds staged versions and nothing else. It is empty when
-// the push ended before its first one.
+// OnlyStaged reports whether the directory of a template contains only staged versions. It is empty when the
+// push ended before its first one.
 func (d *Dir) OnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {
 		return false

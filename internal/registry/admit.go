@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The default limits of what callers may have and send.
+// Default limits of a caller.
 const (
 	DefaultMaxPushes      = 256
 	DefaultMaxReservation = 50 // percent
@@ -19,7 +19,7 @@ const (
 	DefaultMaxLogBytes    = 256 << 20
 )
 
-// The settings that hold the limits, for refusals.
+// Settings of these limits, which refusals name.
 const (
 	settingPushes      = "SVC_MAX_PUSHES"
 	settingReservation = "SVC_MAX_PUSH_RESERVATION"
@@ -30,8 +30,8 @@ const (
 // retryPush is the retry delay sent to a caller that met a limit of pushes.
 const retryPush = 30 * time.Second
 
-// admit refuses a push when its caller, or all callers together, have as many unfinished ones as they may. The caller
-// holds booking.
+// admit refuses a push when its caller, or all callers together, have reached the limit of unfinished pushes.
+// The caller holds booking.
 func (r *Registry) admit(ctx context.Context, caller string) error {
 	r.endEmpty(ctx)
 	all, mine := r.openPushes(), 0
@@ -51,7 +51,7 @@ func (r *Registry) admit(ctx context.Context, caller string) error {
 	return r.evictSession(ctx, all)
 }
 
-// evictSession ends the push that was idle longest of those that may go for another one.
+// evictSession ends the evictable push that was idle longest.
 func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
 	now := r.o.Now()

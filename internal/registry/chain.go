@@ -57,7 +57,7 @@ func (e *entry) chainTo(tip string) []layout.Layer {
 	return best
 }
 
-// only returns the snapshot with some templates alone; nil: with all.
+// only returns the snapshot restricted to some templates; nil: all of them.
 func (s *snapshot) only(ids []string) *snapshot {
 	if ids == nil {
 		return s
@@ -102,7 +102,7 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string)
 // needs to reference it: a disk whose version was reverted is found as long as its layers are stored or in the
 // trash.
 func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile, on []string) []layout.Layer {
-	var above []layout.Layer // what no version has, base first
+	var above []layout.Layer // layers that no version has, base first
 	var indexes int64
 	for tip := f.Root; tip != ""; {
 		if chain := snap.chainTo(id, tip); chain != nil && f.Kind == api.FileDisk {

@@ -68,7 +68,7 @@ type checker struct {
 	// still is locked while an apparent problem is checked again, so that nothing changes during the check. It
 	// is nil if no other user of the storage exists.
 	still sync.Locker
-	known map[blob.Digest]string // layers that were found to be damaged before, and why
+	known map[blob.Digest]string // layers that were found damaged before, with the reason
 
 	pace   rateLimiter
 	total  int64
@@ -84,10 +84,10 @@ type layerFacts struct {
 	kind     blob.Kind
 	parent   blob.Digest
 	tip      blob.Digest
-	problem  string // "" when there is none
-	curable  bool   // it is in the trash
+	problem  string // "" without one
+	curable  bool   // a copy is in the trash
 	verified bool   // all frames were read
-	damaged  bool   // its bytes are not what they should be
+	damaged  bool   // its bytes are wrong
 }
 
 func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
@@ -349,7 +349,7 @@ func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts
 	return err
 }
 
-// verify reads the frames of a layer from the disk, at a pace, the first ones left out.
+// verify reads the frames of a layer from the disk, at the rate of p, beginning with the frame first.
 func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *rateLimiter) error {
 	var room blob.FrameBuffer
 	for i := first; i < layer.Index().Len(); i++ {

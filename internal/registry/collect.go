@@ -18,7 +18,7 @@ const collectEvery = time.Minute
 // keepResult is how long a committed push answers a repeated commit.
 const keepResult = time.Hour
 
-// Run collects, verifies and puts chains together until ctx ends.
+// Run collects garbage, scrubs and squashes until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()

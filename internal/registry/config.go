@@ -67,7 +67,7 @@ var kinds = map[reflect.Kind]string{
 	reflect.String: "text", reflect.Int: "a whole number", reflect.Bool: "true or false",
 }
 
-// misfit returns which field is of a wrong type.
+// misfit returns the field that has a wrong type.
 func misfit(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

@@ -52,7 +52,7 @@ func (r *Registry) keepNamed(place string) {
 	}
 }
 
-// releaseLocked ends what keepNamed began.
+// releaseLocked reverts keepNamed.
 func (r *Registry) releaseLocked(place string) {
 	for _, root := range r.kept[place] {
 		if r.refs[root]--; r.refs[root] == 0 {
@@ -62,7 +62,7 @@ func (r *Registry) releaseLocked(place string) {
 	delete(r.kept, place)
 }
 
-// markDamaged notes that a layer must not be used any more, and why: it begins with a verb.
+// markDamaged records that a layer must not be used, and why: the reason begins with a verb.
 func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.mu.Lock()
 	known := r.bad[root] == problem

@@ -15,10 +15,10 @@ import (
 
 const (
 	mib = 1 << 20
-	// hopeful is the share of the announced bytes that a push is expected to store at the least: files have
-	// holes and compress, and what would fit is never refused for being announced.
+	// hopeful is the divisor of the announced bytes that yields the minimum that a push is expected to store.
+	// Files have holes and compress, and a push that would fit is never refused for the announced size.
 	hopeful = 20
-	// slack is what has to be free for a push that announces as much.
+	// slack is the free space that a push requires at most for its announced size.
 	slack = 64 * mib
 )
 
@@ -125,7 +125,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		return err
 	}
 	free, _, err := r.store.Space(ctx)
-	if err == nil && need <= free { // what cannot fit at all is refused as that
+	if err == nil && need <= free { // a push that cannot fit at all is refused for that reason
 		err = r.admitReservation(caller, free)
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 	r.measureTrash()
 }
 
-// usable reports whether a layer is there and whole.
+// usable reports whether a layer is stored and not damaged.
 func (r *Registry) usable(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (r *Registry) expirePushes(ctx context.Context) {
 	}
 }
 
-// holds reports whether a layer is there.
+// holds reports whether a layer is stored.
 func (r *Registry) holds(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
 	u.gate.RLock()
 	defer u.gate.RUnlock()
 	if u.sealed {
-		return // the file is a layer's by now
+		return // the file has become a layer since then
 	}
 	if err := r.store.Discard(ctx, u.id, p.off, p.length); err != nil {
 		r.log.Warn("space of a failed part stays taken", "session", u.id.Session, "error", err)

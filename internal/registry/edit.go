@@ -66,7 +66,7 @@ func (r *Registry) delete(clean string) error {
 		return err
 	}
 	err := r.dir.Delete(clean, r.o.Now().UnixNano())
-	if errors.Is(err, fs.ErrNotExist) { // a call that failed later on has moved it
+	if errors.Is(err, fs.ErrNotExist) { // an earlier call that failed later has moved it
 		err = r.dir.Settle()
 	}
 	if err != nil {

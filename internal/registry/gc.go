@@ -168,7 +168,7 @@ func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.D
 	return kinds[layout.Disk], kinds[layout.State]
 }
 
-// others sums up files among the layers that are not the registry's.
+// others sums the sizes of files among the layers that are not the registry's.
 func (r *Registry) others() int64 {
 	all := r.dir.Usage(layout.ImagesDir) + r.dir.Usage(layout.StateFileDir)
 	r.mu.Lock()

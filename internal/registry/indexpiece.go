@@ -24,15 +24,15 @@ const (
 	// indexRoom bounds the bytes of indexes of all pushes in memory; further ones wait. A commit has a copy for
 	// a while.
 	indexRoom = blob.MaxIndex
-	// indexStep is how much of an index is in memory while it comes.
+	// indexStep is the number of bytes of an index in memory while it is received.
 	indexStep = 64 << 10
 
-	// Ends of the names of an index that comes, and of one that is received.
+	// File name suffixes of an index that is being received, and of a complete one.
 	indexComing = ".idx.part"
 	indexWhole  = ".idx"
 )
 
-// PutIndex receives the index of a file, of which all parts are there.
+// PutIndex receives the index of a file whose parts are complete.
 func (r *Registry) PutIndex(ctx context.Context, session, file, root string, body io.Reader) (err error) {
 	defer full(&err)
 	_, u, err := r.openFile(session, file)
@@ -111,7 +111,7 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	return nil
 }
 
-// takeIndex makes the index that has come the index of its file, if it is that.
+// takeIndex accepts a received index for its file after validation.
 func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error {
 	x, release, err := r.uploadedIndex(ctx, u.name(indexComing))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // StorageInUseError is the failure to open a storage that another process has open.
 type StorageInUseError struct {
 	Base    string
-	Process string // its number, when it is known
+	Process string // process ID, when known
 	Address string // of its API, when it has one
 }
 
@@ -49,8 +49,8 @@ func lockStorage(base, address string) (*os.File, error) {
 	return f, nil
 }
 
-// lockPatience is how long a lock is tried for. A program that is being started holds, for a moment, what
-// this process has just closed: the copies of its files go only when it is executed.
+// lockPatience is how long the lock is retried. A program that is being started briefly holds files that this
+// process has just closed: its copies are closed when it is executed.
 const lockPatience = 500 * time.Millisecond
 
 func flock(f *os.File) error {

@@ -10,9 +10,9 @@ import (
 // PushTarget describes the target of a push.
 type PushTarget struct {
 	Template string // id
-	Exists   bool   // there is such a template, and this push did not make it
-	Reverts  bool   // versions of it go with the push
-	Deleted  bool   // there was such a template, which was deleted
+	Exists   bool   // the template exists, and was not created by this push
+	Reverts  bool   // the push reverts versions
+	Deleted  bool   // the template was deleted
 
 	Tag       string // the new tag; "" when only the template is known
 	ResumeKey string // of the push; likewise

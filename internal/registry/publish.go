@@ -75,7 +75,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 		err := r.adoptChain(ctx, u, &f)
 		return f, err
 	}
-	if u.same() && u.spec.Parent != "" { // what its parent is made of was not kept
+	if u.same() && u.spec.Parent != "" { // the parent's chain was not kept
 		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
 	}
 	var l layout.Layer
@@ -105,7 +105,7 @@ func indexBytes(layers []layout.Layer) (sum int64) {
 	return sum
 }
 
-// adoptChain makes a file what its chain holds.
+// adoptChain sets a file's layers to its existing chain.
 func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) error {
 	root, err := blob.ParseDigest(u.chain[len(u.chain)-1].Root)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Diges
 		x, release, err = r.uploadedIndex(ctx, u.name(indexWhole))
 	}
 	switch {
-	case isCorrupt(err) || errors.Is(err, fs.ErrNotExist): // as if it had not come
+	case isCorrupt(err) || errors.Is(err, fs.ErrNotExist): // treated as not received
 	case err != nil:
 		return nil, nil, err
 	case x != nil && x.Root() == root:

@@ -61,7 +61,8 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	return m, nil
 }
 
-// leaseAll keeps the layers of a version from collection for a while. It fails when one of them cannot be pulled.
+// leaseAll leases the layers of a version, which keeps them from collection for a while. It fails when one of
+// them cannot be pulled.
 func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 	for root := range layersOf(v) {
 		if err := r.lease(root); err != nil {
@@ -72,7 +73,7 @@ func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 	return nil
 }
 
-// lease keeps a layer from collection for a while. It fails when the layer is not there or must not be used.
+// lease keeps a layer from collection for a while. It fails when the layer is missing or damaged.
 func (r *Registry) lease(root blob.Digest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +87,7 @@ func (r *Registry) lease(root blob.Digest) error {
 	return nil
 }
 
-// recordPull notes the time. A failure to write it costs the time of a pull and nothing else.
+// recordPull records the time of a pull. A failure to write it loses only that time.
 func (r *Registry) recordPull(e *entry, v *layout.Version) {
 	r.meters.pulls.Inc()
 	now := r.o.Now().Unix()

@@ -126,7 +126,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// checkRequest validates a negotiation and brings it into its normal form.
+// checkRequest validates a negotiation and normalizes it.
 func checkRequest(req *api.PushRequest) error {
 	if req.ID != "" {
 		id, ok := layout.ParseID(req.ID)
@@ -301,7 +301,7 @@ func (r *Registry) openFile(session, file string) (*session, *upload, error) {
 	return s, u, err
 }
 
-// Abort returns a push up. One that is committed stays.
+// Abort ends a push. A committed one stays.
 func (r *Registry) Abort(ctx context.Context, id string) error {
 	s, err := r.session(id)
 	if err != nil {
@@ -316,8 +316,8 @@ func (r *Registry) Abort(ctx context.Context, id string) error {
 	return r.endSession(ctx, s)
 }
 
-// badPart returns the failures of received bytes their code: damage is the sender's or the network's, and worth
-// another attempt of the same part.
+// badPart sets the code of failures of received bytes: damage is caused by the sender or the network, and
+// another attempt of the same part may succeed.
 func badPart(err error) error {
 	switch {
 	case isCorrupt(err):

@@ -156,7 +156,7 @@ func find(versions []layout.Version, ref Ref) (int, error) {
 	return 0, noVersion(versions, ref)
 }
 
-// noVersion returns why a version was not found: it is unknown, or what names it disagrees.
+// noVersion returns why a version was not found: it is unknown, or its tag and number disagree.
 func noVersion(versions []layout.Version, ref Ref) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
@@ -206,7 +206,7 @@ func (r *Registry) Status() api.RegistryStatus {
 	return out
 }
 
-// Ready reports whether the storage can be written to: nil when it can.
+// Ready returns nil if the storage is writable, else an error.
 func (r *Registry) Ready(ctx context.Context) error {
 	err := r.dir.Present()
 	if err == nil {

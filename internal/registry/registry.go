@@ -40,7 +40,7 @@ type Options struct {
 	MaxLogRowsBytes int64         // bytes of them: 256 MiB
 
 	Reserve   int64 // bytes of a file that is released when the disk is full; Run creates it; 0: none
-	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
+	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: never
 
 	KeepLogs   time.Duration // how long central logs and those of failed VMs stay: 7 days
 	MaxLogSize int64         // bytes of the central logs, and of those of failed VMs: 1 GiB
@@ -60,7 +60,7 @@ type Registry struct {
 	beside  auxStorage
 	deleted deleted
 
-	// snap is what readers see. It is replaced as a whole, under write.
+	// snap is the metadata that readers see. It is replaced as a whole, under write.
 	snap atomic.Pointer[snapshot]
 	// write is held during a change of metadata: read snapshot, write template.json, swap.
 	write   sync.Mutex
@@ -101,7 +101,7 @@ type Registry struct {
 // storedLayer is a layer file of the store.
 type storedLayer struct {
 	size  int64
-	loose time.Time // since when nothing needed it, as far as the collection has seen; zero: it is needed
+	loose time.Time // since when it is unreferenced, as seen by collections; zero: it is referenced
 }
 
 // Open locks the storage, reads it and finishes what a crash left undone.

@@ -110,7 +110,7 @@ func (m *repairer) template(d layout.Damage) error {
 		r.swap(d.ID, nil)
 		return nil
 	case !isID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
-		return nil // not ours, not damaged, or not to be touched now
+		return nil // not the registry's, not damaged, or not to be changed now
 	case r.dir.OnlyStaged(d.ID):
 		if err := r.dir.RemoveAll("repair", place); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (m *repairer) template(d layout.Damage) error {
 	return nil
 }
 
-// tidy finishes moves and writes text files again.
+// tidy finishes moves and rewrites text files.
 func (m *repairer) tidy(ctx context.Context) error {
 	for _, e := range m.r.snap.Load().order {
 		if err := context.Cause(ctx); err != nil {
@@ -197,7 +197,7 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	r.log.Info("layer file taken in", "layer", s.Root.String())
 }
 
-// missing returns the layers that versions need and that are not there.
+// missing returns the layers that versions need and that are not stored.
 func (r *Registry) missing() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +210,7 @@ func (r *Registry) missing() []blob.Digest {
 	return out
 }
 
-// unneeded returns the layers that are there and that nothing needs.
+// unneeded returns the stored layers that nothing needs.
 func (r *Registry) unneeded() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -110,7 +110,7 @@ func (r *Registry) saveScrub() {
 	}
 }
 
-// knownDamage returns the layers that are there and damaged.
+// knownDamage returns the stored layers that are damaged.
 func (r *Registry) knownDamage() map[blob.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Registry) knownDamage() map[blob.Digest]string {
 	return out
 }
 
-// touchTraffic notes that a push or a pull moves bytes now.
+// touchTraffic records that a push or a pull transfers bytes now.
 func (r *Registry) touchTraffic() { r.traffic.Store(time.Now().UnixNano()) }
 
 func (r *Registry) busy() bool {
@@ -162,7 +162,7 @@ func (r *Registry) beginRound() {
 	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
 }
 
-// scrubRound continues with a round and ends it.
+// scrubRound resumes a round and completes it.
 func (r *Registry) scrubRound(ctx context.Context) {
 	for ctx.Err() == nil {
 		root, frame, ok := r.nextToScrub()
@@ -184,7 +184,7 @@ func (r *Registry) scrubRound(ctx context.Context) {
 	}
 }
 
-// nextToScrub moves the cursor to the next layer, or finds it in the middle of one.
+// nextToScrub moves the cursor to the next layer, or returns the position within one.
 func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 	return root, s.Frame, true
 }
 
-// sortedLayers lists the layers that are there, in the order of their names.
+// sortedLayers lists the stored layers in the order of their names.
 func (r *Registry) sortedLayers() []blob.Digest {
 	r.mu.Lock()
 	roots := slices.Collect(maps.Keys(r.held))
@@ -265,7 +265,7 @@ func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int,
 	return verify(ctx, f, layer, first, p)
 }
 
-// scrubbed notes a frame.
+// scrubbed records a verified frame.
 func (r *Registry) scrubbed(next, n int) {
 	s := &r.scrub
 	s.mu.Lock()
@@ -278,7 +278,7 @@ func (r *Registry) scrubbed(next, n int) {
 	}
 }
 
-// scrubStatus returns how far the scrub is.
+// scrubStatus returns the progress of the scrub.
 func (r *Registry) scrubStatus() api.ScrubState {
 	damaged := len(r.knownDamage())
 	r.scrub.mu.Lock()

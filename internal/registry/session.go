@@ -31,7 +31,7 @@ const (
 type session struct {
 	id      string
 	target  string          // template id
-	caller  string          // who opened it, see Negotiate
+	caller  string          // that opened it, see Negotiate
 	begun   time.Time       // in this process
 	request api.PushRequest // immutable
 	uploads []*upload       // as request.Files
@@ -88,14 +88,14 @@ func (s *session) lastTouch() time.Time {
 	return s.touched
 }
 
-// spare reports whether the session may go for another one: its push has been idle for long.
+// spare reports whether the session may be evicted for another push: it has been idle for long.
 func (s *session) spare(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return now.Sub(s.touched) > keepIdle
 }
 
-// empty reports whether nothing was received of the push, nor is being received.
+// empty reports whether no bytes of the push were received or are being received.
 func (s *session) empty() bool {
 	return !slices.ContainsFunc(s.uploads, (*upload).begunToArrive)
 }
@@ -311,7 +311,7 @@ func (r *Registry) endSession(ctx context.Context, s *session) error {
 	return r.dropUploads(ctx, s.id)
 }
 
-// dropUploads removes all that is on disk of a push.
+// dropUploads removes all files of a push.
 func (r *Registry) dropUploads(ctx context.Context, session string) error {
 	return errors.Join(r.store.Drop(ctx, session), r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// snapshot is all metadata at one moment. It is immutable but for the times of pulls and the results of scans.
+// snapshot is all metadata at one moment. It is immutable except for the times of pulls and the scan results.
 type snapshot struct {
 	templates map[string]*entry // by id
 	order     []*entry          // by name, then id
@@ -132,8 +132,8 @@ func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
 	}
 }
 
-// reference counts the layers of a template's versions up or down. Open calls it before anybody else can;
-// afterwards the caller holds mu.
+// reference adds by to the reference counts of a template's layers. Open calls it before other goroutines
+// exist; afterwards the caller holds mu.
 func (r *Registry) reference(t *layout.Template, by int) {
 	for i := range t.Versions {
 		for root := range layersOf(&t.Versions[i]) {
@@ -144,7 +144,7 @@ func (r *Registry) reference(t *layout.Template, by int) {
 	}
 }
 
-// swap makes t (nil: its absence) what readers see. The caller holds write and has written the disk.
+// swap publishes t to readers; nil removes the template. The caller holds write and has written the disk.
 func (r *Registry) swap(id string, t *layout.Template) {
 	snap := r.snap.Load()
 	r.mu.Lock()

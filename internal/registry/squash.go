@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxDepth is the number of layers from which on a chain is put together as one.
+	// maxDepth is the number of layers from which on a chain is squashed.
 	maxDepth = 16
-	// leastLive is the share of a chain's stored bytes, in percent, that must still be seen through it.
+	// leastLive is the minimum share of a chain's stored bytes, in percent, that is not overwritten.
 	leastLive = 60
-	// consolidateRate is how many bytes a second it stores at the most.
+	// consolidateRate is the maximum number of bytes a second that a squash stores.
 	consolidateRate = 50 * mib
 	// consolidatePrefix begins the names of its uploads: a start removes them.
 	consolidatePrefix = "merge"
 )
 
-// runConsolidation puts long chains together until ctx ends.
+// runConsolidation squashes long chains until ctx ends.
 func (r *Registry) runConsolidation(ctx context.Context) {
 	c := newConsolidation(r)
 	for sleep(ctx, r.o.ConsolidateEvery) == nil {
@@ -79,7 +79,7 @@ func (c *squasher) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// chain puts one chain together when that is due.
+// chain squashes one chain if that is due.
 func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) error {
 	tip := layers[len(layers)-1].Name()
 	if c.fine[tip] {
@@ -109,7 +109,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 		return nil
 	}
 	if err := c.r.consolidate(ctx, id, layers, open); err != nil {
-		c.fine[tip] = true // not again and again: a restart or the next push tries it once more
+		c.fine[tip] = true // not repeatedly: a restart or the next push tries once more
 		return fmt.Errorf("put the layers of template %s together: %w", id, err)
 	}
 	c.done++
@@ -197,7 +197,7 @@ func (o *openedChain) close() {
 	}
 }
 
-// due reports whether the chain is to be put together, and how many stored bytes of it are seen.
+// due reports whether the chain should be squashed, and how many of its stored bytes are not overwritten.
 func (o *openedChain) due() (bool, int64, error) {
 	seen, err := blob.SeenBytes(o.indexes)
 	if err != nil {

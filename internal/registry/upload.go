@@ -34,12 +34,12 @@ type upload struct {
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping
 	flying  []*part         // being received
-	index   blob.Digest     // names what its index file holds; zero until that is received
+	index   blob.Digest     // digest of its index file; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
 	// gate is held for reading during each write to the upload's file, and for writing to seal it.
 	gate   sync.RWMutex
-	sealed bool // the file becomes a layer, or is one: nothing is written to it any more; guarded by gate
+	sealed bool // the file becomes a layer, or is one: it is not written any longer; guarded by gate
 }
 
 // part is a range of frames that was received and verified.
@@ -124,8 +124,8 @@ func (u *upload) end(p *part, ok bool) {
 	}
 }
 
-// seal ends all writing to the upload's file: parts that are in flight fail with their next frame. It may be
-// called again. A part that comes later is refused until unseal.
+// seal ends all writing to the upload's file: parts in flight fail with their next frame. It may be called
+// again. A later part is refused until unseal.
 func (u *upload) seal() {
 	u.gate.Lock()
 	defer u.gate.Unlock()
@@ -138,7 +138,7 @@ func (u *upload) isSealed() bool {
 	return u.sealed
 }
 
-// closing is the failure of a part that comes while the upload is sealed.
+// closing is the error for a part that arrives while the upload is sealed.
 func (u *upload) closing() error {
 	return farm.Errorf(farm.CodeBusy, "The parts of %s are being put together", u.spec.Name)
 }
@@ -155,7 +155,7 @@ type sealGuard struct {
 	u *upload
 }
 
-// WriteTo holds the gate over each frame.
+// WriteTo holds the gate during each frame.
 func (g sealGuard) WriteTo(w io.Writer) (int64, error) {
 	return g.PartReader.WriteTo(writerFunc(func(p []byte) (int, error) {
 		g.u.gate.RLock()

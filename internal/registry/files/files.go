@@ -18,12 +18,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds that are no settings.
+// Limits without a setting.
 const (
 	MaxFile  = 1 << 30  // bytes of one file
 	MaxLog   = 64 << 20 // bytes of one log of a failed VM
 	maxFiles = 20000    // of an area
-	maxList  = 50000    // entries of a list: more than files and the directories that they need
+	maxList  = 50000    // entries of a list: more than maxFiles files and their directories
 	floor    = 256 << 20
 	tempMark = ".upload-" // begins the names of files that are being written
 )
@@ -35,7 +35,7 @@ const (
 	DefaultMaxBytes = 10 << 30
 )
 
-// Options configure a Store. The zero value of all but Root means a default.
+// Options configures a Store. The zero value of all but Root means a default.
 type Options struct {
 	Root     *os.Root      // the directory files/; Close closes it
 	Keep     time.Duration // how long logs of failed VMs stay: DefaultKeep
@@ -63,7 +63,7 @@ type Store struct {
 	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
-// areaUsage is what an area holds, uploads that continue with it.
+// areaUsage counts the files and bytes of an area, including running uploads.
 type areaUsage struct {
 	files int
 	bytes int64
@@ -109,10 +109,10 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close returns the directory back.
+// Close closes the directory.
 func (s *Store) Close() error { return s.o.Root.Close() }
 
-// areaOf returns the count that a name belongs to.
+// areaOf returns the usage of the area that a name belongs to.
 func (s *Store) areaOf(name string) *areaUsage {
 	if area(name) == Logs {
 		return &s.logs
@@ -126,7 +126,7 @@ func (s *Store) count(name string, files int, bytes int64) {
 	h.bytes += bytes
 }
 
-// File is a file that is read. It must be closed.
+// File is a file that is open for reading. It must be closed.
 type File struct {
 	*os.File
 	Size     int64
@@ -149,7 +149,7 @@ func (s *Store) File(name string) (*File, error) {
 	return &File{File: f, Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// lost returns the failure of a lookup its exact text.
+// lost sets the exact message of a failed lookup.
 func lost(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return farm.NotFound()
@@ -194,7 +194,7 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 	return list, nil
 }
 
-// Remove removes a file and the directories that it leaves empty, or a directory with nothing in it.
+// Remove removes a file and the directories that become empty, or an empty directory.
 func (s *Store) Remove(name string) error {
 	if err := writable(name); err != nil {
 		return err
@@ -227,12 +227,12 @@ func (s *Store) prune(dir string) {
 	}
 }
 
-// writable refuses names that are the log server's, and those that cannot be.
+// writable refuses invalid names, and those of the log server.
 func writable(name string) error {
 	if err := Check(name); err != nil {
 		return err
 	}
-	switch top := area(name); { // there are disks on which the case of a name does not count
+	switch top := area(name); { // some file systems ignore case
 	case strings.EqualFold(top, CentralLogs):
 		return farm.Invalid("name", "%s is written by the log server alone", CentralLogs)
 	case strings.EqualFold(top, Logs) && (top != Logs || top == name):

@@ -9,10 +9,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The directories that have a meaning of their own.
+// Directories with a special meaning.
 const (
-	CentralLogs = "central-logs" // written by the log server alone
-	Logs        = "logs"         // of VMs that failed, by their ids; they go by age and size
+	CentralLogs = "central-logs" // written only by the log server
+	Logs        = "logs"         // of VMs that failed, by their IDs; removed by age and size
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	maxDepth = 16
 )
 
-// Check refuses what cannot be the name of a file here.
+// Check refuses invalid file names.
 func Check(name string) error {
 	parts := strings.Split(name, "/")
 	if len(name) > maxName || len(parts) > maxDepth || !utf8.ValidString(name) {

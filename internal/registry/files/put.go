@@ -19,12 +19,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Upload is a file that is to be stored.
+// Upload is a file to be stored.
 type Upload struct {
 	Name   string
 	Body   io.Reader
 	Size   int64  // announced; -1 when unknown
-	Sum    string // sha256 in hex that it must have; "": any
+	Sum    string // required sha256 in hex; "": any
 	Caller string // under which logs of failed VMs are counted; "": by their directories
 }
 
@@ -68,7 +68,7 @@ func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	return receipt, s.publish(c, temp, receipt.Size)
 }
 
-// most is how many bytes a file of that name may have.
+// most is the maximum size of a file with that name, in bytes.
 func most(name string) int64 {
 	if area(name) == Logs {
 		return MaxLog
@@ -108,7 +108,7 @@ type reservation struct {
 	name   string
 	caller string
 	bytes  int64
-	over   bool // it is a file now
+	over   bool // it has become a file
 }
 
 // claim reserves capacity for the announced bytes.
@@ -240,7 +240,7 @@ func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int
 	return size, errors.Join(err, f.Close())
 }
 
-// publish returns a written file its name.
+// publish renames a written file to its final name.
 func (s *Store) publish(c *reservation, temp string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
