@@ -39,7 +39,7 @@ type Session struct {
 	Token     string `json:"token"`
 }
 
-// Key is a user key as it is listed.
+// Key is an entry of the list of user keys.
 type Key struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
@@ -62,7 +62,7 @@ type PermissionText struct {
 	Description string `json:"description"`
 }
 
-// ResourcePermissions are the rights that there are on a type of resources.
+// ResourcePermissions are the rights that exist on a type of resource.
 type ResourcePermissions struct {
 	ResourceType string                    `json:"resource_type"` // node or template
 	Permissions  map[string]PermissionText `json:"permissions"`

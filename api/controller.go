@@ -139,7 +139,7 @@ type Node struct {
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
 	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
-	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs stay on it
+	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs are not sent to the central logs
 
 	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent without an update, or when it is done
 }
@@ -177,7 +177,7 @@ type ControllerStatus struct {
 
 	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
 
-	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one continues
+	Maintenance *Maintenance `json:"maintenance,omitempty"` // absent unless it is on
 	UnknownVMs  int          `json:"unknown_vms,omitempty"` // orphaned VMs, on all nodes
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`
@@ -205,7 +205,7 @@ type Alarm struct {
 	Subject string    `json:"subject,omitempty"` // the object, where there can be several: the ID of a node
 	Since   time.Time `json:"since"`
 	Message string    `json:"message"`
-	Action  string    `json:"action,omitempty"` // what to do about it
+	Action  string    `json:"action,omitempty"` // the remedy
 }
 
 // SaveImage is a request to save an instance as a version of a template.
@@ -232,7 +232,7 @@ type SaveImageRequest struct {
 	Tag                    string    `json:"Tag"`
 	Description            string    `json:"Description"`
 	Suspend                bool      `json:"Suspend"`
-	Script                 string    `json:"Script"` // "" or a note that there is one: scripts carry secrets
+	Script                 string    `json:"Script"` // "" or a note that a script exists: scripts contain secrets
 	DoSuspendTest          bool      `json:"DoSuspendTest"`
 	RevertBeforePush       bool      `json:"RevertBeforePush"`
 	RevertTag              string    `json:"RevertTag"`
@@ -246,7 +246,7 @@ type SaveImageError struct {
 	Type    string `json:"Type,omitempty"`
 }
 
-// SaveImageAnswer is the body of a save that was accepted.
+// SaveImageAnswer is the body of an accepted save.
 type SaveImageAnswer struct {
 	RequestID string `json:"request_id"`
 }

@@ -2,16 +2,15 @@ package api
 
 import "time"
 
-// DistributeAnswer is the body of a distribution that was accepted.
+// DistributeAnswer is the body of an accepted distribution.
 type DistributeAnswer struct {
 	RequestID string `json:"request_id"`
 }
 
-// Distribution is a request to have a version on nodes, and how far each of them is
-// (GET /api/v1/registry/vm/distribute).
+// Distribution is a distribution request, and its status on each node (GET /api/v1/registry/vm/distribute).
 type Distribution struct {
 	Request DistributionRequest `json:"request"`
-	// Status has every addressed node, by its id, from the first answer on.
+	// Status has every addressed node, by its ID, from the first response on.
 	Status map[string]DistributeStatus `json:"distribute_status"`
 }
 
@@ -24,10 +23,10 @@ type DistributionRequest struct {
 	Version       int       `json:"version"` // serial number, 0-indexed
 }
 
-// DistributeStatus is how far one node is with a distribution.
+// DistributeStatus is the status of one node in a distribution.
 type DistributeStatus struct {
 	Status   bool    `json:"status"`          // the node has the version
-	Error    string  `json:"error,omitempty"` // why it has not, permanently
+	Error    string  `json:"error,omitempty"` // why it failed permanently
 	Progress float64 `json:"progress"`        // 0..1
 }
 
@@ -38,8 +37,7 @@ type RemoveAnswer struct {
 	RequestID    string   `json:"request_id"` // "" without a requested node
 }
 
-// Removal is a request to remove a template from nodes, and how far each of them is
-// (GET /api/v1/registry/vm/remove).
+// Removal is a removal request, and its status on each node (GET /api/v1/registry/vm/remove).
 type Removal struct {
 	Request RemovalRequest          `json:"request"`
 	Status  map[string]RemoveStatus `json:"remove_status"` // by the ids of the nodes
@@ -55,7 +53,7 @@ type RemovalRequest struct {
 // RemoveStatus is the result of a removal on one node.
 type RemoveStatus struct {
 	Status  bool   `json:"status"`          // nothing of the template is left
-	Error   string `json:"error,omitempty"` // what is left, and why
+	Error   string `json:"error,omitempty"` // the rest, and the reason
 	Removed int    `json:"removed"`         // versions
 	Kept    int    `json:"kept"`            // versions that stay since they are in use
 }

@@ -14,6 +14,6 @@ type Group struct {
 type Drain struct {
 	Since     time.Time `json:"since"`
 	Reason    string    `json:"reason,omitempty"`
-	Deadline  time.Time `json:"deadline,omitzero"` // what still runs there then is terminated; absent: nothing is
+	Deadline  time.Time `json:"deadline,omitzero"` // when running instances are terminated; absent: never
 	Remaining int       `json:"remaining"`         // instances that still use capacity there
 }

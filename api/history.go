@@ -9,7 +9,7 @@ type HistoryInstance struct {
 	Name         string       `json:"name,omitempty"`
 	ExternalID   string       `json:"external_id,omitempty"`
 	VMID         string       `json:"vmid"`          // UUID of the template
-	TemplateName string       `json:"template_name"` // as it was called
+	TemplateName string       `json:"template_name"` // its name at that time
 	Tag          string       `json:"tag"`
 	Version      int          `json:"version"`
 	Arch         string       `json:"arch,omitempty"`

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// The routes of the registry's log server that programs of this house write to.
+// Routes of the registry's log server to which Buildyard's programs write.
 const (
 	PathLog      = "/log"
 	PathLogEvent = "/log/event"
@@ -16,7 +16,7 @@ type LogRow struct {
 	Content     string `json:"content"`
 }
 
-// LogAppendResult is the answer to rows for the central logs.
+// LogAppendResult is the response to rows for the central logs.
 type LogAppendResult struct {
 	Rows    int `json:"rows"`    // written
 	Dropped int `json:"dropped"` // not written: the disk is full, or fails
@@ -47,7 +47,7 @@ type StoredFile struct {
 	Modified time.Time `json:"modified"`
 }
 
-// UploadResult is the answer to the upload of a file.
+// UploadResult is the response to the upload of a file.
 type UploadResult struct {
 	Name   string `json:"name"` // below files/
 	Size   int64  `json:"size"`

@@ -33,8 +33,8 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // ListOptions selects a part of a list. The zero value selects all of it.
 type ListOptions struct {
 	Filter     string // terms such as state:error age>10m; see docs/api.md
-	ExternalID string // of instances alone
-	Limit      int    // at most so many; 0: no limit of ours
+	ExternalID string // only of instances
+	Limit      int    // maximum number; 0: no client-side limit
 	After      string // those after this id
 }
 
@@ -55,7 +55,7 @@ type RightsQuery struct {
 	Template string
 }
 
-// Rights returns what the caller may do.
+// Rights returns the permissions of the caller.
 func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights, error) {
 	q := url.Values{}
 	set(q, "nodes", strings.Join(about.Nodes, ","))
@@ -92,7 +92,7 @@ func (s *service) Live(ctx context.Context) error { return s.do(ctx, get("/livez
 // Ready reports whether the service can serve.
 func (s *service) Ready(ctx context.Context) error { return s.do(ctx, get("/readyz", nil), nil) }
 
-// Status returns how the controller is.
+// Status returns the status of the controller.
 func (c *Controller) Status(ctx context.Context) (api.ControllerStatus, error) {
 	return fetch[api.ControllerStatus](ctx, c.service, get("/api/v1/status", nil))
 }
@@ -104,23 +104,23 @@ func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 
 const pathMaintenance = "/api/v1/maintenance"
 
-// Maintenance reports whether one continues.
+// Maintenance returns the status of the maintenance mode.
 func (c *Controller) Maintenance(ctx context.Context) (api.Maintenance, error) {
 	return fetch[api.Maintenance](ctx, c.service, get(pathMaintenance, nil))
 }
 
-// BeginMaintenance begins a maintenance, or changes the end and the reason of one.
+// BeginMaintenance starts the maintenance mode, or changes its end and reason.
 func (c *Controller) BeginMaintenance(ctx context.Context, b api.BeginMaintenance) (api.Maintenance, error) {
 	return fetch[api.Maintenance](ctx, c.service, call{method: http.MethodPost, path: pathMaintenance, body: b, again: true})
 }
 
-// EndMaintenance ends the maintenance; without one it does nothing.
+// EndMaintenance ends the maintenance mode; without one it does nothing.
 func (c *Controller) EndMaintenance(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathMaintenance, again: true}, nil)
 }
 
-// Backup begins a backup of everything that the controller keeps: a database, then its
-// sha256 as the last 32 bytes. Size is about how many bytes will come.
+// Backup starts a backup of all data of the controller: a database, then its sha256 as the last 32 bytes. Size
+// is the approximate number of bytes.
 func (c *Controller) Backup(ctx context.Context) (*Stream, error) {
 	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {

@@ -87,5 +87,5 @@ func (h redacted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, h.Strin
 // MarshalText encodes asterisks in place of the text.
 func (h redacted) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// LogValue keeps the text out of logs.
+// LogValue logs asterisks in place of the text.
 func (h redacted) LogValue() slog.Value { return slog.StringValue(h.String()) }

@@ -22,7 +22,7 @@ type DistributeRequest struct {
 	Version    *int     `json:"version,omitempty"`  // instead of Tag
 	NodeIDs    []string `json:"node_ids,omitempty"` // none: all
 	GroupID    string   `json:"group_id,omitempty"` // only nodes of this group
-	Group      string   `json:"group,omitempty"`    // of permissions
+	Group      string   `json:"group,omitempty"`    // permission group
 
 	IdempotencyKey string `json:"-"` // see NewKey
 }
@@ -33,12 +33,12 @@ func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (strin
 	return answer.RequestID, err
 }
 
-// Distributions returns the requests to distribute, and how far each node is.
+// Distributions returns the distribution requests, with the status of each node.
 func (c *Controller) Distributions(ctx context.Context, o ListOptions) ([]api.Distribution, error) {
 	return fetch[[]api.Distribution](ctx, c.service, get(pathDistribute, o.query()))
 }
 
-// Distribution returns one request to distribute.
+// Distribution returns one distribution request.
 func (c *Controller) Distribution(ctx context.Context, id string) (api.Distribution, error) {
 	return one[api.Distribution](ctx, c.service, pathDistribute, id)
 }
@@ -57,12 +57,12 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes
 	return fetch[api.RemoveAnswer](ctx, c.service, call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
 }
 
-// Removals returns the requests to remove templates from nodes.
+// Removals returns the removal requests.
 func (c *Controller) Removals(ctx context.Context, o ListOptions) ([]api.Removal, error) {
 	return fetch[[]api.Removal](ctx, c.service, get(pathRemove, o.query()))
 }
 
-// Removal returns one request to remove a template from nodes.
+// Removal returns one removal request.
 func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error) {
 	return one[api.Removal](ctx, c.service, pathRemove, id)
 }
@@ -95,7 +95,7 @@ func (c *Controller) WaitDistributed(ctx context.Context, request string, progre
 	})
 }
 
-// WaitRemoved waits until every node has answered to a removal.
+// WaitRemoved waits until every node has reported the result of a removal.
 func (c *Controller) WaitRemoved(ctx context.Context, request string) (api.Removal, error) {
 	look := func(ctx context.Context) (api.Removal, error) { return c.Removal(ctx, request) }
 	return until(ctx, look, func(r api.Removal) (bool, error) {

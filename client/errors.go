@@ -21,12 +21,12 @@ const (
 	ErrRefused         Code = "refused"          // the request cannot be carried out in the current state
 	ErrUnauthenticated Code = "unauthenticated"  // no, wrong or expired credentials
 	ErrForbidden       Code = "forbidden"        // the credentials lack a permission
-	ErrUnsupported     Code = "unsupported"      // the service does not know the route
+	ErrUnsupported     Code = "unsupported"      // the service does not have the route
 	ErrConflict        Code = "conflict"         // another request changed it concurrently
 	ErrTooLarge        Code = "too large"        // the request, or an answer beyond Options.MaxAnswer
-	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; later it may
+	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; a later call may succeed
 	ErrInternal        Code = "internal error"   // the service failed; its log has the request id
-	ErrUnreachable     Code = "unreachable"      // no connection, or no whole answer in time
+	ErrUnreachable     Code = "unreachable"      // no connection, or no complete response in time
 	ErrForeign         Code = "not this service" // the server is not a Buildyard service
 )
 
@@ -35,8 +35,8 @@ func (c Code) Error() string { return string(c) }
 // Error is a call that failed.
 type Error struct {
 	Code      Code
-	Message   string // a sentence: what, and mostly what to do
-	Status    int    // of HTTP; 0 without an answer
+	Message   string // a sentence with the problem, and mostly the remedy
+	Status    int    // HTTP status; 0 without a response
 	RequestID string // names the call in the service's log; "" without an answer
 	Method    string
 	Path      string
@@ -47,7 +47,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns the code, and below an unreachable service what happened.
+// Unwrap returns the code, and the cause if the service was unreachable.
 func (e *Error) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Code}
@@ -55,13 +55,13 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Code, e.cause}
 }
 
-// Cause returns what kept the service from being reached; nil when it answered.
+// Cause returns why the service was unreachable; nil if it responded.
 func (e *Error) Cause() error { return e.cause }
 
 // OfHandshake reports whether a call failed because its credentials, a user key, yielded no session.
 func (e *Error) OfHandshake() bool { return e.Path == api.PathHand || e.Path == api.PathShake }
 
-// CodeOf returns the code of an error; "" when it is not of a call.
+// CodeOf returns the code of an error; "" if it is not from a call.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code

@@ -19,7 +19,7 @@ type Event struct {
 	InstanceID  string `json:"instance_id"`
 	MachineName string `json:"machineName"` // host of the controller
 
-	All map[string]any `json:"-"` // every field as it came, those of this kind of event too
+	All map[string]any `json:"-"` // every field as it came, including those of this kind of event
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -12,8 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Files returns a directory of the registry's file server, through the controller; "" is
-// the top.
+// Files returns a directory of the registry's file server, through the controller; "" is the root.
 func (c *Controller) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, c.service, "/api/v1/registry/files", dir)
 }
@@ -42,7 +41,7 @@ func fileOf(ctx context.Context, s *service, path, name string) (*Stream, error)
 	return s.stream(ctx, ask)
 }
 
-// Files returns a directory of the file server; "" is the top.
+// Files returns a directory of the file server; "" is the root.
 func (r *Registry) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, r.service, pathFiles, dir)
 }

@@ -44,7 +44,7 @@ func (c *Controller) UpdateGroup(ctx context.Context, id string, g GroupRequest)
 	return c.do(ctx, call{method: http.MethodPut, path: pathGroup, query: byID(id), body: g, again: true}, nil)
 }
 
-// DeleteGroup removes a node group. Instances that wait in it end in Error.
+// DeleteGroup removes a node group. Its pending instances end in Error.
 func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathGroup, query: byID(id), again: true}, nil)
 }

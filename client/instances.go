@@ -19,8 +19,8 @@ type StartRequest struct {
 	ExternalID string         `json:"external_id,omitempty"`
 	Count      int            `json:"count,omitempty"` // 0: one
 	NodeID     string         `json:"node_id,omitempty"`
-	Group      string         `json:"group,omitempty"`    // of permissions
-	GroupID    string         `json:"group_id,omitempty"` // of nodes
+	Group      string         `json:"group,omitempty"`    // permission group
+	GroupID    string         `json:"group_id,omitempty"` // node group
 	Priority   int            `json:"priority,omitempty"` // 1 to 10000, lower is more urgent; 0: 1000
 	Metadata   map[string]any `json:"metadata,omitempty"` // of strings, integers and booleans
 	TTL        Duration       `json:"ttl,omitzero"`       // after which it ends automatically
@@ -40,7 +40,7 @@ type StartRequest struct {
 	MACAddress      string     `json:"mac_address,omitempty"`
 	VLANTag         string     `json:"vlan_tag,omitempty"`
 	USBDevice       string     `json:"usb_device,omitempty"`              // a claim name or a location
-	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: instead of the template's rules
+	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: replaces the template's rules
 	VNCPassword     string     `json:"vnc_password,omitempty"`
 	VideoController string     `json:"video_controller,omitempty"` // fbuf or pg
 	HVAPIC          string     `json:"hvapic,omitempty"`
@@ -78,7 +78,7 @@ type PortRule struct {
 	HostPort  int    `json:"host_port,omitempty"`
 }
 
-// Disk lets the first disk grow.
+// Disk describes how the first disk grows.
 type Disk struct {
 	Size       string `json:"size"` // such as 80G
 	SkipResize bool   `json:"skip_container_resize,omitempty"`
@@ -94,13 +94,13 @@ func (c *Controller) Instance(ctx context.Context, id string) (api.Instance, err
 	return one[api.Instance](ctx, c.service, pathVM, id)
 }
 
-// ExplainedInstance is an instance and why it waits, or why it does not.
+// ExplainedInstance is an instance and the reason why it is pending or not.
 type ExplainedInstance struct {
 	api.Instance
 	Explain api.Explanation `json:"explain"`
 }
 
-// Explain returns one instance and why it waits.
+// Explain returns one instance and the reason why it is pending.
 func (c *Controller) Explain(ctx context.Context, id string) (ExplainedInstance, error) {
 	q := byID(id)
 	q.Set("explain", "1")
@@ -149,7 +149,7 @@ type InstanceUpdate struct {
 	Name       *string        `json:"name,omitempty"`
 	ExternalID *string        `json:"external_id,omitempty"`
 	Metadata   map[string]any `json:"metadata,omitzero"` // replaces all of it; empty and not nil: none
-	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 lifts it
+	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 removes it
 }
 
 // UpdateInstance changes the caller-defined fields of an instance.

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// pathKeys is where a service manages its user keys, which the root user alone may do.
+// pathKeys is the path of a service's user keys, which only the root user may manage.
 func (s *service) pathKeys() string {
 	if s.kind == kindRegistry {
 		return "/v1/apikey"
@@ -22,7 +22,7 @@ type PrivateKey struct{ redacted }
 // Reveal returns the text; "" when the service has made none.
 func (p PrivateKey) Reveal() string { return p.reveal() }
 
-// Keys returns the user keys of the service, those too that have expired a short while ago.
+// Keys returns the user keys of the service, including recently expired ones.
 func (s *service) Keys(ctx context.Context) ([]api.Key, error) {
 	return fetch[[]api.Key](ctx, s, get(s.pathKeys(), nil))
 }
@@ -49,7 +49,7 @@ func (s *service) CreateKey(ctx context.Context, k api.NewKey) (PrivateKey, erro
 // KeyChange describes the changes of a user key.
 type KeyChange struct {
 	ID     string   `json:"id"`
-	TTL    int64    `json:"ttl,omitempty"` // seconds from now; 0: as it was
+	TTL    int64    `json:"ttl,omitempty"` // seconds from now; 0: unchanged
 	Groups []string `json:"groups"`        // replaces all of them; a controller requires them
 }
 

@@ -19,8 +19,8 @@ func (c *Controller) Logs() Logs { return Logs{c.service, "/api/v1/log"} }
 // Logs returns the central logs.
 func (r *Registry) Logs() Logs { return Logs{r.service, "/registry/log"} }
 
-// Logs are the central logs of a cloud, by services: controller, registry, node and
-// whatever else sends rows.
+// Logs are the central logs of a cloud, by service: controller, registry, node and any other program that sends
+// rows.
 type Logs struct {
 	s    *service
 	root string
@@ -41,8 +41,8 @@ func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) 
 // LogView selects rows of a service's log.
 type LogView struct {
 	Service string
-	File    string // "": the one written last
-	Lines   int    // the last so many; 0: all
+	File    string // "": the newest
+	Lines   int    // the last lines; 0: all
 }
 
 // View returns rows of one file as text.
@@ -63,7 +63,7 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 // LogFollow selects the rows to follow.
 type LogFollow struct {
 	Service string
-	Last    int // begin with the last so many
+	Last    int // number of last rows to begin with
 	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
@@ -117,7 +117,7 @@ func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api
 	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
 }
 
-// VMLog is an error log that a failed VM has left.
+// VMLog is an error log of a failed VM.
 type VMLog struct {
 	Name     string    `json:"name"`
 	Size     int64     `json:"size"`

@@ -15,7 +15,7 @@ func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
 	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
 }
 
-// VLANs returns the ids that every node offers.
+// VLANs returns the IDs that every node offers.
 func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
 	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
 }
@@ -32,8 +32,8 @@ const (
 	FreeMACs MACFilter = "false"
 )
 
-// MACAddresses returns the managed addresses in their order: at most limit, 1 to 10,000,
-// that come after last; "" begins with the first.
+// MACAddresses returns the managed addresses in order: at most limit, 1 to 10,000, that come after last; ""
+// begins with the first.
 func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int, last string) ([]api.MACAddress, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
 	set(q, "in_use", string(use))
@@ -41,14 +41,14 @@ func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int,
 	return fetch[[]api.MACAddress](ctx, c.service, get(pathMAC, q))
 }
 
-// CountMACs returns how many managed addresses there are.
+// CountMACs returns the number of managed addresses.
 func (c *Controller) CountMACs(ctx context.Context, use MACFilter) (int, error) {
 	q := url.Values{"count": {"true"}}
 	set(q, "in_use", string(use))
 	return fetch[int](ctx, c.service, get(pathMAC, q))
 }
 
-// PopulateMACs makes the list of managed addresses the whole range.
+// PopulateMACs sets the list of managed addresses to the whole range.
 func (c *Controller) PopulateMACs(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathMAC, again: true}, nil)
 }

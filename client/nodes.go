@@ -39,7 +39,7 @@ type NodeConfig struct {
 	NoCentralLog *bool     `json:"disable_central_logging,omitempty"`
 	Drain        *bool     `json:"drain_mode,omitempty"`
 	DrainReason  string    `json:"drain_reason,omitempty"`
-	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // what runs then is terminated; 0: never
+	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // when running instances are terminated; 0: never
 }
 
 // ConfigureNode changes an operator's settings of a node.
@@ -81,7 +81,7 @@ func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeSc
 
 const pathAdopt = pathNode + "/adopt"
 
-// UnknownVMs returns the orphaned VMs, of a node by id or name or, with "", of all.
+// UnknownVMs returns the orphaned VMs, of a node by ID or name or, with "", of all.
 func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
 	q := url.Values{}
 	set(q, "node", node)

@@ -15,7 +15,7 @@ import (
 const (
 	DefaultTimeout   = 30 * time.Second
 	DefaultRetries   = 3
-	DefaultMaxAnswer = 512 << 20 // a list of 100,000 instances fits
+	DefaultMaxAnswer = 512 << 20 // enough for a list of 100,000 instances
 )
 
 // NoRetries is the value of Options.Retries for a client that tries once.
@@ -24,10 +24,10 @@ const NoRetries = -1
 // Options configures the connection to a service. The zero value is for a service without credentials.
 type Options struct {
 	Credentials Credentials   // nil: none are sent
-	TLS         TLS           // of https addresses
-	Timeout     time.Duration // of one try, streams aside; 0: DefaultTimeout
-	Retries     int           // further tries of what may be tried again; 0: DefaultRetries
-	MaxAnswer   int64         // most bytes of an answer, streams and files aside; 0: DefaultMaxAnswer
+	TLS         TLS           // for https addresses
+	Timeout     time.Duration // timeout of one try, streams aside; 0: DefaultTimeout
+	Retries     int           // retries of repeatable calls; 0: DefaultRetries
+	MaxAnswer   int64         // maximum bytes of a response, streams and files aside; 0: DefaultMaxAnswer
 	UserAgent   string        // "": the name of this package
 	// Transport replaces the client's default transport, including its TLS settings; nil: the default.
 	Transport http.RoundTripper
@@ -43,7 +43,7 @@ type TLS struct {
 	SkipVerify bool   // trust any server: only for tests
 }
 
-// Config makes what package crypto/tls needs.
+// Config returns the settings for package crypto/tls.
 func (t TLS) Config() (*tls.Config, error) {
 	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as requested
 	if t.CAFile != "" {
@@ -69,7 +69,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	return c, nil
 }
 
-// transport makes the connections of a client.
+// transport creates the connections of a client.
 func (o Options) transport() (http.RoundTripper, error) {
 	if o.Transport != nil {
 		return o.Transport, nil

@@ -60,8 +60,8 @@ func (s *service) DeletePermissionGroup(ctx context.Context, name string) error 
 	return s.do(ctx, remove, nil)
 }
 
-// ResourcePermissions returns the rights that there are on single resources: nodes of a
-// controller, templates of a registry.
+// ResourcePermissions returns the rights that exist for single resources: nodes of a controller, templates of a
+// registry.
 func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error) {
 	return fetch[[]api.ResourcePermissions](ctx, s, get(pathPermission+"/resources/permissions", nil))
 }
@@ -75,7 +75,7 @@ func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, 
 	return fetch[[]api.Resource](ctx, s, ask)
 }
 
-// SetResources makes these the rights of a permission group on single resources.
+// SetResources replaces the rights of a permission group on single resources.
 func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
 	set, err := onGroup(http.MethodPost, group, "/resources")
 	if err != nil {

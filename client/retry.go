@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The pauses between tries: the first, how much longer each next one is, the longest.
+// Pauses between tries: the first, the growth factor, and the longest.
 const (
 	firstPause = 100 * time.Millisecond
 	pauseGrows = 3
@@ -20,7 +20,7 @@ const (
 // hours, and are retried when the response is lost.
 func NewKey() string { return crand.Text() }
 
-// repeat tries a call until it has an answer that another try would not change.
+// repeat tries a call until it has a response that another try would not change.
 func (s *service) repeat(ctx context.Context, c call, try func() error) error {
 	wait := firstPause
 	for n := 0; ; n++ {
@@ -41,7 +41,7 @@ func (s *service) repeat(ctx context.Context, c call, try func() error) error {
 	}
 }
 
-// unsent reports whether nothing of a call can have reached the service.
+// unsent reports whether no byte of a call can have reached the service.
 func unsent(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok && e.unsent {
 		return true

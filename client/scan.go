@@ -15,7 +15,7 @@ const pathScan = "/registry/v2/vm/scan"
 // scanTimeout is the timeout of one try that sends or reads a report.
 const scanTimeout = 10 * time.Minute
 
-// scanQuery names a version where "version" would be that of the scanner.
+// scanQuery returns the query of a version. Its number has another name, since "version" is the scanner's.
 func (v Version) scanQuery(id string) url.Values {
 	q := byID(id)
 	set(q, "tag", v.Tag)
@@ -42,7 +42,7 @@ func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
 	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
 }
 
-// patient returns the service with more time for each try.
+// patient returns the service with a longer timeout per try.
 func (s *service) patient(timeout time.Duration) *service {
 	slow := *s
 	slow.timeout = max(timeout, s.timeout)

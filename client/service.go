@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// service is what clients of both services have in common.
+// service is the common part of the clients of both services.
 type service struct {
 	kind  string // controller or registry
 	base  *url.URL
@@ -58,7 +58,7 @@ func newService(kind, address string, o Options) (*service, error) {
 	return s, nil
 }
 
-// Address returns the address of the service, without a password that is in it.
+// Address returns the address of the service, without the password in it.
 func (s *service) Address() string { return s.base.Redacted() }
 
 // CloseIdle closes the connections that are not in use.
@@ -68,12 +68,12 @@ func (s *service) CloseIdle() { s.http.CloseIdleConnections() }
 type call struct {
 	method string
 	path   string
-	raw    string // the path as it is sent, when a name in it has a slash; "": path
+	raw    string // the path as it is sent, if a name in it has a slash; "": path
 	query  url.Values
-	body   any       // sent as JSON; nil for none
-	stream io.Reader // sent as it is, instead of body; the call is made once
-	again  bool      // to do it twice is to do it once
-	key    string    // Idempotency-Key; "" for none
+	body   any       // sent as JSON; nil: none
+	stream io.Reader // sent unchanged, instead of body; the call is made once
+	again  bool      // the call is idempotent
+	key    string    // Idempotency-Key; "": none
 }
 
 func get(path string, query url.Values) call {
@@ -83,8 +83,8 @@ func get(path string, query url.Values) call {
 // repeatable reports whether the call may be made again after the first one may have taken effect.
 func (c call) repeatable() bool { return c.stream == nil && (c.again || c.key != "") }
 
-// do makes a call, again when that is safe and helps, and decodes the body of the
-// answer into out, which may be nil.
+// do makes a call, with retries where they are safe and useful, and decodes the body of the response into out,
+// which may be nil.
 func (s *service) do(ctx context.Context, c call, out any) error {
 	var raw []byte
 	if c.body != nil {
@@ -151,7 +151,7 @@ func (s *service) sendOnce(ctx context.Context, c call, raw []byte) (*http.Respo
 	return resp, nil
 }
 
-// unreachable is the error of a call without a whole answer.
+// unreachable is the error of a call without a complete response.
 func (s *service) unreachable(c call, err error) *Error {
 	err = bareURL(err)
 	return &Error{

@@ -20,7 +20,7 @@ import (
 // A service does not report how long its sessions last. They are renewed after most of the default lifetime,
 // and sooner where they were refused sooner.
 const (
-	sessionLife = 4 * time.Minute // of the default of 5
+	sessionLife = 4 * time.Minute // the default lifetime is 5 min
 	leastLife   = time.Second
 )
 
@@ -66,7 +66,7 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (redact
 	}
 }
 
-// fly shakes hands and keeps the session.
+// fly makes a handshake and stores the session.
 func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
 	began := time.Now()
 	f.bearer, f.err = shake(ctx)
@@ -179,7 +179,7 @@ func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Err
 	return e
 }
 
-// fail makes the error of a handshake: the call that it is for was not sent.
+// fail returns the error of a handshake, before which the actual call was not sent.
 func (h handshake) fail(code Code, path, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Method: http.MethodPost, Path: path, unsent: true}
 }

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Stream is an answer of any length. The reader owns it and closes it. It has no
-// time-out but its context's.
+// Stream is a response of any length. The caller owns it and closes it. It has no timeout but its context's.
 type Stream struct {
 	io.ReadCloser
 	Size int64  // bytes to come; -1 when unknown
@@ -60,7 +59,7 @@ func (s *service) begin(ctx context.Context, c call) (*http.Response, error) {
 	return resp, nil
 }
 
-// body ends its request's context when it is closed.
+// body cancels its request's context when it is closed.
 type body struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -72,7 +71,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// stream makes a call that answers bytes.
+// stream makes a call whose response is raw bytes.
 func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 	resp, err := s.open(ctx, c) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
@@ -85,7 +84,7 @@ func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 // longReturn is the longest pause before a broken stream is resumed.
 const longReturn = 10 * time.Second
 
-// errLeft is the end of a stream that its reader has left.
+// errLeft is the end of a stream whose reader has left the loop.
 var errLeft = errors.New("the loop was left")
 
 // again restarts a stream whenever it breaks, until ctx ends, its reader leaves it or the error is permanent.

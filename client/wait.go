@@ -15,10 +15,10 @@ const (
 	slowLook  = 2 * time.Second
 )
 
-// WaitError is the end of a wait for something that will not come.
+// WaitError is the error of a wait whose condition cannot become true.
 type WaitError struct {
 	What   string // such as instance 0197...
-	State  string // it is in
+	State  string // current state
 	Reason string // as the service reports it; "" without one
 }
 
@@ -88,7 +88,7 @@ func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResu
 	return i.StartupScript, err
 }
 
-// WaitRestarted waits until the VM of an instance has another start date than before.
+// WaitRestarted waits until the VM of an instance has a start date other than before.
 func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.Time) (api.Instance, error) {
 	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
 		if i.InstanceState != stateStarted {

@@ -19,8 +19,8 @@ type ChangeType string
 
 // The types of changes.
 const (
-	ChangeSet    ChangeType = "set"    // Instance is as it is now
-	ChangeGone   ChangeType = "gone"   // the instance is not in the list any more
+	ChangeSet    ChangeType = "set"    // Instance is the current state
+	ChangeGone   ChangeType = "gone"   // the instance is no longer in the list
 	ChangeSynced ChangeType = "synced" // every present instance was reported; comes again after an interruption
 )
 
@@ -37,7 +37,7 @@ type WatchOptions struct {
 	OnInterrupt func(err error)
 }
 
-// maxSilence is how long a watch may bring nothing: the controller sends a line every 15 s.
+// maxSilence is the read timeout of a watch: the controller sends a line every 15 s.
 const maxSilence = 45 * time.Second
 
 // Watch returns every present instance, a ChangeSynced, and then all changes of instances, until ctx ends, the
@@ -52,7 +52,7 @@ func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change
 	}
 }
 
-// watch is a watch that continues over several streams.
+// watch is a watch over several streams.
 type watch struct {
 	c      *Controller
 	known  map[string]bool // instances that were reported and are not gone

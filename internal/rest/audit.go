@@ -33,7 +33,7 @@ type AuditRecord struct {
 	LeftOut int64 `json:"left_out,omitempty"`
 }
 
-// The outcomes besides the codes of failures.
+// Outcomes other than error codes.
 const outcomeDone = "done"
 
 // Auditor keeps audit records. It must not block.
@@ -44,7 +44,7 @@ type Auditor interface {
 // refusals are the error codes of requests that were denied access.
 var refusals = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
 
-// fail notes why a request failed.
+// fail records why a request failed.
 func (p *requestAudit) fail(err error) {
 	p.code = farm.CodeOf(err)
 	e, ok := errors.AsType[*farm.Error](err)
@@ -79,11 +79,11 @@ func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err
 	p.close(r.Context())
 }
 
-// close audits a request that is over.
+// close audits a request that has ended.
 func (p *requestAudit) close(ctx context.Context) {
 	outcome := outcomeDone
 	switch {
-	case !p.ended: // it broke off
+	case !p.ended: // the handler panicked
 		outcome = string(farm.CodeInternal)
 	case p.code != "":
 		outcome = string(p.code)

@@ -31,11 +31,11 @@ type requestAudit struct {
 	verb    string
 	request string
 
-	code       farm.Code // of the failure
+	code       farm.Code // error code of a failure
 	reason     string    // why a credential was refused
 	about      string    // what was changed
 	tried      error     // why a credential was not accepted that may be a node's, which the handler checks
-	guessed    bool      // the handler has compared a secret, and that was counted
+	guessed    bool      // the handler has compared a secret, and that was counted as a guess
 	introduced bool      // an open route has identified its caller
 	ended      bool      // the handler has returned
 }
@@ -100,7 +100,7 @@ func (c Caller) Is() bool { return c.Identity.Method != "" }
 // IsNode reports whether the caller is a node: it may do only what its orders allow.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
-// KeyHas reports whether the user key that a node has joined with does not keep it from using a permission.
+// KeyHas reports whether the user key that a node joined with allows a permission.
 func (c Caller) KeyHas(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }
@@ -170,8 +170,7 @@ func (c Caller) lackingOn(kind farm.ResourceType, id string, right farm.Permissi
 // Managed reports whether rights on single resources count.
 func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
 
-// GroupHasOn reports whether a permission group for which the caller acts has a right on a
-// resource.
+// GroupHasOn reports whether a permission group for which the caller acts has a right on a resource.
 func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
 }

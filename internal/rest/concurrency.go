@@ -20,7 +20,7 @@ type ConcurrencyLimit struct {
 
 	mu       sync.Mutex // guards what follows
 	open     int
-	byCaller map[string]int // only callers that have some open
+	byCaller map[string]int // only callers with open ones
 }
 
 // busyRetry is the retry delay sent to a caller that met a full limit.
@@ -41,7 +41,7 @@ func (l *ConcurrencyLimit) Acquire(r *http.Request) (release func(), err error) 
 	return l.AcquireFor(CallerName(r))
 }
 
-// AcquireFor is Acquire for a caller by a name of theirs. The empty name counts in the total alone.
+// AcquireFor is Acquire for a named caller. The empty name counts only in the total.
 func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil

@@ -11,13 +11,13 @@ import (
 // is. Other bodies get a tag by their content.
 type WithETag struct {
 	Body any
-	Tag  string // of characters that need no quoting
+	Tag  string // has only characters that need no quoting
 }
 
-// maxTagged is the largest body that is read once more for its tag, in bytes.
+// maxTagged is the largest body that is hashed for its tag, in bytes.
 const maxTagged = 4 << 20
 
-// reads reports whether a request changes nothing.
+// reads reports whether a request is read-only.
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // ContentTag returns the tag of a body by its content; "" if it gets none.

@@ -6,10 +6,10 @@ import "context"
 // the permission, which may join at every port.
 type JoinPolicy string
 
-// The doors.
+// The join policies.
 const (
-	DoorGuarded       JoinPolicy = ""          // nothing else will do
-	JoinByCertificate JoinPolicy = "certified" // so will a certificate of the port's own authority, which is for nodes
+	DoorGuarded       JoinPolicy = ""          // no other clients
+	JoinByCertificate JoinPolicy = "certified" // also clients with a node certificate of the port's authority
 	JoinOpen          JoinPolicy = "open"      // every caller may join
 )
 

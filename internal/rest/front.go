@@ -20,7 +20,7 @@ type FrontOptions struct {
 	// that arrive at a loopback address of another listener without a Guard.
 	Loopback bool
 	AnyHost  bool     // a reverse proxy in front, which forwards other host names, authenticates callers
-	Hosts    []string // names that are accepted besides those of this machine
+	Hosts    []string // accepted host names in addition to those of this machine
 	Setting  string   // name of the setting that holds Hosts, for the refusal
 	// Guarded reports that a Guard follows, which also checks credentials of requests from pages of other
 	// sites.
@@ -40,7 +40,7 @@ func Front(o FrontOptions, next http.Handler) http.Handler {
 	return f
 }
 
-// hostNames brings names of hosts into the form in which they are compared.
+// hostNames normalizes host names for comparison.
 func hostNames(names []string) []string {
 	var out []string
 	for _, name := range names {
@@ -79,7 +79,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.next.ServeHTTP(w, r)
 }
 
-// checkHost refuses a request for a host of another name than this machine has.
+// checkHost refuses a request whose host is not a name of this machine.
 func (f *front) checkHost(r *http.Request) error {
 	if !f.o.Loopback && (f.o.Guarded || !arrivedOnLoopback(r)) || f.o.AnyHost || r.Host == "" { // no browser leaves it out
 		return nil
@@ -101,8 +101,8 @@ func arrivedOnLoopback(r *http.Request) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-// foldPath makes repeated slashes of a path one and leaves out one at its end, as two clients need
-// it. Slashes that are escaped stay, since they are part of a name.
+// foldPath merges repeated slashes of a path and removes one at its end, as two clients require. Escaped
+// slashes stay, since they are part of a name.
 func foldPath(u *url.URL) {
 	path := u.EscapedPath()
 	if !strings.Contains(path, "//") && (len(path) < 2 || path[len(path)-1] != '/') {

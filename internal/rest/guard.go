@@ -15,7 +15,7 @@ import (
 // Values of Route.Permission in place of a permission of the service, in addition to farm.PermRoot.
 const (
 	Open        = "-"             // it needs no credential
-	Known       = "known"         // any credential that counts will do
+	Known       = "known"         // any valid credential
 	Node        = "node"          // the node API: the handler checks the credential of a node, or the join token
 	NodeOrKnown = "node-or-known" // as Node, but an authenticated caller needs neither
 )
@@ -50,8 +50,8 @@ type Guard struct {
 	o          GuardOptions
 	challenges map[bool][]string   // for a browser's script or not -> values of WWW-Authenticate
 	basic      bool                // Basic credentials are accepted
-	noise      auth.FailureLimiter // refusals that are audited one by one
-	leftOut    atomic.Int64        // those that were not, since the last one that was
+	noise      auth.FailureLimiter // limits individually audited refusals
+	leftOut    atomic.Int64        // refusals since the last audited one that were not audited
 }
 
 // NewGuard makes a guard. An invalid host is an error.
@@ -184,9 +184,9 @@ func (g *Guard) noteTried(r *http.Request) {
 	}
 }
 
-// Guess runs a comparison of a secret that could be guessed, other than the root token, unless too
-// many from the caller's address have failed. It shares the guard's limit; own is that of a
-// service without one.
+// Guess runs a comparison of a secret that could be guessed, other than the root token, unless too many
+// comparisons from the caller's address have failed. It shares the guard's limit; own is that of a service
+// without one.
 func Guess(r *http.Request, own *auth.GuessLimiter, compare func() error) error {
 	limit, addr := own, ""
 	if p := passageOf(r.Context()); p != nil {
@@ -213,7 +213,7 @@ func scheme(r *http.Request) string {
 	return ""
 }
 
-// refuse answers a request that does not reach its handler.
+// refuse writes the response to a request that does not reach its handler.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *requestAudit, err error) {
 	p.fail(err)
 	p.ended = true

@@ -18,7 +18,7 @@ const packFrom = 1 << 10
 // packers are reusable compressors: a new one takes much memory. Speed matters more than size here, JSON
 // compresses well at any level.
 var packers = sync.Pool{New: func() any {
-	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one there is
+	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // BestSpeed is a valid level
 	return p
 }}
 
@@ -31,7 +31,7 @@ func packs(w http.ResponseWriter, r *http.Request, size int) bool {
 	return takesGzip(r.Header["Accept-Encoding"])
 }
 
-// takesGzip reads the header Accept-Encoding: gzip has to be named, and not with a weight of 0.
+// takesGzip reports whether the header Accept-Encoding names gzip with a weight above 0.
 func takesGzip(values []string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {
@@ -47,7 +47,7 @@ func takesGzip(values []string) bool {
 	return false
 }
 
-// writePacked writes a successful answer in gzip.
+// writePacked writes a successful response in gzip.
 func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
 	w.Header()["Content-Type"] = jsonType
 	w.Header()["Content-Encoding"] = []string{"gzip"}

@@ -17,7 +17,7 @@ type Meter struct {
 	service string
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
 	none    *routeMeter                            // of requests that match no route
-	took    *metric.Histogram                      // of the routes that answer as soon as they can
+	took    *metric.Histogram                      // duration of routes that do not wait on purpose
 	refusal chan<- struct{}                        // receives a value, unless it is full, for each refused request
 	mu      sync.Mutex                             // serializes changes of routes
 }
@@ -25,7 +25,7 @@ type Meter struct {
 // routeMeter counts the requests of one route.
 type routeMeter struct {
 	timed bool
-	codes [len(codes) + 1]metric.Counter // as codes; the last one is of all others
+	codes [len(codes) + 1]metric.Counter // by index of codes; the last one counts all others
 }
 
 // codes are the statuses that are counted separately.
@@ -36,7 +36,7 @@ var codes = [...]int{
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
-// noRoute is what requests of no route are filed under.
+// noRoute is the label for requests that match no route.
 const noRoute = "none"
 
 // NewMeter creates the meter of a service. A non-nil refusal channel receives a value for each response with
@@ -60,8 +60,7 @@ func (m *Meter) add(routes []Route) {
 	m.routes.Store(&all)
 }
 
-// Metered counts the requests of next, which serves these routes. Without a meter it is
-// next itself.
+// Metered counts the requests of next, which serves these routes. Without a meter it returns next itself.
 func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	if m == nil {
 		return next
@@ -145,7 +144,7 @@ func (r *routeMeter) read(s *metric.Series, service, route string) {
 	}
 }
 
-// statusWriter notes the status of an answer. Everything else goes through it.
+// statusWriter records the status of a response. All other calls are forwarded.
 type statusWriter struct {
 	http.ResponseWriter
 	code  int
@@ -157,7 +156,7 @@ var _ io.ReaderFrom = (*statusWriter)(nil)
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(code int) {
 	if !w.begun {
-		w.code, w.begun = code, code >= http.StatusOK // before that others follow
+		w.code, w.begun = code, code >= http.StatusOK // informational statuses are followed by others
 	}
 	w.ResponseWriter.WriteHeader(code)
 }

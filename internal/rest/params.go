@@ -30,16 +30,15 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // send each in either. The getters record the first error, so that a handler reads all parameters and calls Err
 // once.
 type Params struct {
-	whole json.RawMessage // the body as it came
+	whole json.RawMessage // the unchanged body
 	body  map[string]json.RawMessage
-	text  string     // the query as it came
+	text  string     // the unchanged query
 	query url.Values // nil until its first use
 	err   error
 }
 
-// ReadParams reads the parameters of a request. The body is parsed as JSON whatever
-// its Content-Type says; an empty one and null have no fields. A field of the body
-// wins over one of the query.
+// ReadParams reads the parameters of a request. The body is parsed as JSON whatever its Content-Type; an empty
+// one and null have no fields. A field of the body takes precedence over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	return readParams(w, r, MaxBody)
 }
@@ -55,7 +54,7 @@ func readParams(w http.ResponseWriter, r *http.Request, limit int64) (*Params, e
 	return p, err
 }
 
-// readRaw reads the query and leaves the body, of at most limit bytes, as it came.
+// readRaw reads the query and leaves the body, of at most limit bytes, unparsed.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	raw, err := ReadBody(w, r, limit)
 	return &Params{text: r.URL.RawQuery, whole: raw}, err
@@ -72,7 +71,7 @@ func (p *Params) inQuery(name string) []string {
 	return p.query[name]
 }
 
-// Raw returns the whole body as it came.
+// Raw returns the whole body unchanged.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
 // ReadBody reads a text of at most limit bytes, without the byte order mark that may be before it.
@@ -321,7 +320,7 @@ func (p *Params) Bool(name string, def bool) bool {
 	}
 }
 
-// flagWords are the words of a flag.
+// flagWords are the values of a flag.
 var flagWords = map[string]bool{
 	"": true, "true": true, "1": true, "yes": true, "on": true, "false": false, "0": false, "no": false, "off": false,
 }
@@ -368,8 +367,8 @@ func (p *Params) Strings(name string) []string {
 	return list
 }
 
-// Words is Strings for a list that may also come as one text with commas between its parts; a
-// part that has one itself needs the array.
+// Words is Strings for a list that may also be one text with commas between its elements. An element with a
+// comma requires the array.
 func (p *Params) Words(name string) []string {
 	if raw := p.raw(name); raw == nil || raw[0] == '"' {
 		list := p.inQuery(name)

@@ -30,7 +30,7 @@ type Stream struct {
 	Pieces iter.Seq[[]byte]
 }
 
-// pieceBuffer is how much of an answer is written at a time, in bytes.
+// pieceBuffer is how much of a response is written at a time, in bytes.
 const pieceBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}

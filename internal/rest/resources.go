@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// listRight is the right to know of a resource, of whatever type.
+// listRight is the right to see a resource, of any type.
 const listRight farm.Permission = "list"
 
 // May refuses a caller without a right on a resource. For callers that may not list it, the resource is not
@@ -40,7 +40,7 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 // Unlimited reports whether the caller may do everything: without a guard, or as the root user.
 func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
 
-// Sees reports whether the caller may know of a resource.
+// Sees reports whether the caller may see a resource.
 func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
 
 // RightsOn returns the caller's permissions in a service, and its rights on some of its resources. Resources

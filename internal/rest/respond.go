@@ -18,9 +18,8 @@ import (
 // Null is the result of a handler whose response has the key body with the value null.
 var Null = json.RawMessage("null")
 
-// status maps every error code to its HTTP status. Lookups and logical refusals
-// answer 200: existing clients raise on anything from 400 up before they read the
-// message.
+// status maps every error code to its HTTP status. Lookups and logical refusals have 200: existing clients
+// raise an error on anything from 400 up before they read the message.
 var status = map[farm.Code]int{
 	farm.CodeInvalid:         http.StatusBadRequest,
 	farm.CodeNotFound:        http.StatusOK,
@@ -40,7 +39,7 @@ var status = map[farm.Code]int{
 // jsonType is the value of the header Content-Type of all envelopes; it is not changed.
 var jsonType = []string{"application/json"}
 
-// AuthenticationRequired is the exact answer to a missing or wrong credential.
+// AuthenticationRequired is the exact response to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
 // Encoded is the result of a handler with a complete response, including the envelope. It is not changed.
@@ -60,15 +59,15 @@ type MessageOnly string
 
 // NoEnvelope is the result of a handler whose response has no envelope. It is not cached.
 type NoEnvelope struct {
-	Type string // of its content
+	Type string // Content-Type
 	Text []byte
 }
 
-// Answer writes the answer of a RawHandlerFunc that has one in the envelope after all.
+// Answer writes a response in the envelope for a RawHandlerFunc.
 func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	raw, err := encode(body)
 	if err == nil {
-		respond(w, r, nil, raw, nil) // which has nothing to log
+		respond(w, r, nil, raw, nil) // it logs nothing
 	}
 	return err
 }
@@ -162,7 +161,7 @@ func ownWords(level slog.Level, err error) any {
 	}
 }
 
-// answerError puts a failure on the wire.
+// answerError writes an error response.
 func answerError(w http.ResponseWriter, code farm.Code, err error) {
 	message := "Internal error (request " + w.Header().Get(RequestIDHeader) + ")"
 	if e, ok := errors.AsType[*farm.Error](err); ok && code != farm.CodeInternal {
@@ -228,7 +227,7 @@ func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 	}
 }
 
-// write puts an envelope on the wire; a nil body leaves its key out.
+// write writes an envelope; a nil body leaves its key out.
 func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
 	send(w, code, envelope(state, message, body))
 }

@@ -22,28 +22,28 @@ type Request struct {
 	Params *Params
 }
 
-// HandlerFunc is a handler: it returns the body of the answer or an error. A nil body
-// leaves the key out; Null writes it as null.
+// HandlerFunc is a handler: it returns the body of the response or an error. A nil body leaves the key out;
+// Null writes it as null.
 type HandlerFunc func(r *Request) (any, error)
 
-// RawHandlerFunc is a handler that writes its own successful answer, for bulk bytes and
-// streams. When it returns an error nothing must have been written.
+// RawHandlerFunc is a handler that writes its own successful response, for bulk bytes and streams. If it
+// returns an error it must not have written anything.
 type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
-// Route is one line of a service's table of contents.
+// Route is one entry of a service's table of routes.
 type Route struct {
 	Pattern    string // method and path, as a pattern of http.ServeMux
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
 	Ordered    bool   // a node token may use it, and the handler authorizes it by the node's orders
 	Do         HandlerFunc
 	Raw        RawHandlerFunc              // instead of Do
-	Hangs      bool                        // it waits on purpose: no time-out
-	Follows    bool                        // it runs until its caller disconnects or loses the permission, which the route must have
-	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
+	Hangs      bool                        // it waits on purpose: no timeout
+	Follows    bool                        // it runs until its caller disconnects or loses the permission
+	Typed      bool                        // its handler decodes the body (Params.Raw), not as parameters
 	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	Vouch      func(r *http.Request) error // for node routes: refuses by header a caller that is not a node, before a large body is read
-	Told       bool                        // its effect has separate events that name the caller, so it gets no audit event
-	Steady     bool                        // steady traffic of nodes, pushes, logs or handshakes: audited only if refused
+	Vouch      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
+	Told       bool                        // its effect has its own events, so it gets no audit event
+	Steady     bool                        // steady traffic (nodes, pushes, logs, handshakes): audited only if refused
 }
 
 // WithTimeout adds a timeout to every route that does not wait on purpose.
@@ -62,7 +62,7 @@ func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	return limited
 }
 
-// List makes a list answer an array even when it is empty.
+// List returns an empty list for nil, so that the response has an array.
 func List[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -90,14 +90,14 @@ func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	})))
 }
 
-// find returns what serves a request.
+// find returns the handler of a request.
 func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
 	do, pattern := mux.Handler(r)
 	switch {
 	case pattern == "" || unclean(r.URL.EscapedPath()):
 		return unrouted
 	case strings.Contains(pattern, "{"):
-		return mux // finds it again and reads the path's values
+		return mux // which matches again and reads the path's values
 	default:
 		r.Pattern = pattern
 		return do
@@ -183,8 +183,8 @@ func (muxResponse) WriteHeader(int)             {}
 // restTime is how long a client has to send the rest of a body that no handler reads.
 const restTime = 5 * time.Second
 
-// hurry bounds how long a connection stays for the rest of a body: before it continues to the next
-// request the server reads it, and would wait indefinitely for one that was announced and never comes.
+// hurry bounds how long a connection waits for the rest of a body: before the next request the server reads it,
+// and would wait indefinitely for an announced body that never comes.
 func hurry(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return

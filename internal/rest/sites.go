@@ -15,10 +15,10 @@ import (
 // zero value trusts only pages of the requested address.
 type Sites struct {
 	Hosts []string // lower-case names of other addresses whose pages may too, such as that of a reverse proxy
-	Open  bool     // pages of all sites may read answers (CORS)
+	Open  bool     // pages of all sites may read responses (CORS)
 }
 
-// NewSites makes Sites of names of hosts as people write them.
+// NewSites returns Sites for host names as users write them.
 func NewSites(hosts []string, open bool) Sites { return Sites{hostNames(hosts), open} }
 
 var crossOrigin = http.NewCrossOriginProtection()
@@ -45,7 +45,7 @@ func (s Sites) check(r *http.Request) error {
 	return nil
 }
 
-// trusts reports whether a page's origin, such as https://name:8443, is of a trusted host.
+// trusts reports whether a page's origin, such as https://name:8443, has a trusted host.
 func (s Sites) trusts(origin string) bool {
 	if len(s.Hosts) == 0 {
 		return false
@@ -54,8 +54,7 @@ func (s Sites) trusts(origin string) bool {
 	return err == nil && u.Host != "" && slices.Contains(s.Hosts, hostName(u.Host))
 }
 
-// hostName returns the name or address of a host without its port, in the form in which such are
-// compared.
+// hostName returns the name or address of a host without its port, normalized for comparison.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

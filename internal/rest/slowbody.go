@@ -14,8 +14,8 @@ import (
 
 // Time limits for a client that sends a body.
 const (
-	bodyGrace = 5 * time.Second // besides the time of its bytes
-	bodyRate  = 32 << 10        // bytes a second that it must send
+	bodyGrace = 5 * time.Second // in addition to the time for its bytes
+	bodyRate  = 32 << 10        // minimum rate in bytes a second
 )
 
 type slowClientsKey struct{}

@@ -15,7 +15,7 @@ import (
 // Time limits for a client that reads a response.
 const (
 	slowAfter   = time.Second      // a longer write counts its client among the slow ones
-	readerGrace = 10 * time.Second // that a slow client has besides the time of its bytes
+	readerGrace = 10 * time.Second // for a slow client, in addition to the time for its bytes
 	readerRate  = 16 << 10         // minimum rate in bytes a second
 	writeStep   = 256 << 10        // bytes that are written under one deadline
 )
@@ -57,7 +57,7 @@ type slowConn struct {
 
 	mu    sync.Mutex // guards what follows; writers hold it while they write
 	until time.Time  // the deadline that was set for quick writes
-	since time.Time  // since when it is slow; zero: it is not
+	since time.Time  // start of slowness; zero: not slow
 	taken int64      // bytes since then
 }
 
@@ -75,7 +75,7 @@ func (c *slowConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// writeStep writes a part, quickly or as one of the slow ones.
+// writeStep writes a part, with the deadline of a quick or of a slow connection.
 func (c *slowConn) writeStep(b []byte) (int, error) {
 	c.quickDeadline()
 	n, err := c.Conn.Write(b)
@@ -98,8 +98,8 @@ func (c *slowConn) writeStep(b []byte) (int, error) {
 	return n + m, err
 }
 
-// quickDeadline sees that the next write ends within slowAfter, or little more: deadlines are not
-// set again for each of many writes.
+// quickDeadline ensures that the next write ends within slowAfter, or little more: the deadline is not set
+// again for each of many writes.
 func (c *slowConn) quickDeadline() {
 	now := time.Now()
 	if c.until.Sub(now) < slowAfter {
@@ -128,14 +128,14 @@ func (c *slowConn) ReadFrom(src io.Reader) (sum int64, err error) {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(readerGrace + bytesTime(part.N, readerRate)))
 		n, err := to.ReadFrom(part)
 		sum, bounded.N = sum+n, bounded.N-n
-		if err != nil || part.N > 0 { // it ended before
+		if err != nil || part.N > 0 { // the source ended early
 			return sum, err
 		}
 	}
 	return sum, nil
 }
 
-// SetWriteDeadline implements net.Conn. What handlers set counts for nothing: each write has its own.
+// SetWriteDeadline implements net.Conn. Deadlines of handlers are ignored: each write has its own.
 func (*slowConn) SetWriteDeadline(time.Time) error { return nil }
 
 // SetDeadline implements net.Conn, for reads.

@@ -34,7 +34,7 @@ func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func
 	}
 }
 
-// writeLong puts the envelope around a body.
+// writeLong writes the envelope around a body.
 func writeLong(out io.Writer, packed bool, body func(io.Writer) error) error {
 	if packed {
 		pack, _ := packers.Get().(*gzip.Writer)

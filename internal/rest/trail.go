@@ -26,12 +26,12 @@ type AuditTrail struct {
 	turn sync.Mutex // held while records are written
 }
 
-// Bounds of a Trail.
+// Limits of an AuditTrail.
 const (
-	trailWaits = 10_000 // records that wait
-	trailBunch = 100    // that are written together
+	trailWaits = 10_000 // buffered records
+	trailBunch = 100    // records written together
 	trailTime  = 10 * time.Second
-	trailPause = 30 * time.Second // the longest after a failure
+	trailPause = 30 * time.Second // the longest pause after a failure
 )
 
 // NewTrail makes a trail. keep makes events durable; after an error it is called with them again, so that some
@@ -43,7 +43,7 @@ func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *sl
 // Of returns the auditor of a service.
 func (t *AuditTrail) Of(s farm.Service) Auditor { return trailOf{t, s} }
 
-// trailOf is a trail as one service has it.
+// trailOf is the Auditor of one service.
 type trailOf struct {
 	*AuditTrail
 	service farm.Service
@@ -51,7 +51,7 @@ type trailOf struct {
 
 var _ Auditor = trailOf{}
 
-// happened are the outcomes after which something may have changed.
+// happened contains the outcomes after which something may have changed.
 var happened = map[string]bool{outcomeDone: true, string(farm.CodeInternal): true, string(farm.CodeUnavailable): true}
 
 // Audit implements Auditor.
@@ -62,7 +62,7 @@ func (t trailOf) Audit(_ context.Context, a AuditRecord) {
 	t.add(a.event(t.service))
 }
 
-// event makes the event of a record.
+// event converts a record to an event.
 func (a AuditRecord) event(s farm.Service) farm.Event {
 	extra := map[string]any{
 		"service": string(s), "method": string(a.Method), "verb": a.Verb, "route": a.Route, "outcome": a.Outcome,

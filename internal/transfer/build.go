@@ -47,7 +47,7 @@ func (t *target) inBlocks() bool {
 	return t.chain[top].Size() > 0
 }
 
-// draw makes the plan, and the key that the journal of a target made so has.
+// draw makes the plan, and the journal key of a target that is built this way.
 func (t *target) draw(h localChain) (err error) {
 	if t.plan, err = blob.NewPlan(t.chain, h.layers); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (t *target) lay() (*qcow2.Layout, error) {
 	return b.Layout()
 }
 
-// cloneable tries whether the directory's file system can clone a file.
+// cloneable tests whether the directory's file system can clone a file.
 func (p *pull) cloneable(path string) (bool, error) {
 	const probe = ".clone" + partialSuffix
 	from, err := os.Open(path)
@@ -170,7 +170,7 @@ func (t *target) size() error {
 	return nil
 }
 
-// wipe makes a range of a file zeros.
+// wipe zeros a range of a file.
 func wipe(f *os.File, off, n int64) error {
 	if err := punch(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MaxOverlays is the most overlays of a disk that another one is put on: each one makes reading slower.
+// MaxOverlays is the maximum number of overlays below another one: each one makes reads slower.
 const MaxOverlays = 8
 
 // tipOf names the content of a chain up to a layer.
@@ -130,7 +130,8 @@ func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 // usable reports whether a disk can be built upon.
 func usable(d Disk, size int64) bool { return len(d.Overlays) < MaxOverlays && present(d, size) }
 
-// present reports whether the files of a disk are there, without reading them: they were verified when they came.
+// present reports whether the files of a disk exist, without reading them: they were verified when they were
+// pulled.
 func present(d Disk, size int64) bool {
 	for _, path := range d.files() {
 		st, err := os.Lstat(path)

@@ -27,19 +27,19 @@ const (
 	sumWorkers = 4
 )
 
-// SumsSize is how long a file of sums of a disk of so many bytes is.
+// SumsSize is the length of a file of sums of a disk of so many bytes.
 func SumsSize(disk int64) int64 { return (disk + blob.BlockSize - 1) / blob.BlockSize * sumSize }
 
 // Copy reads a disk once, for all requested outputs.
 type Copy struct {
 	From *OpenDisk
 	To   *os.File // nil, or an empty file that becomes a raw copy, with holes for zeros
-	Sums *os.File // nil, or an empty file that remembers the disk: see PushParent.Sums
+	Sums *os.File // nil, or an empty file for the checksums of the disk: see PushParent.Sums
 	// Progress is called with the bytes done and the total, from one goroutine at a time; nil: not called.
 	Progress func(Progress)
 }
 
-// Run does it and puts the files on stable storage.
+// Run copies and syncs the files.
 func (c Copy) Run(ctx context.Context) error {
 	size := c.From.Size()
 	total, err := dataIn(c.From, 0, size)
@@ -57,7 +57,7 @@ func (c Copy) Run(ctx context.Context) error {
 		}
 		at := max(off, start/chunkSize*chunkSize)
 		off = min(size, at+chunkSize)
-		n := min(left, min(end, off)-start) // of the first range in the chunk, which is all but always all
+		n := min(left, min(end, off)-start) // of the first range in the chunk, which almost always covers it
 		left -= n
 		group.Go(func() error {
 			defer meter.add(n)
@@ -135,9 +135,9 @@ func sumsOf(data []byte) []byte {
 type sumChanges struct {
 	*OpenDisk
 	sums     blob.FileSource
-	at       int64 // up to which the disk was compared
+	at       int64 // end of the compared range of the disk
 	disk     int64 // lower bound of the next data of the disk
-	old      int64 // where the parent may have had data next
+	old      int64 // lower bound of the next data of the parent
 	found    []blob.Change
 	finished bool
 }
@@ -153,7 +153,7 @@ func compareSums(d *OpenDisk, sums *os.File) (*sumChanges, error) {
 	return &sumChanges{OpenDisk: d, sums: blob.FileSource{File: sums, Size: st.Size()}}, nil
 }
 
-// NextChange compares on until a change is found.
+// NextChange compares until a change is found.
 func (c *sumChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {
 		for len(c.found) > 0 {

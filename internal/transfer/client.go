@@ -22,7 +22,7 @@ const (
 	defaultIdle     = 30 * time.Second
 	defaultAttempts = 6
 	controlTimeout  = 30 * time.Second
-	maxAnswer       = 64 << 20 // bytes of a control answer
+	maxAnswer       = 64 << 20 // bytes of a control response
 )
 
 // Options configures the connection to a registry.
@@ -48,7 +48,7 @@ type Options struct {
 	Attempts int
 }
 
-// Client talks to one registry. It may be used from many goroutines.
+// Client is a client of one registry. It may be used from many goroutines.
 type Client struct {
 	base      *url.URL
 	http      *http.Client
@@ -112,7 +112,7 @@ func transport(o Options) *http.Transport {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// call is one control request and the envelope of its answer, decoded into out unless that is nil.
+// call is one control request and the envelope of its response, decoded into out unless that is nil.
 type call struct {
 	method string
 	path   string
@@ -193,10 +193,10 @@ func (c *Client) here(req *http.Request) bool {
 	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
 }
 
-// mostRedirects is how many redirects one after the other are followed.
+// mostRedirects is the maximum number of consecutive redirects.
 const mostRedirects = 10
 
-// redirected keeps credentials from where a redirect leads, unless that is the registry.
+// redirected removes credentials from a redirected request, unless it goes to the registry.
 func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 	if len(before) >= mostRedirects {
 		return errors.New("the registry redirects without end")
@@ -234,7 +234,7 @@ func unreachable(err error) error {
 	return farm.Unavailable(err, "The registry cannot be reached")
 }
 
-// decode reads an envelope. A FAIL becomes a farm.Error with the registry's own sentence.
+// decode reads an envelope. Status FAIL becomes a farm.Error with the registry's message.
 func decode(resp *http.Response, out any) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {

@@ -133,7 +133,7 @@ func (d *OpenDisk) above(n int) (blob.Changes, error) {
 	return overlayChanges{d, qcow2.Stack(d.layers[n:]...)}, nil
 }
 
-// overlayChanges are the ranges that overlays hold of a disk.
+// overlayChanges are the ranges of a disk that overlays hold.
 type overlayChanges struct {
 	*OpenDisk
 	overlays qcow2.Layer
@@ -157,13 +157,13 @@ func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 			return c.change(r), true, nil
 		}
 		if off = r.End(); off%blob.BlockSize != 0 {
-			// The block is changed in part: the rest of its bytes are those of below.
+			// The block is changed in part: the rest of its bytes comes from below.
 			return c.change(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}), true, nil
 		}
 	}
 }
 
-// change cuts a range that begins with a block to whole blocks, or makes it one.
+// change cuts a range that begins with a block to whole blocks, or extends it to one.
 func (c overlayChanges) change(r qcow2.Range) blob.Change {
 	end := r.End()
 	if end < c.Size() {

@@ -13,7 +13,7 @@ import (
 // flushBytes is how much is written before the kernel is asked to begin writing it to disk.
 const flushBytes = 4 << 20
 
-// fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
+// fetcher fetches spans over one connection at a time. Its buffers take 2 MiB.
 type fetcher struct {
 	p       *pull
 	scratch []byte

@@ -45,7 +45,7 @@ type PushOptions struct {
 // PushFile is one local file of a push.
 type PushFile struct {
 	Name   string // name in the version; a pull uses it, too
-	Path   string // where it is; not changed by anybody during the push
+	Path   string // must not change during the push
 	Kind   string // api.FileDisk or api.FileState
 	Format string // "raw", "qcow2" or ""
 	Root   string // name of its content when known from an earlier pull or push and unchanged since
@@ -99,7 +99,7 @@ const (
 // PullResult is the result of a pull.
 type PullResult struct {
 	Manifest api.PullManifest
-	Bytes    int64 // bytes of layer files that were moved: frames and indexes; also of a pull that failed
+	Bytes    int64 // transferred bytes of layer files: frames and indexes; also of a failed pull
 	Files    []BuiltFile
 }
 
@@ -109,11 +109,11 @@ type FileForm string
 // The forms.
 const (
 	FormFlat    FileForm = "flat"    // the bytes of a disk or of another file, nothing else
-	FormOverlay FileForm = "overlay" // a qcow2 overlay of what differs from a disk of PullOptions.Have
+	FormOverlay FileForm = "overlay" // a qcow2 overlay with the changes against a disk of PullOptions.Have
 	FormLinked  FileForm = "linked"  // a link to the last file of the content in PullOptions.Have under Tip
 )
 
-// BuiltFile is a file that a pull left.
+// BuiltFile is a file that a pull built.
 type BuiltFile struct {
 	Name  string
 	Form  FileForm

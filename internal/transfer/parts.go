@@ -76,11 +76,11 @@ func (b *parts) add(name string, f blob.Frame, end int64, stored []byte) error {
 	return context.Cause(b.ctx)
 }
 
-// flush sends the part that was collected, unless the registry has it.
+// flush sends the collected part, unless the registry has it.
 func (b *parts) flush(name string) {
 	span, err := dataIn(b.file.extent, b.told, b.end)
 	if err != nil {
-		span = 0 // only of the progress
+		span = 0 // used only for the progress
 	}
 	b.told = b.end
 	left := unsentRange{name: name, off: b.off, frames: b.frames, data: b.data}
@@ -99,7 +99,7 @@ func (b *parts) flush(name string) {
 	})
 }
 
-// unsentRange is what of a part is not sent yet.
+// unsentRange is the unsent rest of a part.
 type unsentRange struct {
 	name   string
 	off    int64 // in the layer file
@@ -127,7 +127,7 @@ func (b *parts) skip(r *unsentRange) {
 	}
 }
 
-// upTo returns the most first frames that have so many bytes at most, but one at least.
+// upTo returns the largest prefix of frames of at most most bytes, but at least one frame.
 func (r *unsentRange) upTo(most int64) (frames int, length int64) {
 	for frames < len(r.frames) && (frames == 0 || length+int64(r.frames[frames].Stored) <= most) {
 		length += int64(r.frames[frames].Stored)

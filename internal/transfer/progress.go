@@ -36,7 +36,7 @@ func newMeter(call func(Progress), total int64) *meter {
 // skip counts bytes that were here before.
 func (m *meter) skip(n int64) { m.count(n, 0) }
 
-// add counts bytes that were moved.
+// add counts transferred bytes.
 func (m *meter) add(n int64) { m.count(n, n) }
 
 func (m *meter) count(done, moved int64) {

@@ -59,7 +59,7 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
 }
 
-// checkManifest refuses names that could do harm in a directory, and forms that this client cannot build.
+// checkManifest refuses harmful names, and forms that this client cannot build.
 func checkManifest(m api.PullManifest) error {
 	seen := map[string]bool{ConfigFile: true, NVRAMFile: true}
 	for _, f := range m.Files {
@@ -131,7 +131,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	return nil
 }
 
-// fetch moves the missing frames of all files over a few connections.
+// fetch transfers the missing frames of all files over a few connections.
 func (p *pull) fetch(ctx context.Context) error {
 	var spans []span
 	for _, t := range p.files {
@@ -198,7 +198,7 @@ type stableStorage struct {
 	replaced func(*os.File) error // see PullOptions.Sync
 }
 
-// sync makes an open file or directory durable.
+// sync syncs an open file or directory.
 func (s stableStorage) sync(f *os.File) error { return s.syncBy(f, (*os.File).Sync) }
 
 // syncBy is sync with another system call.

@@ -44,7 +44,7 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err
 	for round := 1; ; round++ {
 		result, err := p.round(ctx)
 		if e := diskFull(err); e != nil {
-			return result, e // whichever part it was does not matter
+			return result, e // the part that failed does not matter
 		}
 		if farm.CodeOf(err) == farm.CodeNoParent && p.forgo() {
 			c.log.Info("the registry does not hold what a disk was made from; the disk is pushed as a whole")
@@ -67,14 +67,14 @@ type push struct {
 	meter *meter
 
 	session string       // at the registry; "" before the first negotiation
-	piece   atomic.Int64 // most bytes of frames in one request
+	piece   atomic.Int64 // maximum bytes of frames in one request
 }
 
 // abandonTimeout bounds the request that abandons a push. The registry removes an idle push automatically if
 // the request does not arrive.
 const abandonTimeout = 5 * time.Second
 
-// abandon ends the session, also when it was its context's end that ended the push.
+// abandon ends the session, even if the context of the push has ended.
 func (p *push) abandon(ctx context.Context) {
 	if p.session == "" {
 		return
@@ -122,7 +122,7 @@ func (p *push) announce() error {
 	return nil
 }
 
-// forgo makes all files ones that are sent as a whole; false when they were that.
+// forgo makes the push send all files as a whole; false if it did already.
 func (p *push) forgo() (changed bool) {
 	for _, f := range p.files {
 		changed = f.forgo() || changed

@@ -16,7 +16,7 @@ import (
 // way, since every attempt verifies them again.
 var errTransient = errors.New("the transfer was cut or damaged")
 
-// errIdle ends an attempt on which nothing moved.
+// errIdle ends an attempt without activity.
 var errIdle = errors.New("no byte moved for too long")
 
 // IsTemporary reports whether a later attempt may succeed: the registry cannot be reached, is busy or restarts,
@@ -52,7 +52,8 @@ func (c *Client) retry(ctx context.Context, what string, try func() error) error
 	return c.retryProgress(ctx, what, func() (bool, error) { return false, try() })
 }
 
-// retryProgress is retry for work that may get further before it fails: then its attempts count again.
+// retryProgress is retry for work that may make progress before it fails: then its attempts count from the
+// start.
 func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
 	wait := firstWait
 	for n := 1; ; n++ {
@@ -88,7 +89,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// watch ends a request on which no byte moves for the client's idle time.
+// watch ends a request without activity for the client's idle time.
 type watch struct {
 	timer *time.Timer
 	idle  time.Duration

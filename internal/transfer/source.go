@@ -145,7 +145,7 @@ func (s *source) survey() (err error) {
 	return err
 }
 
-// dataIn adds up the ranges between two places of a file that may hold anything but zeros.
+// dataIn sums the ranges between from and to that may hold anything but zeros.
 func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
 	for from < to {
 		start, end, err := src.NextData(from)
@@ -158,7 +158,7 @@ func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
 	return sum, nil
 }
 
-// forgo makes the file one that is sent as a whole.
+// forgo makes the push send the file as a whole; it reports whether that is a change.
 func (s *source) forgo() (changed bool) {
 	changed = s.changes != nil || s.spec.Root != ""
 	s.changes, s.parent, s.spec.Root = nil, blob.Digest{}, ""

@@ -19,7 +19,7 @@ import (
 const (
 	partialSuffix = ".partial"
 	journalSuffix = ".journal"
-	// checkpointBytes is how much may have to be fetched again after a crash.
+	// checkpointBytes is the maximum that may have to be fetched again after a crash.
 	checkpointBytes = 256 << 20
 	// spanBytes bounds one range request.
 	spanBytes = 16 << 20
@@ -40,7 +40,7 @@ type target struct {
 
 	plan   *blob.Plan
 	layout *qcow2.Layout // of an overlay; nil when the file is flat
-	origin string        // file that is cloned; "" when the file begins empty
+	origin string        // file that is cloned; "" when the file starts empty
 	cloned func() error  // reports whether the origin had its content while it was cloned
 	key    [sha256.Size]byte
 	file   *os.File // nil when the file has its final name already
@@ -77,7 +77,7 @@ func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
 	return t, t.create(resumed)
 }
 
-// create opens the partial file; an old one is kept only when the journal speaks of it.
+// create opens the partial file; it keeps an old one only if the journal matches.
 func (t *target) create(resumed bool) error {
 	_, err := t.dir.Stat(t.name + partialSuffix)
 	if err == nil && resumed {
@@ -158,7 +158,7 @@ type span struct {
 	first, last int
 }
 
-// missing returns the frames that are not there, in spans of bounded size.
+// missing returns the frames that are not written yet, in spans of bounded size.
 func (t *target) missing() []span {
 	var out []span
 	var from, end int64 // of the newest span, in its layer
@@ -178,7 +178,7 @@ func (t *target) missing() []span {
 	return out
 }
 
-// wrote notes that a frame is written, and now and then makes that durable.
+// wrote records a written frame, and now and then makes that durable.
 func (t *target) wrote(i int, raw int) error {
 	t.mu.Lock()
 	t.bitmap[i/8] |= 1 << (i % 8)
@@ -192,7 +192,7 @@ func (t *target) wrote(i int, raw int) error {
 	return t.checkpointLocked()
 }
 
-// checkpoint puts the written frames and then the bitmap on stable storage.
+// checkpoint syncs the written frames and then the bitmap.
 func (t *target) checkpoint() error {
 	if t.file == nil {
 		return nil
@@ -222,7 +222,7 @@ func (t *target) checkpointLocked() error {
 	return errors.Join(err, j.Close())
 }
 
-// rename returns the finished file its name.
+// rename renames the finished file to its final name.
 func (t *target) rename() error {
 	if t.file == nil {
 		return nil

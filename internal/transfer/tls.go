@@ -42,8 +42,8 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	return config, nil
 }
 
-// following returns the certificate that is in the files when a connection is made, so that one which
-// is replaced before its time is over needs no restart; the last good one when they do not fit.
+// following returns the certificate in the files at the time of a connection, so that one that is replaced
+// before it expires needs no restart. It returns the last good one when the files do not match.
 func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&pair)

@@ -14,17 +14,17 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Paths of the log-in of browsers.
+// Paths of the browser login.
 const (
 	LoginPath    = "/login"
-	ProviderPath = "/login/oidc" // leads to the identity provider
+	ProviderPath = "/login/oidc" // redirects to the identity provider
 	LogoutPath   = "/logout"
 )
 
-// Parameters of a log-in.
+// Parameters of a login.
 const (
 	tokenName  = "token"
-	returnName = "return" // where the browser goes then: a path of this service
+	returnName = "return" // where the browser continues: a path of this service
 	maxForm    = 8 << 10  // bytes
 )
 
@@ -110,7 +110,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// parseLogin reads the body of a log-in. Its errors hold nothing of the body.
+// parseLogin reads the body of a login. Its errors contain nothing of the body.
 func parseLogin(body []byte) (token, back string, err error) {
 	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
 		var in struct {
@@ -135,7 +135,7 @@ var sentences = map[farm.Code]string{
 	farm.CodeTooMany:         "Too many failed attempts; try again later.",
 }
 
-// notIn answers a log-in that failed.
+// notIn writes the response to a failed login.
 func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err error) error {
 	if !wantsPage(r) {
 		return err
@@ -162,8 +162,8 @@ func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 		s.page(w, http.StatusForbidden, Page{Return: l.Return, Sentence: sentence})
 		return
 	}
-	// The browser comes from the provider: it would keep the cookie of the log-in to itself if it
-	// were led on. From a page of this service it does not.
+	// The browser comes from the provider: after a redirect it would not send the new login cookie. After a
+	// page of this service it does.
 	s.page(w, http.StatusOK, Page{Return: l.Return, Done: true})
 }
 
@@ -190,8 +190,8 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// cookie makes the cookie of a log-in. No script reads it, and no page of another site makes the
-// browser send it along.
+// cookie makes the cookie of a login. No script can read it, and browsers do not send it with requests from
+// pages of other sites.
 func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{
 		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,

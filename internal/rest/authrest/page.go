@@ -22,14 +22,14 @@ var loginPage = template.Must(template.New("login").Parse(text))
 
 // Page is the content of the login page.
 type Page struct {
-	Return   string // where the browser goes then: a path of this service
-	Sentence string // why it did not work
+	Return   string // where the browser continues: a path of this service
+	Sentence string // the error message
 	Token    bool   // the root token is accepted
 	Provider string // name of the identity provider; "": none
-	Done     bool   // the browser is logged in, and continues to Return
+	Done     bool   // the login succeeded, and the browser continues to Return
 }
 
-// policy lets a browser use nothing but the page's own style and form.
+// policy restricts a browser to the page's own style and form.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -50,7 +50,7 @@ func (s *server) page(w http.ResponseWriter, status int, p Page) {
 // show sends a page without external resources.
 func show(w http.ResponseWriter, status int, p Page) {
 	var out bytes.Buffer
-	_ = loginPage.Execute(&out, struct { // into memory, of fields that the page has
+	_ = loginPage.Execute(&out, struct { // in memory, of existing fields
 		Page
 		Style template.CSS
 	}{p, template.CSS(style)}) //nolint:gosec // our own file

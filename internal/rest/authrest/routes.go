@@ -13,19 +13,19 @@ import (
 // Options configures the routes of a service. A nil field has no routes.
 type Options struct {
 	Service   farm.Service
-	Keys      *auth.Keys // with user keys (SVC_ENABLE_API_KEYS), and
-	Tap       *auth.TAP  // their handshake
+	Keys      *auth.Keys // nil: no user keys (SVC_ENABLE_API_KEYS)
+	Tap       *auth.TAP  // handshake of user keys
 	Grants    auth.GrantStore
 	Resources bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
-	Logins    *auth.LoginCookies // log-in of browsers, with
-	Root      *auth.RootToken    // the root token
-	Provider  *oidc.Provider     // and at the identity provider
-	Guesses   *auth.GuessLimiter // that of the guard: of the root token; nil: of these routes alone
+	Logins    *auth.LoginCookies // nil: no browser login
+	Root      *auth.RootToken    // login with the root token
+	Provider  *oidc.Provider     // login at the identity provider
+	Guesses   *auth.GuessLimiter // of the guard, for the root token; nil: only of these routes
 	// Fresh returns once this replica knows all changes that other replicas acknowledged before the call; nil:
 	// there are no other replicas.
 	Fresh   func(ctx context.Context) error
 	Proxied bool // a reverse proxy is in front: its header tells whether browsers come by https
-	Show    Show // sends the page of the log-in; nil: a plain one is sent
+	Show    Show // sends the login page; nil: the default page
 }
 
 type server struct {
@@ -34,10 +34,10 @@ type server struct {
 	looks chan struct{} // limits the requests that wait for other replicas with an unknown key
 }
 
-// mostLooks bounds them: anybody can name keys that are unknown.
+// mostLooks bounds them: any client can name unknown keys.
 const mostLooks = 4
 
-// Routes returns the table of contents.
+// Routes returns the table of routes.
 func Routes(o Options) []rest.Route {
 	if o.Guesses == nil {
 		o.Guesses = &auth.GuessLimiter{}
@@ -61,7 +61,7 @@ func Routes(o Options) []rest.Route {
 	return routes
 }
 
-// upToDate makes routes answer with what any replica has acknowledged.
+// upToDate makes routes wait for changes that any replica has acknowledged.
 func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	if s.o.Fresh == nil {
 		return routes

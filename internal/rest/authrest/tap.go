@@ -11,8 +11,8 @@ import (
 // maxTap bounds the body of a hand or shake, in bytes.
 const maxTap = 16 << 10
 
-// tapRoutes are those of the handshake that turns a user key into a session. One plugin shakes
-// hands before every request.
+// tapRoutes returns the routes of the handshake that turns a user key into a session. One plugin makes a
+// handshake before every request.
 func (s *server) tapRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "POST " + api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
@@ -35,7 +35,7 @@ func (s *server) hand(r *rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil
 }
 
-// shake answers a session, bare.
+// shake returns a session, bare.
 func (s *server) shake(r *rest.Request) (any, error) {
 	in, err := auth.ParseShake(r.Params.Raw())
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	rest.AuditOpened(r, opened.Instance())
-	opened.Serve(viewer) //nolint:contextcheck // it has the one that it was opened with
+	opened.Serve(viewer) //nolint:contextcheck // it uses the context that it was opened with
 	return nil
 }
 
@@ -140,5 +140,5 @@ func (l *consoleConn) End(why string) {
 	for !utf8.ValidString(why) {
 		why = why[:len(why)-1] // it was cut within a character
 	}
-	_ = l.conn.Close(websocket.StatusNormalClosure, why) // which other end has been seen before does not matter
+	_ = l.conn.Close(websocket.StatusNormalClosure, why) // an earlier close by either end does not matter
 }

@@ -29,7 +29,7 @@ func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	return func(v T) bool { return f.Match(v, now) }
 }
 
-// kept returns the elements of a list that fit; all of them without a filter.
+// kept returns the matching elements of a list; all of them without a filter.
 func kept[T any](list []T, fits func(T) bool) []T {
 	if fits == nil {
 		return list
@@ -95,7 +95,7 @@ var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
 	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
 	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
-		states := make([]string, len(p.Transitions)) // that it has been in
+		states := make([]string, len(p.Transitions)) // past states
 		for i, t := range p.Transitions {
 			states[i] = string(t.State)
 		}

@@ -28,7 +28,7 @@ func (s *server) groupRoutes() []rest.Route {
 	}
 }
 
-// group returns the shape of a group that clients read.
+// group converts a group to its API form.
 func group(g *farm.Group) api.Group {
 	return api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)}
 }

@@ -60,7 +60,7 @@ func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 // maxTTL is the longest time to live that can be requested.
 const maxTTL = 365 * 24 * time.Hour
 
-// timeToLive reads how long an instance may live, in whole seconds.
+// timeToLive reads the lifetime of an instance, in whole seconds.
 func timeToLive(p *rest.Params) time.Duration {
 	d := p.Duration("ttl", maxTTL)
 	if d%time.Second != 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// idempotencyKey is the header in which a client names a request, and maxIdempotencyKey the
-// longest name, in bytes.
+// idempotencyKey is the header with the client's key for a request, and maxIdempotencyKey the longest key, in
+// bytes.
 const (
 	idempotencyKey    = "Idempotency-Key"
 	maxIdempotencyKey = 255
@@ -47,7 +47,7 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 			return body, nil
 		}
 		if answer, known, again := s.c.LookupIdempotent(r.Context(), &ask, true); known || again != nil {
-			return answer, again // another one of the same name was faster, or this one went in after all
+			return answer, again // a concurrent request with the same key was faster, or this one succeeded after all
 		}
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func digestOf(texts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// parametersOf sums the parameters of a request up; how they were written does not count, as
-// far as JSON is concerned.
+// parametersOf returns a digest of the parameters of a request, independent of their order and notation in
+// JSON.
 func parametersOf(r *rest.Request) string {
 	var value any
 	body := r.Params.Raw()

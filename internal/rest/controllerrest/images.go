@@ -103,7 +103,7 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 // redacted replaces a script: scripts contain secrets.
 const redacted = "[redacted]"
 
-// image returns the shape of a save request that clients read.
+// image converts a save request to its API form.
 func image(s *farm.SaveRequest) api.SaveImage {
 	o := s.Request
 	out := api.SaveImage{

@@ -19,12 +19,12 @@ import (
 // to the record, so that a list is concatenated and not encoded.
 func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
 
-// encode writes the element of an instance with its shape.
+// encode encodes the element of an instance in its API form.
 func encode(i *farm.Instance, shape api.Instance) []byte {
 	text, err := json.Marshal(api.InstanceItem{
 		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: shape,
 	})
-	if err != nil { // of a time beyond the year 9999: no program of ours makes one
+	if err != nil { // caused by a time beyond the year 9999, which the controller never makes
 		return []byte("null")
 	}
 	return text
@@ -37,13 +37,12 @@ var (
 	closing = []byte("]")
 )
 
-// elements puts a short list of instances together, with the passwords of their screens where the
-// caller may see them.
+// elements concatenates a short list of instances, with VNC passwords if the caller may see them.
 func elements(list []controller.InstanceView, passwords bool) rest.Fragments {
 	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
-// elementStream is elements for a long list: nothing of it is kept while it is written.
+// elementStream is elements for a long list: it keeps none of it in memory.
 func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := messageCache{passwords: passwords}, opening
@@ -64,7 +63,7 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 	}
 }
 
-// elementSize adds up the bytes of an elementStream.
+// elementSize sums the bytes of an elementStream.
 type elementSize struct {
 	words  messageCache
 	pieces rest.Fragments // of the last element; its memory is reused for the next one
@@ -87,8 +86,8 @@ func (s *elementSize) total() int {
 	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
 }
 
-// messageCache remembers the last message that was put into an element: of many waiting
-// instances most wait for the same reason.
+// messageCache caches the encoding of the last message that was added to an element: most pending instances
+// have the same reason.
 type messageCache struct {
 	message   string
 	field     []byte
@@ -133,7 +132,7 @@ func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 // permissionVNC is the permission to open the console of a VM, and so to read its password.
 const permissionVNC = farm.Permission("update_vm")
 
-// showsVNCPasswords reports whether the caller of a request may see the passwords of screens.
+// showsVNCPasswords reports whether the caller of a request may see VNC passwords.
 func showsVNCPasswords(r *rest.Request) bool {
 	return rest.CallerOf(r.Context()).Need(permissionVNC) == nil
 }
@@ -143,8 +142,7 @@ func hasVNCPassword(i *farm.Instance) bool {
 	return i != nil && i.Options.VNCPassword != "" && i.VM != nil && i.VM.VNCPort > 0 && i.VM.HostIP != ""
 }
 
-// withVNCPassword encodes an instance with the password of its screen. The text that is kept
-// with the record never has it.
+// withVNCPassword encodes an instance with its VNC password, which the text stored with the record never has.
 func withVNCPassword(inst controller.InstanceView) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message

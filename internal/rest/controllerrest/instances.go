@@ -28,10 +28,10 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	if id != "" {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
-	asOf := s.c.InstancesETag() // before the list is read: it may be newer, and never older
+	asOf := s.c.InstancesETag() // before the list is read, which may be newer but never older
 	passwords := showsVNCPasswords(r)
 	if passwords {
-		asOf += ".vnc" // the same records are another list
+		asOf += ".vnc" // the same records yield another list
 	}
 	size, tag := newElementSize(passwords), s.newListTag(partial(page))
 	list := s.c.ListInstances(page, func(l controller.InstanceView) {
@@ -116,7 +116,7 @@ func orNull(s string) *string {
 	return &s
 }
 
-// instance returns the shape of an instance that clients read.
+// instance converts an instance to its API form.
 func instance(i *farm.Instance) api.Instance {
 	out := api.Instance{
 		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
@@ -157,7 +157,7 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 	return out
 }
 
-// memory writes a size as templates do: 4G, 512M.
+// memory formats a size like templates do: 4G, 512M.
 func memory(mb int) string {
 	if mb > 0 && mb%1024 == 0 {
 		return fmt.Sprintf("%dG", mb/1024)

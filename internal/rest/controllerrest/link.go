@@ -14,7 +14,7 @@ import (
 
 // join registers a node for a caller with the join token, or with the permission to join without it.
 func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
-	if in.Token != "" { // a wrong one is never overlooked
+	if in.Token != "" { // a wrong token is always refused
 		var answer api.JoinAnswer
 		err := rest.Guess(r, s.guesses, func() (err error) {
 			answer, err = s.c.Join(ctx, in)

@@ -40,7 +40,7 @@ func (s *server) logRoutes() []rest.Route {
 	return append(list, rest.Route{Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream})
 }
 
-// logStream passes a stream of logs on, within the limit of the streams that are open.
+// logStream proxies a stream of logs, within the limit of open streams.
 func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 	release, err := s.logStreams.Acquire(r)
 	if err != nil {
@@ -63,13 +63,13 @@ func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
 	return s.passTo(w, r, "/registry/files/"+r.PathValue("path"))
 }
 
-// passTo passes a request on and the answer back, a stream as it comes. Credentials of the caller stay here.
+// passTo proxies a request and streams the response back. It does not forward the caller's credentials.
 func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error {
 	target, err := url.Parse(s.registry)
 	if err != nil || s.registry == "" {
 		return farm.Unavailable(err, "This controller knows no registry")
 	}
-	if path.Clean(to) != to { // the registry's routes would not know it
+	if path.Clean(to) != to { // the registry has no route for it
 		return farm.NotFound()
 	}
 	var failed error
@@ -106,7 +106,7 @@ func ofCaller(header string) bool {
 // distrust restricts what a browser does with a response of the registry: it has the origin of this service,
 // for which the browser has a login cookie.
 func distrust(h http.Header, from string) {
-	h.Del(rest.RequestIDHeader) // the client has one of this request
+	h.Del(rest.RequestIDHeader) // the client gets the ID of this request
 	h.Del("Set-Cookie")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if from != logPage { // which has a script, and its own policy
@@ -114,7 +114,7 @@ func distrust(h http.Header, from string) {
 	}
 }
 
-// escaped returns each part of a path the form that it has in a URL.
+// escaped escapes each part of a path for a URL.
 func escaped(to string) string {
 	parts := strings.Split(to, "/")
 	for i, p := range parts {
@@ -150,7 +150,7 @@ func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := s.registryFiles(r.Context(), dir)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		_, err = s.c.Instance(r.Context(), id) // one that has no logs
+		_, err = s.c.Instance(r.Context(), id) // an instance without logs
 	}
 	if err != nil {
 		return err

@@ -68,8 +68,8 @@ func hardwareUUID(p *rest.Params) string {
 	return id
 }
 
-// vncPassword reads a password; VNC itself keeps no more than its first eight bytes,
-// and a longer one would seem stronger than it is.
+// vncPassword reads a password. VNC uses only its first eight bytes, and a longer one would seem stronger than
+// it is.
 func vncPassword(p *rest.Params) string {
 	password := p.Text("vnc_password", maxName)
 	if len(password) > maxVNCPassword {
@@ -78,7 +78,7 @@ func vncPassword(p *rest.Params) string {
 	return password
 }
 
-// disk reads the size that the first disk grows to, in bytes.
+// disk reads the new size of the first disk, in bytes.
 func disk(p *rest.Params) (size int64, keepFileSystem bool) {
 	given := p.Object("disk")
 	if given == nil {

@@ -32,7 +32,7 @@ func (s *server) listVLANs(r *rest.Request) (any, error) {
 	return vlanTexts(s.c.VLANs(s.sightOf(r).node)), nil
 }
 
-// vlanTexts writes ids as clients read them.
+// vlanTexts formats IDs for clients.
 func vlanTexts(ids []int) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {

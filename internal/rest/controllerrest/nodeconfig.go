@@ -80,7 +80,7 @@ func hostOf(p *rest.Params, host *string) {
 	}
 }
 
-// drainOf reads what goes with a drain.
+// drainOf reads the parameters of a drain.
 func drainOf(p *rest.Params, conf *controller.NodeConfig) {
 	if p.Has("drain_deadline") {
 		wait := p.Duration("drain_deadline", controller.MaxDrainWait)

@@ -39,7 +39,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 	return tagged(cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
-// maxTaggedNodes bounds the lists of nodes that are written twice for their tag.
+// maxTaggedNodes bounds the lists of nodes that are encoded twice for their tag.
 const maxTaggedNodes = 2000
 
 // tagged adds an ETag to a list of nodes that ignores the times of their last contact: those change with every
@@ -54,7 +54,7 @@ func tagged(list []api.Node) any {
 	}
 	raw, err := json.Marshal(lasting)
 	if err != nil {
-		return list // which is not written either
+		return list // encoding the response fails, too
 	}
 	return rest.WithETag{Body: list, Tag: rest.ContentTag(raw)}
 }
@@ -70,8 +70,7 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	return nil, s.c.DeleteNode(r.Context(), id)
 }
 
-// node returns the shape of a node that clients read, with those of its templates that the caller
-// sees.
+// node converts a node to its API form, with those of its templates that the caller sees.
 func node(v controller.NodeView, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
@@ -119,7 +118,7 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	}
 	next := u.DueAt()
 	if u.Tries == 0 {
-		next = time.Time{} // as soon as the node is there
+		next = time.Time{} // as soon as the node polls
 	}
 	return &api.NodeUpdate{Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next, Failure: u.Failure}
 }
@@ -133,7 +132,7 @@ func drain(v controller.NodeView) *api.Drain {
 		return nil
 	}
 	d := v.Node.Draining
-	if d == nil { // the record of an older program
+	if d == nil { // from a record of an older version
 		d = &farm.DrainInfo{Since: v.Node.StateSince}
 	}
 	return &api.Drain{Since: d.Since, Reason: d.Reason, Deadline: d.Until, Remaining: v.Remaining}

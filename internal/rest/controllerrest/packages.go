@@ -19,7 +19,7 @@ type PackageFiles interface {
 	Open(name string) (f *os.File, digest string, err error)
 }
 
-// packageRoutes are the routes by which agents become other versions.
+// packageRoutes returns the routes by which agents load updates.
 func (s *server) packageRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Do: s.updateNodes},
@@ -36,7 +36,7 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 	return nil, s.c.UpdateNodes(r.Context(), ask)
 }
 
-// maxJoinToken is more than a join token or a node's credential has, in bytes.
+// maxJoinToken is larger than any join token or node credential, in bytes.
 const maxJoinToken = 128
 
 // mayLoad authorizes a package download. A node sends its ID and its credential as user and password. Other
@@ -50,7 +50,7 @@ func (s *server) mayLoad(r *http.Request) error {
 	if !ok {
 		secret = credential(r)
 	}
-	if secret == "" || len(secret) > maxJoinToken { // it can be no join token: nothing is guessed
+	if secret == "" || len(secret) > maxJoinToken { // it cannot be a join token: nothing is guessed
 		return s.c.AuthorizePackageDownload(user, secret)
 	}
 	return rest.Guess(r, s.guesses, func() error { return s.c.AuthorizePackageDownload(user, secret) })

@@ -22,11 +22,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/apidoc"
 )
 
-// Options configure the routes.
+// Options configures the routes.
 type Options struct {
 	Controller     *controller.Controller
 	VMNamePrefix   string        // of every VM, as the controller puts it
-	RequestTimeout time.Duration // of every call but the polls
+	RequestTimeout time.Duration // of every call except polls
 	Logger         *slog.Logger
 	Meter          *rest.Meter            // nil: requests are not counted
 	Registry       string                 // address of the registry as the controller reaches it; "": logs and files are not passed on
@@ -36,7 +36,7 @@ type Options struct {
 	Auth           []rest.Route           // the routes of authentication
 	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
-	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: bounded in total alone
+	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
 	// Passes makes a node token for the registry, restricted to a scope, and returns its lifetime. nil: nodes
 	// need no token there, or none that can be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
@@ -45,12 +45,12 @@ type Options struct {
 type server struct {
 	c      *controller.Controller
 	prefix string                       // of the names of VMs
-	quiet  func() (rest.Encoded, error) // the answer to a poll that brought nothing
+	quiet  func() (rest.Encoded, error) // the response to a poll without work
 	// registry is the registry's address for logs and files.
 	registry   string
 	toRegistry http.RoundTripper
 	era        string       // of this process: its counters start again in the next one
-	seed       maphash.Seed // of sums that count in this process alone
+	seed       maphash.Seed // of sums that are valid only in this process
 
 	scans chan struct{} // limits the concurrent requests that read or write scan results
 
@@ -63,14 +63,14 @@ type server struct {
 	vmFields filter.Table[controller.InstanceView]
 }
 
-// Handler serves the controller's API and the node link.
+// Handler serves the controller's API and the node API.
 func Handler(o Options) http.Handler {
 	s := newServer(o)
 	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
 }
 
-// NodeHandler serves the node link alone, the handshake of the user keys that machines join with,
-// and whether the controller is there.
+// NodeHandler serves only the node API, the handshake of the user keys that nodes join with, and the health
+// checks.
 func NodeHandler(o Options) http.Handler {
 	s := newServer(o)
 	routes := slices.DeleteFunc(s.all(), func(r rest.Route) bool {
@@ -106,11 +106,11 @@ func newServer(o Options) *server {
 	return s
 }
 
-// Routes returns the table of contents of the API, to be compared with its description. What
-// the routes do cannot be called.
+// Routes returns the table of routes of the API, for comparison with its description. Its handlers must not be
+// called.
 func Routes() []rest.Route { return new(server).all() }
 
-// description is where the controller has the description of the API.
+// description configures the URLs of the API's description.
 var description = apidoc.Service{
 	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config", Tags: []string{"Controller", "Node link"},
 }
@@ -119,15 +119,15 @@ var description = apidoc.Service{
 // has up to 2 MiB, which may be six times as much in JSON.
 const maxReport = 16 << 20
 
-// all is the table of contents with the description of the API.
+// all is the table of routes of the API and its description.
 func (s *server) all() []rest.Route { return slices.Concat(s.routes(), description.Routes()) }
 
-// routes is the table of contents of the API.
+// routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
 	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
 }
 
-// coreRoutes are those of what every build cloud has.
+// coreRoutes are the routes that every build cloud has.
 func (s *server) coreRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
@@ -184,8 +184,8 @@ func (s *server) stats(*rest.Request) (any, error) { return s.c.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
 
-// link makes a handler of the node link: its bodies are typed and come from our
-// own agents, so that they are decoded as they are.
+// link adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded
+// directly into their types.
 func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		var in In

@@ -16,7 +16,7 @@ import (
 // maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MB.
 const maxScans = 4
 
-// scanRoutes are those of what host scanners find on nodes.
+// scanRoutes are the routes of host scan results.
 func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
@@ -28,7 +28,7 @@ func (s *server) scanRoutes() []rest.Route {
 
 // ownScan stores the scan results of the node that sends them.
 func (s *server) ownScan(r *rest.Request) (any, error) {
-	if err := s.vouch(r.Request); err != nil { // before anything is unpacked
+	if err := s.vouch(r.Request); err != nil { // before anything is decompressed
 		return nil, err
 	}
 	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
@@ -74,7 +74,7 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 	return cut(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
 }
 
-// nodeScanBody is api.NodeScan with lists as they came.
+// nodeScanBody is api.NodeScan with undecoded lists.
 type nodeScanBody struct {
 	api.NodeScanSummary
 	Vulnerabilities json.RawMessage       `json:"vulnerabilities"`
@@ -82,7 +82,7 @@ type nodeScanBody struct {
 	LeftOut         api.NodeScanTruncated `json:"left_out"`
 }
 
-// nodeScan answers all that was found on a node.
+// nodeScan returns all scan results of a node.
 func (s *server) nodeScan(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	id := r.Params.Required("id")
@@ -124,7 +124,7 @@ func (s *server) scanning() error {
 
 func (s *server) scanned() { <-s.scans }
 
-// unpack returns the text of a gzip file.
+// unpack decompresses a gzip file.
 func unpack(packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -187,13 +187,13 @@ func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error)
 	return s.c.StoreScan(r.Context(), scan, packed)
 }
 
-// scanFields is the body with the results of a scan.
+// scanFields are the fields of a body with scan results.
 type scanFields struct {
 	fields map[string]json.RawMessage
 	err    error
 }
 
-// The forms of fields.
+// Error texts for the forms of fields.
 const (
 	aText   = "must be a string"
 	aMoment = "must be a time such as 2026-01-31T12:00:00Z"

@@ -37,7 +37,7 @@ func onNodes(r *rest.Request, group string, right farm.Permission) func(id strin
 
 // visibility describes which nodes and templates a caller sees where rights on them apply.
 type visibility struct {
-	narrow   bool // there may be something that the caller does not see
+	narrow   bool // the caller may not see everything
 	node     func(id string) bool
 	template func(id string) bool // calls the registry, once
 }
@@ -57,8 +57,7 @@ func (s *server) sightOf(r *rest.Request) visibility {
 	}
 }
 
-// named returns the names by which a node is found in a filter: its id alone where the caller does
-// not see it.
+// named returns the names by which a filter finds a node: only its ID if the caller does not see it.
 func (v visibility) named(id, name string) []string {
 	if v.node(id) {
 		return []string{name, id}
@@ -92,7 +91,7 @@ func (v visibility) errand(e controller.CacheJobView) controller.CacheJobView {
 	return e
 }
 
-// vmFields are the fields of instances for this caller.
+// vmFields are the filter fields of instances for this caller.
 func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
 	if !v.narrow {
 		return all
@@ -108,7 +107,7 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
 }
 
-// errandFields are the fields of cache jobs for this caller.
+// errandFields are the filter fields of cache jobs for this caller.
 func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
 		return errandFields

@@ -14,7 +14,7 @@ type tierGate struct {
 	pattern string // of the route
 	param   string // "": the whole route
 	needs   farm.Tier
-	what    string                   // of a whole route: its feature, in the plural
+	what    string                   // for a whole route: its feature, in the plural
 	given   func(*rest.Request) bool // nil: a parameter is given if it is present
 }
 
@@ -62,7 +62,7 @@ func (g tierGate) isGiven(r *rest.Request) bool {
 	}
 }
 
-// refusal is the answer to a request that the license active does not cover.
+// refusal is the response to a request that the active license does not cover.
 func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
 		return farm.Refused("%s need the tier %s, and this controller has %s: install a licence (SVC_LICENSE_FILE)", g.what, g.needs, have)

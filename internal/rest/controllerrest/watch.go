@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// The rhythm of a watch.
+// Intervals of a watch.
 const (
 	pingEvery   = 15 * time.Second
 	watchWrite  = 30 * time.Second // a reader that reads nothing for so long is disconnected
@@ -25,8 +25,8 @@ const (
 	maxPace     = 5 * time.Second
 )
 
-// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. What changes
-// during the pause is sent once, in its latest state.
+// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. Changes
+// during the pause are sent once, in their latest state.
 func watchPace(watches, lines int) time.Duration {
 	if watches <= freeWatches {
 		return 0
@@ -53,7 +53,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold lines back
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer lines
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// streamWriter writes a stream of lines to a client. After a failure it does nothing more.
+// streamWriter writes a stream of lines to a client. After a failure its methods do nothing.
 type streamWriter struct {
 	conn  *http.ResponseController
 	buf   *bufio.Writer
@@ -87,7 +87,7 @@ type idleWriter struct {
 }
 
 func (p idleWriter) Write(text []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also counts for the flush that follows
+	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also for the flush that follows
 	return p.ResponseWriter.Write(text)
 }
 
@@ -147,7 +147,7 @@ func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written i
 
 func (l *streamWriter) change(seen controller.WatchedInstance) {
 	if seen.Instance == nil {
-		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // our ids need no quoting
+		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // IDs need no quoting
 		return
 	}
 	l.set(seen.InstanceView)
@@ -179,5 +179,5 @@ func (l *streamWriter) flush() {
 	}
 }
 
-// end returns the connection back without a time limit.
+// end removes the connection's write deadline.
 func (l *streamWriter) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }

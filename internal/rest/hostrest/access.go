@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// minToken is the least length of a token.
+// minToken is the minimum length of a token.
 const minToken = 16
 
 // Access configures which callers are allowed.
 type Access struct {
 	Token  string // that callers must send; "": none
-	Listen string // host:port that is listened on; without a token it must be a loopback address
+	Listen string // host:port to listen on; without a token it must be a loopback address
 	// ReadFree lets callers on a loopback address read without the token; changes need it.
 	ReadFree bool
 	Names    []string // further host names that callers may use; loopback names and the reached address are always allowed
 }
 
-// accessCheck lets callers in.
+// accessCheck authorizes callers.
 type accessCheck struct {
 	token [sha256.Size]byte
 	open  bool // no token is required
@@ -55,7 +55,7 @@ func (s *Server) SetAccess(a Access) error {
 	return nil
 }
 
-// Loopback reports whether a listen address can be reached from this machine alone.
+// Loopback reports whether only this machine can reach a listen address.
 func Loopback(listen string) bool {
 	name, _, err := net.SplitHostPort(listen)
 	return err == nil && isLoopback(plainName(name))
@@ -66,7 +66,7 @@ func isLoopback(name string) bool {
 	return name == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// plainName returns a name of a host as names are compared.
+// plainName normalizes a host name for comparison.
 func plainName(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
@@ -77,7 +77,7 @@ func plainName(name string) string {
 
 // failure is an error response.
 type failure struct {
-	code int // of HTTP
+	code int // HTTP status
 	text string
 }
 

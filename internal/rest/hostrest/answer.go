@@ -56,7 +56,7 @@ func limitWrite(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
 }
 
-// succeed writes an answer that is at hand.
+// succeed writes a complete successful response.
 func (s *Server) succeed(w http.ResponseWriter, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Server) succeed(w http.ResponseWriter, body any) {
 	send(w, http.StatusOK, api.HostEnvelope{Status: api.StatusOK, Body: raw})
 }
 
-// codes are the failures of the scanner as HTTP has them.
+// codes maps errors of the scanner to HTTP statuses.
 var codes = []struct {
 	err  error
 	code int
@@ -77,7 +77,7 @@ var codes = []struct {
 	{context.Canceled, http.StatusServiceUnavailable},
 }
 
-// fail writes the answer of a request that failed.
+// fail writes an error response.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[failure](err)
 	if !ok {
@@ -142,13 +142,13 @@ func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q que
 	}
 }
 
-// part is how many bytes of an answer are sent at a time.
+// part is how many bytes of a response are sent at a time.
 const part = 64 << 10
 
 // answer is a response that is written in parts.
 type answer struct {
 	w     http.ResponseWriter
-	ctx   context.Context // of the request, as long as this is
+	ctx   context.Context // of the request
 	buf   bytes.Buffer
 	began bool // something was sent
 }

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// maxPath bounds a path in bytes, as the systems do.
+// maxPath bounds a path in bytes, like operating systems do.
 const maxPath = 4096
 
 // query contains the parameters of a request.
 type query struct {
 	Path     string // absolute; "" is the whole host
-	RealTime bool   // real-time scanning follows
+	RealTime bool   // real-time scanning starts afterwards
 	From     time.Time
 	MinScore float64
 }
@@ -117,7 +117,7 @@ func parseQuery(values url.Values) (q query, err error) {
 		}
 	}
 	if v := given["fromTime"]; v != "" {
-		// A plus that was not escaped is a space here.
+		// An unescaped plus is a space here.
 		if q.From, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
 			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", clipped(v))
 		}

@@ -22,7 +22,7 @@ type route struct {
 	changes      bool                                    // it changes something
 }
 
-// routes are the table of contents.
+// routes is the table of routes.
 func (s *Server) routes() []route {
 	return []route{
 		{method: "GET", path: "/v1/status", do: s.status},
@@ -92,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	// The request was read. Its deadline would end one that waits.
+	// The request was read. Its deadline would end a waiting request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	s.answer(w, r, found, q)
 }

@@ -20,16 +20,16 @@ import (
 const (
 	maxConnections = 128
 	maxRequests    = 64       // at a time
-	maxReports     = 4        // of them that read the catalog
-	maxQueue       = 32       // of them that wait until they may
+	maxReports     = 4        // of them, readers of the inventory
+	maxQueue       = 32       // of them, waiting readers
 	maxHeader      = 16 << 10 // the query is part of it
 	maxBody        = 64 << 10
 
 	headerTime = 5 * time.Second
 	readTime   = 10 * time.Second // of a whole request
-	writeTime  = 30 * time.Second // of each part of an answer
+	writeTime  = 30 * time.Second // of each part of a response
 	idleTime   = time.Minute
-	queueTime  = 10 * time.Second // until a report may read
+	queueTime  = 10 * time.Second // for a waiting reader
 	grace      = 5 * time.Second  // for running requests at the end
 )
 
@@ -52,7 +52,7 @@ type Server struct {
 	door    atomic.Pointer[accessCheck]
 	paths   map[string]map[string]route // path -> method -> route
 	places  chan struct{}               // of requests
-	queue   chan struct{}               // of those of them that wait for one of
+	queue   chan struct{}               // of waiting requests among them
 	reports chan struct{}
 	refused metric.Counter
 	metrics func() (http.Handler, error) // made at the first call
@@ -91,7 +91,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer done()
-	time.AfterFunc(100*time.Millisecond, cancel) // what waits on purpose ends now
+	time.AfterFunc(100*time.Millisecond, cancel) // end waiting requests now
 	if err := server.Shutdown(stop); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -54,12 +54,12 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// putFile stores the body. It is raw bytes, so that the answer is written here.
+// putFile stores the body. The body is raw bytes, so the handler writes its own response.
 func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err := nodeMayUpload(r); err != nil {
 		return err
 	}
-	if r.Header.Get("Content-Range") != "" { // the rest of a file must not pass for the whole
+	if r.Header.Get("Content-Range") != "" { // a range must not be stored as the whole file
 		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
 	}
 	body := rest.NewBody(w, r, idle, leastRate)

@@ -39,7 +39,7 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	if out.events {
 		w.Header().Set("Content-Type", "text/event-stream")
 	}
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold rows back
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer rows
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -116,7 +116,7 @@ type logsData struct {
 
 func (d logsData) nonce() string { return d.Nonce }
 
-// index answers what this is and where to go from here, as a page for browsers and as text for others.
+// index describes the service with links, as a page for browsers and as text for other clients.
 func (s service) index(w http.ResponseWriter, r *http.Request) error {
 	status := s.reg.Status()
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {

@@ -94,5 +94,5 @@ func inNameOf(c rest.Caller, rows []api.LogRow) {
 	}
 }
 
-// quoted is a name of the caller's in a refusal.
+// quoted quotes a name sent by the caller, for a refusal.
 func quoted(name string) string { return fmt.Sprintf("%.100q", name) }

@@ -111,7 +111,7 @@ type scanFields struct {
 	err    error
 }
 
-// readScan reads the results of a scan and writes the report where it belongs while it comes.
+// readScan reads scan results and streams the report to its destination.
 func readScan(body io.Reader, report io.Writer) (api.TemplateScan, error) {
 	f, err := splitScan(body, report)
 	if err != nil {

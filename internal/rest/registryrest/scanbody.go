@@ -62,7 +62,7 @@ func (f *scanFields) split(c *jsonCopy, report io.Writer) error {
 	case name == reportField && f.fields[name] != nil:
 		return farm.Invalid(name, "is there twice")
 	case name == reportField:
-		f.fields[name] = json.RawMessage("{}") // it is there
+		f.fields[name] = json.RawMessage("{}") // it was present
 		return copyReport(c, report)
 	case scanNames[name]:
 		f.fields[name], err = captured(c, name, func() error { return c.value(maxDepth) })
@@ -107,7 +107,7 @@ func copyReport(c *jsonCopy, report io.Writer) error {
 	return c.out.Flush()
 }
 
-// shortField refuses a field that is too long.
+// shortField is a writer that refuses a field that is too long.
 type shortField struct {
 	*bytes.Buffer
 
@@ -121,7 +121,7 @@ func (s *shortField) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// storeErrors marks errors of writing, which are no faults of the body.
+// storeErrors marks write errors, which are not faults of the body.
 type storeErrors struct{ io.Writer }
 
 type storeError struct{ error }

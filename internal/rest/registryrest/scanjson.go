@@ -18,7 +18,7 @@ type jsonCopy struct {
 	at  int64 // bytes read
 }
 
-// maxDepth is how deep values may are in each other.
+// maxDepth is the maximum nesting depth of values.
 const maxDepth = 100
 
 var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others", maxDepth)
@@ -35,7 +35,7 @@ func (c *jsonCopy) fault(format string, args ...any) error {
 	return &jsonFault{fmt.Sprintf(format, args...), c.at}
 }
 
-// next reads a byte that has to be there.
+// next reads a byte, which must exist.
 func (c *jsonCopy) next() (byte, error) {
 	b, err := c.in.ReadByte()
 	if errors.Is(err, io.EOF) {
@@ -258,11 +258,11 @@ func (c *jsonCopy) number(b byte) error {
 	return c.digits()
 }
 
-// optional copies one byte of some, if that is the next one.
+// optional copies the next byte if it is among the given ones.
 func (c *jsonCopy) optional(among string) (bool, error) {
 	next, err := c.in.Peek(1)
 	if err != nil { // the next read returns the error again
-		return false, nil //nolint:nilerr // so it does
+		return false, nil //nolint:nilerr // the next read returns the error
 	}
 	for i := range len(among) {
 		if next[0] == among[i] {

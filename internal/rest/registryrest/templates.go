@@ -47,8 +47,8 @@ func (s service) list(r *rest.Request) (any, error) {
 	return s.listed(r), nil
 }
 
-// listV1 answers an array of maps with one key each, from id to name; its versions have neither a creation date nor
-// the results of scans.
+// listV1 returns an array of maps with one key each, from ID to name. With an ID, its versions have neither a
+// creation date nor scan results.
 func (s service) listV1(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {

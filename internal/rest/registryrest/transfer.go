@@ -20,7 +20,7 @@ const (
 	maxPartBody = blob.MaxPart + 1<<20
 	// idle ends a bulk request on which no byte moved for that long.
 	idle = 60 * time.Second
-	// leastRate is how many bytes a second a client must send of a bulk request.
+	// leastRate is the minimum rate of a client's bulk request, in bytes a second.
 	leastRate = 16 << 10
 	// stretch is how much of a response with bulk bytes the client must read within idle.
 	stretch = 4 << 20
@@ -157,7 +157,7 @@ func (s service) manifest(r *rest.Request) (any, error) {
 	return m, err
 }
 
-// blob serves ranges of a layer file. It never changes, so its root is its ETag and caches may keep it.
+// blob serves ranges of a layer file. A layer never changes, so its digest is its ETag and caches may keep it.
 func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")
 	if err := s.mayLoad(r, root); err != nil {

@@ -16,12 +16,12 @@ import (
 // room is the part of the size limit that is reserved for the text around the lists.
 const room = 16 << 10
 
-// grave is the score from which vulnerabilities come first.
+// grave is the minimum score of the vulnerabilities that are sent first.
 const grave = 7
 
 // body writes api.NodeScan in parts, as much of the lists as fits.
 type body struct {
-	ctx    context.Context // of the try, as long as this is
+	ctx    context.Context // of the try
 	to     io.Writer
 	left   int // bytes that may still be written
 	counts api.NodeScanCounts

@@ -29,11 +29,11 @@ import (
 
 // Limits of reports, and their intervals.
 const (
-	settle   = 2 * time.Second // after a change, in which more may come
+	settle   = 2 * time.Second // after a change, to include further changes
 	sendTime = time.Minute     // of one try
 	firstGap = 5 * time.Second // after a failure; it doubles
 	lastGap  = 10 * time.Minute
-	maxRead  = 64 << 10 // of an answer
+	maxRead  = 64 << 10 // of a response
 )
 
 // Target is the address and the credentials to which the findings are sent.
@@ -54,15 +54,15 @@ type Options struct {
 	To  func() (Target, error)
 	Log *slog.Logger
 
-	settle, gap time.Duration // of tests; 0 is the usual one
+	settle, gap time.Duration // for tests; 0 means the default
 }
 
-// Sender sends findings. Make it with New.
+// Sender sends findings. It is created with New.
 type Sender struct {
 	o    Options
 	host *host.Host
 	sent metric.Results
-	wake chan struct{} // holds one when there is something to send
+	wake chan struct{} // has one element when there is something to send
 
 	mu     sync.Mutex // guards what follows
 	status api.HostPush
@@ -114,7 +114,7 @@ func (s *Sender) Run(ctx context.Context) {
 			pause(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
 			gap = min(max(2*gap, s.o.gap), lastGap)
-			s.nudge() // also when it was refused: a clock that is wrong does not stay so
+			s.nudge() // also after a refusal: a wrong clock is corrected eventually
 			pause(ctx, max(gap, s.o.Every-s.o.settle))
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Sender) try(ctx context.Context) error {
 	return nil
 }
 
-// bare is an address without what may be secret in it.
+// bare returns an address without its secret parts.
 func bare(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 		return fmt.Errorf("the controller cannot be reached: %w", err)
 	}
 	defer resp.Body.Close()
-	defer to.Client.CloseIdleConnections() // until the next time is long
+	defer to.Client.CloseIdleConnections() // the next report is far in the future
 	return judge(resp)
 }
 
@@ -223,7 +223,7 @@ func judge(resp *http.Response) error {
 	return fmt.Errorf("the controller says: %s", e.Message)
 }
 
-// Status returns how the sending goes.
+// Status returns the status of the sender.
 func (s *Sender) Status() *api.HostPush {
 	s.mu.Lock()
 	defer s.mu.Unlock()
