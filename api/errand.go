@@ -7,7 +7,7 @@ type CacheJobKind string
 const (
 	ErrandPull   CacheJobKind = "pull"   // cache a version
 	ErrandRemove CacheJobKind = "remove" // remove every version of a template that nothing uses
-	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it has ended, and nothing is pulled for it any longer
+	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it has ended, and pulls for it stop
 )
 
 // CacheJob asks a node to change its cached templates, independent of an instance. It is sent until the node

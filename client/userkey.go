@@ -119,7 +119,7 @@ func decode64(text string) ([]byte, error) {
 // ID returns the key's id.
 func (k *UserKey) ID() string { return k.id }
 
-// Authorize implements Credentials. It makes a handshake with the service if there is no valid session.
+// Authorize implements Credentials. It makes a handshake with the service unless a valid session exists.
 func (k *UserKey) Authorize(r *http.Request, to Target) error {
 	value, err := k.session(to).value(r.Context(), handshake{k, to}.shake)
 	if err != nil {
