@@ -138,7 +138,7 @@ func TestFinishedPushLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestMisplacedPart: a part that was sent to another place is not taken for the beginning of its layer.
+// TestMisplacedPart: a part that was sent to a wrong offset is not taken for the beginning of its layer.
 func TestMisplacedPart(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	a := makeContent("disk", api.FileDisk, "a")
@@ -274,7 +274,7 @@ func TestDamageIsKnownAtStart(t *testing.T) {
 	}
 }
 
-// TestUnreadableTemplateIsNotUnknown: a pull of a template whose metadata is damaged says so.
+// TestUnreadableTemplateIsNotUnknown: a pull of a template with damaged metadata reports the damage.
 func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -292,7 +292,8 @@ func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	}
 }
 
-// TestWhatDisagrees: a tag and a version that are not one say so; an unknown tag has the text of the contract.
+// TestWhatDisagrees: a tag and a version that disagree are reported as such; an unknown tag has the text of the
+// contract.
 func TestWhatDisagrees(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	mustPush(t, r, request(idA, "v1"))
@@ -315,7 +316,8 @@ func TestWhatDisagrees(t *testing.T) {
 	}
 }
 
-// TestArchIsThatOfAllVersions: setting the arch of a template changes its versions, and what pulls are told.
+// TestArchIsThatOfAllVersions: setting the architecture of a template changes its versions, and later
+// manifests.
 func TestArchIsThatOfAllVersions(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	for _, tag := range []string{"v1", "v2"} {
@@ -334,7 +336,7 @@ func TestArchIsThatOfAllVersions(t *testing.T) {
 	}
 }
 
-// TestStorageIsNotForOthers: what a registry creates is for its user and group; what is there keeps its mode.
+// TestStorageIsNotForOthers: new files of a registry are for its user and group; existing ones keep their mode.
 func TestStorageIsNotForOthers(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "storage")
 	must(t, os.MkdirAll(filepath.Join(base, layout.ImagesDir), 0o700))

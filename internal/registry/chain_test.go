@@ -217,7 +217,7 @@ func TestParentsAreJudged(t *testing.T) {
 	if want := "The registry does not hold layer " + v1.root() + ", which disk rests on: send the disk as a whole"; err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	// An index that rests on something else than was announced.
+	// An index whose parent differs from the announced one.
 	wrong := v2
 	wrong.spec.Parent = v0.root()
 	if _, err := push(r, request(idA, "x", wrong), wrong); farm.CodeOf(err) != farm.CodeInvalid {
@@ -263,7 +263,7 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 	r, err = Open(t.Context(), o)
 	must(t, err)
 	defer r.Close()
-	for range 4 { // before anything is asked of the push again
+	for range 4 { // before another request for the push
 		clock.add(26 * time.Hour)
 		must(t, r.Collect(t.Context()))
 	}
@@ -317,7 +317,7 @@ func TestConsolidation(t *testing.T) {
 	mustPush(t, r, request(idA, "v17", c), c) // the same disk
 	disks = append(disks, slices.Clone(g.data), slices.Clone(g.data))
 	before, _ := r.Detail(idA)
-	late := g.next(t) // a push that begins before and ends behind it
+	late := g.next(t) // a push that begins before it and ends after it
 	s, err := r.Negotiate(t.Context(), request(idA, "v18", late))
 	must(t, err)
 	roots, err := send(r, s, []content{late})

@@ -83,8 +83,8 @@ func TestCollection(t *testing.T) {
 	}
 }
 
-// TestTwoCollectAtOnce: of two that would put the same layer aside the second one finds it gone, whatever
-// becomes of the trash.
+// TestTwoCollectAtOnce: of two goroutines that move the same layer to the trash the second one finds it
+// removed, whatever the state of the trash.
 func TestTwoCollectAtOnce(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -148,7 +148,7 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestSessionsMakePlace: neither what was pushed lately nor pushes that were left behind keep others out.
+// TestSessionsMakePlace: neither recently committed pushes nor abandoned ones keep others out.
 func TestSessionsMakePlace(t *testing.T) {
 	base, clock := quickDir(t), newClock()
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
@@ -278,7 +278,7 @@ func TestDamagedTemplates(t *testing.T) {
 	if n := len(r.Status().Damaged); n != len(ids)-2 {
 		t.Fatalf("%d damaged", n)
 	}
-	// An empty directory did not stand in the way of a push.
+	// An empty directory did not prevent a push.
 	mustPush(t, r, request("cccccccc-0000-4000-8000-000000000001", "v1", a), a)
 	if _, err := push(r, request("cccccccc-0000-4000-8000-000000000003", "v1", a), a); err == nil {
 		t.Fatal("a template of a newer schema was overwritten")
@@ -340,8 +340,8 @@ func raceTime(t *testing.T) time.Duration {
 	return length
 }
 
-// chainPusher pushes tags that rest on each other to template idC, and checks that what it pushed is there until
-// the next revert. What it rested on may be gone: then it begins again.
+// chainPusher pushes tags that rest on each other to template idC, and checks that a pushed version exists
+// until the next revert. If the parent is removed, it starts again.
 func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 	g := newGrown(seed)
 	full := true
@@ -455,7 +455,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 	everyLayerIsNamed(t, base, r, clock)
 }
 
-// everyLayerIsNamed: what is left behind a collection is in the text files of some version.
+// everyLayerIsNamed: after a collection all remaining layers are in the text files of some version.
 func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 	t.Helper()
 	clock.add(2000 * time.Hour) // leases and idle pushes have ended
@@ -504,7 +504,7 @@ func TestPause(t *testing.T) {
 		}
 		return len(layerFiles(t, base))
 	}
-	collect(0) // the first look at the loose layer
+	collect(0) // the first collection that finds the layer unreferenced
 	for range 30 {
 		if err := r.Pause(MaxPause); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func (s *syncs) hooks() layout.Hooks {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			point := s.step
-			if point == "mkdir.dirsync" { // which operation it is says which directory is made
+			if point == "mkdir.dirsync" { // the operation determines which directory is created
 				point += " in " + s.operation
 			}
 			if s.points = append(s.points, point); len(s.points) == s.fail {
@@ -117,7 +117,7 @@ func failSync(t *testing.T, fail int) []string {
 		if err != nil && !errors.Is(err, errSync) {
 			t.Fatalf("sync %d failed, %s: %v", fail, op.name, err)
 		}
-		if err != nil { // a client tries again; what it finds in its place is not durable yet
+		if err != nil { // a client tries again; the files that it finds in place are not durable yet
 			err = op.do(r)
 		}
 		if err == nil && s.failed() {

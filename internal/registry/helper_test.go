@@ -46,8 +46,8 @@ func (c *clock) add(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// quickDir is a directory in memory, where the system offers that, for tests that sync thousands of times and take no
-// power away.
+// quickDir is a directory in memory, where the system offers that, for tests that sync thousands of times and
+// simulate no power loss.
 func quickDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "registry-test-")
@@ -243,7 +243,7 @@ func layerFiles(t testing.TB, base string) []string {
 	return out
 }
 
-// noise is a disk that takes all of its size.
+// noise is a disk of incompressible data.
 func noise(t *testing.T, seed uint64, size int) content {
 	t.Helper()
 	l := blobtest.Make(t, blob.KindDisk, seed, size)

@@ -51,7 +51,7 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	}
 }
 
-// TestSealedUpload: parts are refused while a commit puts them together, and taken again when it fails.
+// TestSealedUpload: parts are refused while a commit completes the upload, and accepted again when it fails.
 func TestSealedUpload(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "sealed")
@@ -208,8 +208,8 @@ func TestHalfCopiedLayerMakesWay(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
-// TestCommittedPushLetsGo: what only a push that continues needs is not kept for the hour in which its end may be
-// asked for again.
+// TestCommittedPushLetsGo: data that only an unfinished push needs is not kept for the hour in which the commit
+// may be repeated.
 func TestCommittedPushLetsGo(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "done")
@@ -250,14 +250,15 @@ func TestOldPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFileTooLarge: what the file system cannot hold is refused, and not the registry's fault.
+// TestFileTooLarge: a file that is too large for the file system is refused, and is not reported as the
+// registry's fault.
 func TestFileTooLarge(t *testing.T) {
 	if err := badPart(fmt.Errorf("write: %w", syscall.EFBIG)); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Error(err)
 	}
 }
 
-// TestStorageThatWentAway: a registry whose directory was moved, or replaced, says so and is not ready.
+// TestStorageThatWentAway: a registry whose directory was moved, or replaced, reports it and is not ready.
 func TestStorageThatWentAway(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "storage")
 	r := open(t, base, newClock())

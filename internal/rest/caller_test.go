@@ -167,7 +167,7 @@ func TestSteadyRoutesAreGuarded(t *testing.T) {
 	}
 }
 
-// TestOpenedIsAuditedAtOnce, once, with the name of what was opened.
+// TestOpenedIsAuditedAtOnce, once, with the name of the opened object.
 func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	g := newGate(t)
 	var during []AuditRecord

@@ -24,7 +24,7 @@ func TestGuessesAreLimited(t *testing.T) {
 			count[g.ask("GET", "/vm", "Authorization", rootBasic("wrong")).Code]++
 			want := 200
 			if i >= 29 {
-				want = 429 // or the answer would tell which token is right
+				want = 429 // or the response would reveal which token is right
 			}
 			if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != want {
 				t.Fatalf("the right token, after %d wrong ones: %d", i+1, a.Code)
@@ -96,7 +96,7 @@ func TestGuessesThatFailOtherwise(t *testing.T) {
 	}
 }
 
-// TestGuessesOfHandlers: what a handler compares is limited together with the root token, and once.
+// TestGuessesOfHandlers: comparisons in handlers count once for the limit of the root token.
 func TestGuessesOfHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var compared int

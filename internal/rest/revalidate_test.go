@@ -78,7 +78,7 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 	}
 }
 
-// TestNobodyFillsTheMemory: large bodies are read of those who are known.
+// TestNobodyFillsTheMemory: large bodies are read only from authenticated callers.
 func TestNobodyFillsTheMemory(t *testing.T) {
 	g := newGate(t)
 	do := func(*Request) (any, error) { return "did", nil }
@@ -135,7 +135,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 	}
 }
 
-// counted counts what is read of it.
+// counted counts the bytes that are read of it.
 type counted struct {
 	io.Reader
 	read int

@@ -130,7 +130,7 @@ func TestWhatATrailHolds(t *testing.T) {
 	}
 }
 
-// TestTrailWaits while nothing can be written, within its bounds, and says what it has left out.
+// TestTrailWaits while nothing can be written, within its limits, and reports what it has left out.
 func TestTrailWaits(t *testing.T) {
 	inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, log func() string) {
 		b.failing(errors.New("the store is away"))
@@ -185,8 +185,8 @@ func TestTrailFlush(t *testing.T) {
 	}
 }
 
-// TestTheGuardTellsWhatIsTold: what a handler says of itself, and the table of contents, come
-// with the record; who makes a request is known in its handler.
+// TestTheGuardTellsWhatIsTold: the record includes values from the handler and from the table of routes; the
+// handler knows the caller.
 func TestTheGuardTellsWhatIsTold(t *testing.T) {
 	g := newGate(t)
 	var actor farm.Actor

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/authrest"
 )
 
-// behind is a replica that learns of what another has done when it asks for it.
+// behind is a replica that learns of changes of another one only on request.
 type behind struct {
 	asked atomic.Int64
 	learn func()
@@ -27,8 +27,8 @@ func (b *behind) fresh(context.Context) error {
 	return b.err
 }
 
-// TestChangesOfOtherReplicas: keys and permissions are shown and changed as any replica has
-// acknowledged them, or not at all.
+// TestChangesOfOtherReplicas: keys and permissions are shown and changed in the state that any replica has
+// acknowledged, or not at all.
 func TestChangesOfOtherReplicas(t *testing.T) {
 	b := &behind{}
 	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })

@@ -111,8 +111,8 @@ func TestWrongTokens(t *testing.T) {
 	if a.code != 403 || !strings.Contains(a.text, "The token is wrong.") || !strings.Contains(a.text, `value="/vm"`) || strings.Contains(a.text, `"wrong"`) {
 		t.Errorf("%d %s", a.code, a.text)
 	}
-	// The allowance is that of wrong tokens in headers. What is right waits too, for seconds: or the
-	// answer would say that it is.
+	// The limit is shared with wrong tokens in headers. A right token waits too, for seconds: otherwise the
+	// response would reveal that it is right.
 	for _, token := range []string{"wrong", url.QueryEscape(rootToken)} {
 		for _, accept := range []string{page, "application/json"} {
 			a := limited(s, t, c, func() answer { return s.do(t, c, "POST /login", "token="+token, "Accept", accept) })
@@ -235,7 +235,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestPlainCookies: without TLS the cookie has the other name, behind a proxy with TLS not.
+// TestPlainCookies: without TLS the cookie has the other name, unless a proxy with TLS is in front.
 func TestPlainCookies(t *testing.T) {
 	root, err := auth.NewRoot(rootToken)
 	must(t, err)

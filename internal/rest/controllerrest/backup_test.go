@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// torn is a backend whose backup breaks off in the middle.
+// torn is a backend whose backup fails in the middle.
 type torn struct{ store.Backend }
 
 func (torn) Snapshot(context.Context) (io.ReadCloser, int64, error) {
@@ -32,7 +32,7 @@ func (torn) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 100_000)), broken)), 200_000, nil
 }
 
-// whole is a backend whose backup is whole.
+// whole is a backend whose backup is complete.
 type whole struct{ store.Backend }
 
 func (whole) Snapshot(context.Context) (io.ReadCloser, int64, error) {

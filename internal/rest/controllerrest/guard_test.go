@@ -54,7 +54,7 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	return c, sessions
 }
 
-// TestNobodyGetsIn asks every route without a credential, and as a node that is none.
+// TestNobodyGetsIn calls every route without a credential, and with an invalid node credential.
 func TestNobodyGetsIn(t *testing.T) {
 	c, sessions := newGuarded(t)
 	// First: the address is limited after the wrong guesses below.

@@ -123,7 +123,7 @@ func TestLogAnswers(t *testing.T) {
 	}
 }
 
-// TestEventsAreLimited: both routes of the log server count what a caller sends.
+// TestEventsAreLimited: both routes of the log server count the rows of a caller.
 func TestEventsAreLimited(t *testing.T) {
 	now := time.Now()
 	reg, err := registry.Open(t.Context(), registry.Options{
@@ -180,7 +180,7 @@ func TestLogViews(t *testing.T) {
 	}
 }
 
-// follow opens a stream and gives its lines.
+// follow opens a stream and returns its lines.
 func follow(ctx context.Context, t *testing.T, s *httptest.Server, query, accept string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/registry/log/stream?"+query, nil)

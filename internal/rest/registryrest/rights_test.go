@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// as knows callers by a header of the test: root, a node, a node of a key, or a user of one group.
+// as identifies callers by a header of the test: root, a node, a node of a key, or a user of one group.
 type as struct{}
 
 func (as) Schemes() []string { return nil }
@@ -52,7 +52,7 @@ type vault struct {
 	reg    *registry.Registry
 	base   string
 	grants *auth.GrantTable
-	header []string // of each request, besides who makes it
+	header []string // of each request, in addition to the caller
 }
 
 const (
@@ -91,7 +91,7 @@ func openVault(t *testing.T, base string) *vault {
 	return v
 }
 
-// disk makes the layer of a small disk, and what a push of it sends.
+// disk makes the layer of a small disk, and the data that its push sends.
 func disk(t *testing.T, content string) (x *blob.Index, stored []byte, frames []blob.PartFrame) {
 	t.Helper()
 	data := bytes.Repeat([]byte(content+strings.Repeat(".", 64-len(content))), 100)
@@ -151,11 +151,11 @@ func (v *vault) call(who, request, body string) answer {
 		v.t.Fatal(err)
 	}
 	a := answer{code: resp.StatusCode, raw: string(raw)}
-	_ = json.Unmarshal(raw, &a.Envelope) // a layer is none
+	_ = json.Unmarshal(raw, &a.Envelope) // a layer has no envelope
 	return a
 }
 
-// says gives code and message, with names for ids.
+// says returns code and message, with names for IDs.
 func (v *vault) says(who, request, body string) string {
 	v.t.Helper()
 	a := v.call(who, request, body)
@@ -173,7 +173,7 @@ func (v *vault) offer(who, id, tag, more string) (answer, string) {
 	return a, "/registry/v2/push/" + session.Session
 }
 
-// finish sends what a push is of and commits it.
+// finish sends the data of a push and commits it.
 func (v *vault) finish(who, base, content string) answer {
 	v.t.Helper()
 	x, stored, frames := disk(v.t, content)
@@ -203,7 +203,8 @@ func (v *vault) push(who, id, tag string) string {
 	return x.Root().String()
 }
 
-// TestRightsOnTemplates: each route asks for its right on the template, and what may not be listed is not there.
+// TestRightsOnTemplates: each route requires its right on the template, and one that may not be listed is not
+// found.
 func TestRightsOnTemplates(t *testing.T) {
 	v := newVault(t)
 	for _, c := range []struct {
@@ -273,7 +274,7 @@ func TestTemplatesShown(t *testing.T) {
 	}
 }
 
-// TestDamageShown: the status says of templates that may be listed what is wrong with them.
+// TestDamageShown: the status reports the damage of templates that may be listed.
 func TestDamageShown(t *testing.T) {
 	v := newVault(t)
 	v.server.Close()
@@ -357,7 +358,7 @@ func TestPushesAreJudged(t *testing.T) {
 	}
 }
 
-// TestPushesThatRevert need what a revert needs.
+// TestPushesThatRevert need the permission to revert.
 func TestPushesThatRevert(t *testing.T) {
 	v := newVault(t)
 	const revert = `,"revert":{"tag":"one"}`
@@ -379,7 +380,7 @@ func TestPushesThatRevert(t *testing.T) {
 	}
 }
 
-// TestRightsAnswered: a caller learns what they may do, and nothing of what they may not.
+// TestRightsAnswered: a caller learns its rights, and nothing about other objects.
 func TestRightsAnswered(t *testing.T) {
 	v := newVault(t)
 	v.grant([]farm.Permission{"revert"}, "pull", "list")

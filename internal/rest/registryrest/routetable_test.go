@@ -52,7 +52,7 @@ GET /registry/openapi.json index
 GET /registry/openapi.yaml index
 `
 
-// TestEachRouteNeedsItsPermission: who changes what a route needs changes it here too.
+// TestEachRouteNeedsItsPermission: a change of a route's permission must be made here, too.
 func TestEachRouteNeedsItsPermission(t *testing.T) {
 	want := map[string]string{}
 	for line := range strings.Lines(strings.TrimSpace(routePermissions)) {

@@ -50,7 +50,7 @@ func sameAsLibrary(raw []byte) string {
 	return ""
 }
 
-// TestJSONCopy: what is JSON for the standard library is JSON here, and comes out alike.
+// TestJSONCopy: text is valid here exactly if it is for the standard library, and the copy is equal.
 func TestJSONCopy(t *testing.T) {
 	for _, s := range jsonSeeds {
 		if fault := sameAsLibrary([]byte(s)); fault != "" {
@@ -81,7 +81,7 @@ func FuzzJSONCopy(f *testing.F) {
 	})
 }
 
-// FuzzScanBody: a body is taken or refused by name, and what is taken is one object.
+// FuzzScanBody: a body is accepted or refused by name, and an accepted one is one object.
 func FuzzScanBody(f *testing.F) {
 	f.Add([]byte(`{"scanner":"s","version":"1","database":"2026-01-02T03:04:05Z","scanned":"2026-01-02T03:04:05Z","counts":{"high":1},"report":{"a":[1]}}`))
 	f.Add([]byte(`{"report":{},"report":{}}`))
