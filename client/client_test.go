@@ -68,8 +68,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestTriesAgainOnlyWhatIsSafe: a call that may have taken effect is made again only when
-// that means the same.
+// TestTriesAgainOnlyWhatIsSafe: a call that may have taken effect is made again only if it is idempotent.
 func TestTriesAgainOnlyWhatIsSafe(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do   func(*client.Controller) error

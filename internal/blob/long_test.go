@@ -69,7 +69,7 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read and damages what is at bad.
+// counted counts the bytes that are read and damages the byte at bad.
 type counted struct {
 	io.ReaderAt
 	n   int

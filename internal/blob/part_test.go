@@ -27,7 +27,7 @@ func TestPartsAreVerified(t *testing.T) {
 	} {
 		for _, c := range []struct {
 			flip int // byte of the body; -1: none
-			good int // bytes that are given out
+			good int // returned bytes
 		}{{-1, 1500}, {0, 0}, {999, 0}, {1000, 1000}, {1499, 1000}} {
 			body := bytes.Clone(whole)
 			if c.flip >= 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWindowsAreBounded: the oldest windows make room, and what is there is there once.
+// TestWindowsAreBounded: the oldest windows are evicted, and each remaining one is cached once.
 func TestWindowsAreBounded(t *testing.T) {
 	var w segmentCache
 	for i := range int64(5) {

@@ -107,7 +107,7 @@ func TestScans(t *testing.T) {
 	}
 }
 
-// TestScanDrafts: what is not committed is not there, and leaves nothing.
+// TestScanDrafts: an uncommitted draft is not visible, and leaves nothing.
 func TestScanDrafts(t *testing.T) {
 	d := scanned(t)
 	if err := attach(d, "../../../x", "n", "r"); err == nil {

@@ -23,7 +23,7 @@ func TestPushAbandoned(t *testing.T) {
 		disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
 			if r.URL.Query().Has("off") {
 				cancel()
-				_, _ = io.Copy(io.Discard, r.Body) // until the client has gone
+				_, _ = io.Copy(io.Discard, r.Body) // until the client has disconnected
 				panic(http.ErrAbortHandler)
 			}
 			h.ServeHTTP(w, r)

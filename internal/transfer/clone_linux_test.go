@@ -61,7 +61,7 @@ func TestClonedDisk(t *testing.T) {
 	}
 }
 
-// TestCloneGoesOn: a clone that was interrupted continues, and is begun again when what it was made from is gone.
+// TestCloneGoesOn: an interrupted clone is resumed, and started again if its origin is removed.
 func TestCloneGoesOn(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -95,8 +95,8 @@ func TestCloneGoesOn(t *testing.T) {
 	}
 }
 
-// TestCloneOfChangedDisk: a clone of what was no longer what it is said to be is not gone on with, also when the
-// content is somewhere else by then.
+// TestCloneOfChangedDisk: a clone of a file that no longer matched its description is not resumed, also if the
+// content exists elsewhere by then.
 func TestCloneOfChangedDisk(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -126,7 +126,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	s.pulledOnto(t, o, after)
 }
 
-// TestBaseOnAnotherDevice: what is on another file system is built upon by an overlay, or not at all.
+// TestBaseOnAnotherDevice: a base on another file system is used for an overlay, or not at all.
 func TestBaseOnAnotherDevice(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(22, 1))
 	base := grow(rnd, nil, 4<<20)

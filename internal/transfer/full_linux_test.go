@@ -35,7 +35,7 @@ func smallDisk(t *testing.T, size string) (dir string) {
 	return dir
 }
 
-// TestPullOntoAFullDisk: a pull says that the disk is full, and succeeds when there is space again.
+// TestPullOntoAFullDisk: a pull reports that the disk is full, and succeeds when there is space again.
 func TestPullOntoAFullDisk(t *testing.T) {
 	content := make([]byte, 6<<20)
 	noise(rand.New(rand.NewPCG(51, 1)), content)

@@ -60,7 +60,7 @@ func TestCheckLayers(t *testing.T) {
 	}
 }
 
-// A disk can be built upon when all of its files are there and it rests on few overlays.
+// A disk is usable as a base when all of its files exist and it has few overlays.
 func TestPresent(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -101,7 +101,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// What the registry answers has a code that callers know.
+// Responses of the registry have codes that callers know.
 func TestCodes(t *testing.T) {
 	for _, c := range []struct {
 		status  int
@@ -148,12 +148,12 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// answer is what a registry may answer.
+// answer is a possible response of the registry.
 func answer(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// An envelope is read, and what is none is said to be none.
+// An envelope is decoded, and a body without one is reported as such.
 func TestDecode(t *testing.T) {
 	for name, c := range map[string]struct {
 		resp *http.Response
@@ -246,7 +246,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// A request ends when nothing moves on it, and says so.
+// A request ends with an error when it is idle.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := New(Options{BaseURL: "http://registry", Idle: time.Second})
@@ -274,7 +274,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Pieces have whole frames, at least one; what the registry has of them is not sent.
+// Requests contain whole frames, at least one; frames that the registry has are not sent.
 func TestPieces(t *testing.T) {
 	frame := func(n int) blob.PartFrame { return blob.PartFrame{Stored: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
@@ -388,7 +388,7 @@ func TestOptionsOfClient(t *testing.T) {
 	}
 }
 
-// Blocks have sums of what they hold, zeros for zeros, whatever comes behind the end.
+// Blocks have sums of their content, zeros for zeros, independent of bytes behind the end.
 func TestSumsOf(t *testing.T) {
 	data := make([]byte, 2*blob.BlockSize+5)
 	copy(data[blob.BlockSize:], "block")
@@ -460,7 +460,7 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A copy that cannot be written, or is given up, is an error.
+// A copy that cannot be written, or is canceled, is an error.
 func TestCopyFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("disk"), 1<<19), 0o600); err != nil {
@@ -594,7 +594,7 @@ func TestOverlayChanges(t *testing.T) {
 	}
 }
 
-// A clone that cannot be begun is an error, which says why.
+// A clone that cannot be started is an error with the reason.
 func TestBeginOfAClone(t *testing.T) {
 	dir, err := os.OpenRoot(t.TempDir())
 	if err != nil {
