@@ -123,7 +123,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		bad: map[blob.Digest]string{}, kept: map[string][]blob.Digest{},
 	}
 	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
-	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // runs later, too
+	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // its callbacks outlive ctx
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil

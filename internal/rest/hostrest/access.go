@@ -21,7 +21,7 @@ type Access struct {
 	Listen string // host:port to listen on; without a token it must be a loopback address
 	// ReadFree lets callers on a loopback address read without the token; changes need it.
 	ReadFree bool
-	Names    []string // further host names that callers may use; loopback names and the reached address are always allowed
+	Names    []string // further allowed host names; loopback names and the reached address always are
 }
 
 // accessCheck authorizes callers.
