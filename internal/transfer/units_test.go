@@ -537,8 +537,7 @@ func (r ranges) NextRange(off int64) (qcow2.Range, bool, error) {
 	return qcow2.Range{}, false, nil
 }
 
-// Changes in overlays are returned in whole blocks: a block that an overlay holds in part is data, since the
-// rest of it comes from below.
+// Changes in overlays cover whole blocks: a partly held block is data, since the rest of it comes from below.
 func TestOverlayChanges(t *testing.T) {
 	const block = blob.BlockSize
 	held := func(kind qcow2.Kind, off, end int64) qcow2.Range {
