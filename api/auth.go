@@ -13,13 +13,13 @@ const (
 	PathShake = "/tap/v1/shake"
 )
 
-// HandRequest asks for a secret that only the holder of a key can read: POST /tap/v1/hand.
-// The answer is the secret, encrypted (RSA-OAEP, SHA-256) and in standard base64, bare.
+// HandRequest requests a secret that only the owner of a key can read: POST /tap/v1/hand. The response is the
+// secret, encrypted (RSA-OAEP, SHA-256) and in standard base64, bare.
 type HandRequest struct {
 	ID string `json:"id"` // of the key
 }
 
-// ShakeRequest shows that the secret could be read: POST /tap/v1/shake. It is good once.
+// ShakeRequest proves that the client could read the secret: POST /tap/v1/shake. It can be used once.
 type ShakeRequest struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
@@ -31,7 +31,7 @@ type ShakeAnswer struct {
 	Data Session `json:"data"`
 }
 
-// Session is what a client shows from then on: this object as JSON, in base64, after
+// Session is the credential of a client after a handshake: this object as JSON, in base64, after
 // "Authorization: Bearer ".
 type Session struct {
 	UserName  string `json:"userName"`
@@ -39,7 +39,7 @@ type Session struct {
 	Token     string `json:"token"`
 }
 
-// Key is a user key as it is listed.
+// Key is an entry of the list of user keys.
 type Key struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
@@ -47,8 +47,8 @@ type Key struct {
 	Created    time.Time `json:"created"`
 }
 
-// NewKey is the parameters of a new user key. The answer's body is the private key
-// (base64 of PKCS#1 DER on one line) when no public one was given.
+// NewKey is the parameters of a new user key. The response's body is the private key (base64 of PKCS#1 DER on
+// one line) if no public key was given.
 type NewKey struct {
 	ID        string   `json:"id"`
 	TTL       int64    `json:"ttl"` // seconds
@@ -56,13 +56,13 @@ type NewKey struct {
 	PublicKey string   `json:"publicKey,omitempty"` // base64 of PKIX DER on one line
 }
 
-// PermissionText says what a permission is for.
+// PermissionText describes the purpose of a permission.
 type PermissionText struct {
 	Label       string `json:"label"`
 	Description string `json:"description"`
 }
 
-// ResourcePermissions are the rights that there are on a type of resources.
+// ResourcePermissions are the rights that exist on a type of resource.
 type ResourcePermissions struct {
 	ResourceType string                    `json:"resource_type"` // node or template
 	Permissions  map[string]PermissionText `json:"permissions"`
@@ -71,33 +71,33 @@ type ResourcePermissions struct {
 // Resource is the rights of a permission group on one node or template.
 type Resource struct {
 	ID          string   `json:"id"`
-	IDType      string   `json:"id_type,omitempty"` // "id" unless said otherwise
+	IDType      string   `json:"id_type,omitempty"` // "id" by default
 	Type        string   `json:"type"`              // node or template
 	Permissions []string `json:"permissions"`
 }
 
-// String keeps the secret out of what is printed.
+// String returns a text without the secret.
 func (r ShakeRequest) String() string { return "shake of " + r.ID }
 
-// Format keeps the secret out of what is printed, whatever the verb.
+// Format prints a text without the secret, whatever the verb.
 func (r ShakeRequest) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, r.String()) }
 
 // LogValue keeps the secret out of logs.
 func (r ShakeRequest) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// String keeps the token out of what is printed.
+// String returns a text without the token.
 func (s Session) String() string { return "session of " + s.UserName }
 
-// Format keeps the token out of what is printed, whatever the verb.
+// Format prints a text without the token, whatever the verb.
 func (s Session) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, s.String()) }
 
 // LogValue keeps the token out of logs.
 func (s Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// String keeps the token out of what is printed.
+// String returns a text without the token.
 func (a ShakeAnswer) String() string { return a.Data.String() }
 
-// Format keeps the token out of what is printed, whatever the verb.
+// Format prints a text without the token, whatever the verb.
 func (a ShakeAnswer) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, a.String()) }
 
 // LogValue keeps the token out of logs.

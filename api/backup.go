@@ -1,8 +1,9 @@
 package api
 
 const (
-	// PathBackup streams a backup of everything the controller keeps: a database, then its sha256 as the last 32 bytes.
+	// PathBackup streams a backup of all data of the controller: a database, then its sha256 as the last 32
+	// bytes.
 	PathBackup = "/api/v1/admin/backup"
-	// HeaderBackupSize tells about how many bytes of a backup will come.
+	// HeaderBackupSize contains the approximate number of bytes of a backup.
 	HeaderBackupSize = "X-Backup-Size"
 )

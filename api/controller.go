@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// Instance is an instance as the controller shows it. The fields without
-// omitempty are always there, the others are left out when empty.
+// Instance is an instance in the controller's API. The fields without omitempty are always present, the others
+// are left out when empty.
 type Instance struct {
 	InstanceID    string         `json:"instance_id,omitempty"`
 	InstanceState string         `json:"instance_state"`
@@ -28,7 +28,7 @@ type Instance struct {
 	USBDevice     string         `json:"usb_device"`
 	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
 	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
-	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated without being asked
+	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated automatically
 }
 
 // InstanceItem is one element of the list of instances.
@@ -39,8 +39,8 @@ type InstanceItem struct {
 	VM         Instance `json:"vm"`
 }
 
-// Explanation says why an instance waits, or why it does not, and what became of it: what GET
-// vm adds as explain when asked with explain=1.
+// Explanation describes why an instance is pending or not, and its past states. GET vm adds it as explain when
+// requested with explain=1.
 type Explanation struct {
 	Reason string            `json:"reason"`
 	Nodes  []NodeExplanation `json:"nodes"` // those that can start it first, the best one first; empty when it does not wait
@@ -48,7 +48,7 @@ type Explanation struct {
 	Transitions []Transition `json:"transitions"`
 }
 
-// NodeExplanation says how a node stands to a waiting instance.
+// NodeExplanation describes whether a node can start a pending instance.
 type NodeExplanation struct {
 	NodeID   string `json:"node_id"`
 	NodeName string `json:"node_name"`
@@ -57,15 +57,15 @@ type NodeExplanation struct {
 	Score    string `json:"score,omitempty"`  // how well it suits
 }
 
-// Console says that the screen of an instance can be seen: what GET vm/console answers without
-// the upgrade to a WebSocket that opens it.
+// Console describes an instance whose console can be opened. GET vm/console returns it without the upgrade to a
+// WebSocket that opens the console.
 type Console struct {
 	InstanceID string `json:"instance_id"`
-	NodeID     string `json:"node_id"` // that is asked to show it
+	NodeID     string `json:"node_id"` // that is asked to open it
 	Open       int    `json:"open"`    // consoles of the instance that are open now
 }
 
-// VMInfo is what is known of a VM. Its integers are never negative.
+// VMInfo is the observed status of a VM. Its integers are never negative.
 type VMInfo struct {
 	UUID           string    `json:"uuid"`
 	Name           string    `json:"name"`
@@ -86,7 +86,7 @@ type VMInfo struct {
 	PortForwarding []Port    `json:"port_forwarding,omitempty"`
 }
 
-// Port is a port-forwarding rule active.
+// Port is an active port-forwarding rule.
 type Port struct {
 	GuestPort int    `json:"guest_port"`
 	HostPort  int    `json:"host_port"`
@@ -103,7 +103,7 @@ type ScriptResult struct {
 	Stderr     string   `json:"stderr"`
 }
 
-// Node is a build node as the controller shows it. Its integers are never negative.
+// Node is a build node in the controller's API. Its integers are never negative.
 type Node struct {
 	NodeID       string         `json:"node_id"`
 	NodeName     string         `json:"node_name"`
@@ -135,13 +135,13 @@ type Node struct {
 	Timestamp    int64          `json:"timestamp"` // epoch seconds
 	AgentVersion string         `json:"agent_version"`
 
-	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // VMs that nobody owns
+	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state
 	StateSince   time.Time `json:"state_since,omitzero"`              // since when
 	Drain        *Drain    `json:"drain,omitempty"`                   // absent unless it is drained
-	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs stay on it
+	NoCentralLog bool      `json:"disable_central_logging,omitempty"` // its logs are not sent to the central logs
 
-	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent when there is none, or it is done
+	Update *NodeUpdate `json:"update,omitempty"` // of its agent; absent without an update, or when it is done
 }
 
 // ProductVersion is the hypervisor of a node.
@@ -177,12 +177,12 @@ type ControllerStatus struct {
 
 	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
 
-	Maintenance *Maintenance `json:"maintenance,omitempty"` // while one continues
-	UnknownVMs  int          `json:"unknown_vms,omitempty"` // that nobody owns, on all nodes
+	Maintenance *Maintenance `json:"maintenance,omitempty"` // absent unless it is on
+	UnknownVMs  int          `json:"unknown_vms,omitempty"` // orphaned VMs, on all nodes
 	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
 	RegistryDamaged int `json:"registry_damaged,omitempty"`
 
-	Alarms       []string `json:"alarms,omitempty"` // what an operator has to look at: the messages of ActiveAlarms
+	Alarms       []string `json:"alarms,omitempty"` // conditions that need an operator: the messages of ActiveAlarms
 	ActiveAlarms []Alarm  `json:"active_alarms,omitempty"`
 }
 
@@ -199,13 +199,13 @@ const (
 	AlarmNoAuth       = "no_authentication" // and other machines can connect
 )
 
-// Alarm is a condition that an operator has to look at. Name and Subject identify it; Name never changes.
+// Alarm is a condition that needs an operator. Name and Subject identify it; Name never changes.
 type Alarm struct {
 	Name    string    `json:"name"`              // of the condition, such as registry_disk_low
-	Subject string    `json:"subject,omitempty"` // what it is about where there can be several: the ID of a node
+	Subject string    `json:"subject,omitempty"` // the object, where there can be several: the ID of a node
 	Since   time.Time `json:"since"`
 	Message string    `json:"message"`
-	Action  string    `json:"action,omitempty"` // what to do about it
+	Action  string    `json:"action,omitempty"` // the remedy
 }
 
 // SaveImage is a request to save an instance as a version of a template.
@@ -217,7 +217,7 @@ type SaveImage struct {
 	ScriptResult *ScriptResult    `json:"script_result"` // null until its script has ended
 }
 
-// SaveImageRequest is what was asked for, with the keys that clients read.
+// SaveImageRequest is the request of a save, with the keys that clients read.
 type SaveImageRequest struct {
 	RequestID              string    `json:"RequestId"`
 	Priority               int       `json:"Priority"`
@@ -232,21 +232,21 @@ type SaveImageRequest struct {
 	Tag                    string    `json:"Tag"`
 	Description            string    `json:"Description"`
 	Suspend                bool      `json:"Suspend"`
-	Script                 string    `json:"Script"` // "" or a note that there is one: scripts carry secrets
+	Script                 string    `json:"Script"` // "" or a note that a script exists: scripts contain secrets
 	DoSuspendTest          bool      `json:"DoSuspendTest"`
 	RevertBeforePush       bool      `json:"RevertBeforePush"`
 	RevertTag              string    `json:"RevertTag"`
 	CancelOnScriptFailure  bool      `json:"CancelOnScriptFailure"`
 }
 
-// SaveImageError says why a save failed: with a Code when its script did, else with a Type.
+// SaveImageError describes why a save failed: with a Code if its script failed, else with a Type.
 type SaveImageError struct {
 	Message string `json:"Message"`
 	Code    *int   `json:"Code,omitempty"`
 	Type    string `json:"Type,omitempty"`
 }
 
-// SaveImageAnswer is the body of a save that was accepted.
+// SaveImageAnswer is the body of an accepted save.
 type SaveImageAnswer struct {
 	RequestID string `json:"request_id"`
 }

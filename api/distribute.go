@@ -2,20 +2,19 @@ package api
 
 import "time"
 
-// DistributeAnswer is the body of a distribution that was accepted.
+// DistributeAnswer is the body of an accepted distribution.
 type DistributeAnswer struct {
 	RequestID string `json:"request_id"`
 }
 
-// Distribution is a request to have a version on nodes, and how far each of them is
-// (GET /api/v1/registry/vm/distribute).
+// Distribution is a distribution request, and its status on each node (GET /api/v1/registry/vm/distribute).
 type Distribution struct {
 	Request DistributionRequest `json:"request"`
-	// Status has every addressed node, by its id, from the first answer on.
+	// Status has every addressed node, by its ID, from the first response on.
 	Status map[string]DistributeStatus `json:"distribute_status"`
 }
 
-// DistributionRequest is what was asked for.
+// DistributionRequest is the request of a distribution.
 type DistributionRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`
@@ -24,38 +23,37 @@ type DistributionRequest struct {
 	Version       int       `json:"version"` // serial number, 0-indexed
 }
 
-// DistributeStatus is how far one node is with a distribution.
+// DistributeStatus is the status of one node in a distribution.
 type DistributeStatus struct {
 	Status   bool    `json:"status"`          // the node has the version
-	Error    string  `json:"error,omitempty"` // why it has not, permanently
+	Error    string  `json:"error,omitempty"` // why it failed permanently
 	Progress float64 `json:"progress"`        // 0..1
 }
 
 // RemoveAnswer is the body of DELETE /api/v1/registry/vm/remove.
 type RemoveAnswer struct {
 	RequestsSent int      `json:"requests_sent"`
-	NodeIDs      []string `json:"node_ids"`   // that were asked; never null
-	RequestID    string   `json:"request_id"` // "" when nobody was asked
+	NodeIDs      []string `json:"node_ids"`   // of the requested nodes; never null
+	RequestID    string   `json:"request_id"` // "" without a requested node
 }
 
-// Removal is a request to remove a template from nodes, and how far each of them is
-// (GET /api/v1/registry/vm/remove).
+// Removal is a removal request, and its status on each node (GET /api/v1/registry/vm/remove).
 type Removal struct {
 	Request RemovalRequest          `json:"request"`
 	Status  map[string]RemoveStatus `json:"remove_status"` // by the ids of the nodes
 }
 
-// RemovalRequest is what was asked for.
+// RemovalRequest is the request of a removal.
 type RemovalRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`
 	TimeRequested time.Time `json:"time_requested"`
 }
 
-// RemoveStatus is what became of a removal on one node.
+// RemoveStatus is the result of a removal on one node.
 type RemoveStatus struct {
 	Status  bool   `json:"status"`          // nothing of the template is left
-	Error   string `json:"error,omitempty"` // what is left, and why
+	Error   string `json:"error,omitempty"` // the rest, and the reason
 	Removed int    `json:"removed"`         // versions
 	Kept    int    `json:"kept"`            // versions that stay since they are in use
 }

@@ -6,19 +6,19 @@ const (
 	StatusFail = "FAIL"
 )
 
-// Envelope is the form of every REST answer. Body is absent when it is nil.
+// Envelope is the form of every REST response. Body is absent when it is nil.
 type Envelope[T any] struct {
 	Status  string `json:"status"`
 	Message string `json:"message"` // empty on success
 	Body    T      `json:"body,omitempty"`
 }
 
-// DiskInfo is the body of the disk endpoints, in bytes. What is absent is 0.
+// DiskInfo is the body of the disk endpoints, in bytes. Absent fields are 0.
 type DiskInfo struct {
 	Free  int64 `json:"free"`
 	Total int64 `json:"total"`
-	// Reserved is what pushes that go on may still take of Free.
+	// Reserved is the part of Free that unfinished pushes may still use.
 	Reserved int64 `json:"reserved,omitempty"`
-	// Reclaimable is what no version needs: layers that will be collected, and the trash.
+	// Reclaimable is the size of data that no version needs: unreferenced layers, and the trash.
 	Reclaimable int64 `json:"reclaimable,omitempty"`
 }

@@ -1,20 +1,20 @@
 package api
 
-// CacheJobKind is what a node is asked to do with its cached templates.
+// CacheJobKind is the kind of a cache job.
 type CacheJobKind string
 
 // The cache job kinds.
 const (
-	ErrandPull   CacheJobKind = "pull"   // have a version
+	ErrandPull   CacheJobKind = "pull"   // cache a version
 	ErrandRemove CacheJobKind = "remove" // remove every version of a template that nothing uses
-	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it is over, nothing is pulled for it any more
+	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it has ended, and pulls for it stop
 )
 
-// CacheJob asks a node to do something with its cached templates, for no instance. It
-// is sent until the node has said something of it; a node knows a repeated one by ID.
-// Of an ErrandDrop only ID and Kind are given, of an ErrandRemove no version.
+// CacheJob asks a node to change its cached templates, independent of an instance. It is sent until the node
+// has reported a status of it; a node recognizes a repeated one by ID. An ErrandDrop has only ID and Kind, an
+// ErrandRemove no version.
 type CacheJob struct {
-	ID           string       `json:"id"` // of the request that was made to many nodes
+	ID           string       `json:"id"` // of the request to many nodes
 	Kind         CacheJobKind `json:"kind"`
 	TemplateID   string       `json:"template_id,omitempty"`
 	TemplateName string       `json:"template_name,omitempty"`
@@ -24,21 +24,20 @@ type CacheJob struct {
 	Registry     string       `json:"registry,omitempty"` // address to pull from; "": the node's own
 }
 
-// CacheJobStage is how far a node is with a cache job.
+// CacheJobStage is the progress of a node with a cache job.
 type CacheJobStage string
 
-// The stages, in the order in which they come. ErrandDone, ErrandFailed and
-// ErrandDropped are permanently.
+// The stages, in their order. ErrandDone, ErrandFailed and ErrandDropped are final.
 const (
-	ErrandAccepted CacheJobStage = "accepted" // it waits for its turn, or for another try
-	ErrandWorking  CacheJobStage = "working"  // Progress says how far
+	ErrandAccepted CacheJobStage = "accepted" // it is queued, or waits for another try
+	ErrandWorking  CacheJobStage = "working"  // see Progress
 	ErrandDone     CacheJobStage = "done"
-	ErrandFailed   CacheJobStage = "failed"  // Message says why
-	ErrandDropped  CacheJobStage = "dropped" // the node does nothing for it any more
+	ErrandFailed   CacheJobStage = "failed"  // see Message
+	ErrandDropped  CacheJobStage = "dropped" // the node has stopped working on it
 )
 
-// CacheJobStatus is what a node says of a cache job. It is a level: a status says
-// everything, so that a lost or repeated one does no harm.
+// CacheJobStatus is a node's report on a cache job. It is a level: a status contains the complete state, so
+// that a lost or repeated one does no harm.
 type CacheJobStatus struct {
 	ID       string        `json:"id"`
 	Stage    CacheJobStage `json:"stage"`

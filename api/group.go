@@ -10,10 +10,10 @@ type Group struct {
 	FallbackGroupID *string `json:"fallback_group_id"` // null: none
 }
 
-// Drain says since when and why a node is drained.
+// Drain describes since when and why a node is drained.
 type Drain struct {
 	Since     time.Time `json:"since"`
 	Reason    string    `json:"reason,omitempty"`
-	Deadline  time.Time `json:"deadline,omitzero"` // what still runs there then is terminated; absent: nothing is
-	Remaining int       `json:"remaining"`         // instances that still take room there
+	Deadline  time.Time `json:"deadline,omitzero"` // when running instances are terminated; absent: never
+	Remaining int       `json:"remaining"`         // instances that still use capacity there
 }

@@ -2,14 +2,14 @@ package api
 
 import "time"
 
-// HistoryInstance is one instance of GET /api/v1/vm/history: it is gone, and remembered
-// for a day.
+// HistoryInstance is one instance of GET /api/v1/vm/history: it is terminated, and its record is kept for a
+// day.
 type HistoryInstance struct {
 	InstanceID   string       `json:"instance_id"`
 	Name         string       `json:"name,omitempty"`
 	ExternalID   string       `json:"external_id,omitempty"`
 	VMID         string       `json:"vmid"`          // UUID of the template
-	TemplateName string       `json:"template_name"` // as it was called
+	TemplateName string       `json:"template_name"` // its name at that time
 	Tag          string       `json:"tag"`
 	Version      int          `json:"version"`
 	Arch         string       `json:"arch,omitempty"`

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// HostEnvelope is the envelope of the host scanner's REST API, which is another than that of
-// the controller.
+// HostEnvelope is the envelope of the host scanner's REST API, which differs from that of the controller.
 type HostEnvelope struct {
 	Status string          `json:"status"` // StatusOK or StatusFail
 	Body   json.RawMessage `json:"body"`
@@ -20,12 +19,12 @@ const (
 	HostRunningFull = "Running Full"
 )
 
-// HostState is the body of what changes the state of the host scanner.
+// HostState is the body of requests that change the state of the host scanner.
 type HostState struct {
 	State string `json:"state"`
 }
 
-// HostStatus is the body of GET /v1/status. What follows State is ours.
+// HostStatus is the body of GET /v1/status. The fields after State are extensions.
 type HostStatus struct {
 	HostState
 	Version   string          `json:"version"` // of the program
@@ -34,36 +33,36 @@ type HostStatus struct {
 	Reset     *time.Time      `json:"reset"`   // last reset of the report; null is never
 	Progress  *HostScan       `json:"progress"`
 	LastScan  *HostScanResult `json:"last_scan"`
-	Mounts    []HostMount     `json:"mounts"` // what is watched in real-time mode, and what is not
+	Mounts    []HostMount     `json:"mounts"` // mounts and how they are watched in real-time mode
 	Database  HostDatabase    `json:"database"`
 	Counts    HostCounts      `json:"counts"`
 	Pending   int             `json:"pending"`   // changes that wait to be read
 	Analyzing bool            `json:"analyzing"` // packages are being compared with the database
 	Warnings  []string        `json:"warnings"`
-	Push      *HostPush       `json:"push"` // null: findings are sent to no controller
+	Push      *HostPush       `json:"push"` // null: findings are not sent to a controller
 }
 
-// HostPush is how the sending of findings to a controller goes.
+// HostPush is the status of the reports to a controller.
 type HostPush struct {
 	URL   string     `json:"url"`   // "" before the first try
-	Node  string     `json:"node"`  // as which they are sent
+	Node  string     `json:"node"`  // of the report
 	Sent  *time.Time `json:"sent"`  // last success; null is never
 	Tried *time.Time `json:"tried"` // last try
 	Error string     `json:"error"` // of the last try
 }
 
-// HostScan is how far a full scan is.
+// HostScan is the progress of a full scan.
 type HostScan struct {
 	Path     string    `json:"path"` // "" is the whole host
 	Started  time.Time `json:"started"`
 	Phase    string    `json:"phase"`  // "looking", "reading" or "judging"
-	Files    int       `json:"files"`  // seen
+	Files    int       `json:"files"`  // found files
 	Wanted   int       `json:"wanted"` // of them that may hold packages; 0 until all were seen
 	Read     int       `json:"read"`   // of those
 	Packages int       `json:"packages"`
 }
 
-// HostScanResult is a full scan that ended.
+// HostScanResult is the result of a full scan.
 type HostScanResult struct {
 	Path         string    `json:"path"`
 	Started      time.Time `json:"started"`
@@ -73,37 +72,37 @@ type HostScanResult struct {
 	Packages     int       `json:"packages"`
 	Denied       int       `json:"denied"`  // files and directories that the scanner may not read
 	Unread       int       `json:"unread"`  // others that could not be read
-	Skipped      int       `json:"skipped"` // folders that were left out
+	Skipped      int       `json:"skipped"` // directories that were left out
 	FirstUnread  []string  `json:"first_unread"`
 	FirstSkipped []string  `json:"first_skipped"`
 	Cancelled    bool      `json:"cancelled"`
-	Error        string    `json:"error"` // "" when it went well
+	Error        string    `json:"error"` // "" after success
 }
 
 // HostMount is a file system of the host, and how it is watched.
 type HostMount struct {
 	Path   string `json:"path"`
 	Type   string `json:"type"`
-	Method string `json:"method"` // "" is not at all
-	Why    string `json:"why"`    // it is not watched, or not in the best way
+	Method string `json:"method"` // "": not watched
+	Why    string `json:"why"`    // why it is not watched, or not in the best mode
 }
 
-// HostDatabase is what is known of the vulnerability database of a host scanner.
+// HostDatabase is the status of the vulnerability database of a host scanner.
 type HostDatabase struct {
 	Path     string     `json:"path"`
 	Built    *time.Time `json:"built"`    // null: there is none
-	Compared *time.Time `json:"compared"` // Built of the one that all packages were compared with
-	Checked  *time.Time `json:"checked"`  // last successful look for a newer one
-	Next     *time.Time `json:"next"`     // next look
-	Error    string     `json:"error"`    // of the last look, or of opening it
+	Compared *time.Time `json:"compared"` // Built of the last database that all packages were compared with
+	Checked  *time.Time `json:"checked"`  // last successful check for a newer one
+	Next     *time.Time `json:"next"`     // next check
+	Error    string     `json:"error"`    // of the last check, or of opening it
 }
 
-// HostCounts are the numbers of a host's catalog.
+// HostCounts are the counts of a host's package inventory.
 type HostCounts struct {
-	Files           int   `json:"files"` // known, with packages or without
+	Files           int   `json:"files"` // known files, with packages or without
 	Packages        int   `json:"packages"`
-	Vulnerabilities int   `json:"vulnerabilities"` // also those that the configuration hides
-	Bytes           int64 `json:"bytes"`           // of the catalog on disk
+	Vulnerabilities int   `json:"vulnerabilities"` // including those that the configuration suppresses
+	Bytes           int64 `json:"bytes"`           // of the inventory on disk
 }
 
 // HostReport is the body of GET /v1/report.
@@ -115,7 +114,7 @@ type HostReport struct {
 // HostPackage is a package of a host.
 type HostPackage struct {
 	ScanPackage
-	CreationTime time.Time `json:"creation_time"` // when it was first catalogd
+	CreationTime time.Time `json:"creation_time"` // when it was first found
 }
 
 // HostVulnerability is a vulnerability of a package of a host.
@@ -124,22 +123,21 @@ type HostVulnerability struct {
 	Package       HostFindingPackage
 }
 
-// HostFinding is the vulnerability of such an entry. What follows RelatedVulnerabilities is
-// ours.
+// HostFinding is the vulnerability of such an entry. The fields after RelatedVulnerabilities are extensions.
 type HostFinding struct {
 	MatchedCPEs            []HostMatchedCPE
-	ID                     string  // a CVE id, or that of the source when there is none
-	Namespace              string  // who said that the package is affected, and of what: "nvd:cpe", "ghsa:npm"
-	Score                  float64 // 0 is unknown
+	ID                     string  // a CVE ID, or the source's ID without one
+	Namespace              string  // source and kind of the matched package: "nvd:cpe", "ghsa:npm"
+	Score                  float64 // 0: unknown
 	URL                    string
-	RelatedVulnerabilities []HostRelated // null for none
+	RelatedVulnerabilities []HostRelated // null: none
 
 	Severity      string    // low, medium, high, critical or unknown
 	FixedVersions []string  `json:",omitempty"`
-	Exploited     bool      `json:",omitempty"` // it is known to be
+	Exploited     bool      `json:",omitempty"` // listed as known exploited
 	EPSS          float64   `json:",omitempty"` // 0 to 1
-	Unconfirmed   bool      `json:",omitempty"` // nobody has reviewed it
-	Known         time.Time // when it was first known of the package
+	Unconfirmed   bool      `json:",omitempty"` // not reviewed yet
+	Known         time.Time // when it was first known for the package
 }
 
 // HostRelated is another name of a vulnerability.
@@ -148,21 +146,21 @@ type HostRelated struct {
 	Namespace string
 }
 
-// HostMatchedCPE says why a package matched.
+// HostMatchedCPE describes why a package matched.
 type HostMatchedCPE struct {
 	Cpe        HostCPE
-	Constraint string // that holds the version: "= 0.1.8"
-	Version    string // that matched: the package's
+	Constraint string // version constraint that matches: "= 0.1.8"
+	Version    string // the package's version
 	MatchType  string // "Semantic"
 }
 
-// HostCPE is a CPE 2.3 in its parts, each escaped as a well-formed name has it: "0\.1\.8".
-// "" is any value, "-" none.
+// HostCPE contains the parts of a CPE 2.3, each escaped as in a well-formed name: "0\.1\.8". "" is any value,
+// "-" none.
 type HostCPE struct {
 	Part, Vendor, Product, Version, Update, Edition, SWEdition, TargetSW, TargetHW, Other, Language string
 }
 
-// HostFindingPackage is the package of a vulnerability entry. What follows Locations is ours.
+// HostFindingPackage is the package of a vulnerability entry. The fields after Locations are extensions.
 type HostFindingPackage struct {
 	ID        string // a decimal number
 	Name      string
@@ -175,28 +173,28 @@ type HostFindingPackage struct {
 	PURL      string
 }
 
-// HostEvent is what the host scanner posts to its webhook when something came or went. Of
-// large changes the lists have the beginning alone, and Counts all.
+// HostEvent is posted to the webhook of the host scanner when packages or findings were added or removed. After
+// large changes the lists are truncated, and Counts counts all.
 type HostEvent struct {
 	ID              string               `json:"id"` // the same when an event is sent again
 	Host            string               `json:"host"`
 	Time            time.Time            `json:"time"`
 	Cause           string               `json:"cause"` // "full scan", "real-time" or "database"
 	Counts          HostChanges          `json:"counts"`
-	Missed          int                  `json:"missed"` // events before this one that could not be sent
+	Missed          int                  `json:"missed"` // earlier events that could not be sent
 	Packages        []HostPackage        `json:"packages"`
 	Vulnerabilities []HostVulnerability  `json:"vulnerabilities"`
 	Gone            []HostRemovedPackage `json:"gone"`
 }
 
-// HostChanges are the numbers of an event.
+// HostChanges are the counts of an event.
 type HostChanges struct {
 	Packages        int `json:"packages"`
 	Vulnerabilities int `json:"vulnerabilities"`
 	Gone            int `json:"gone"`
 }
 
-// HostRemovedPackage is a package that is not on the host any more.
+// HostRemovedPackage is a package that is no longer on the host.
 type HostRemovedPackage struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

@@ -2,21 +2,21 @@ package api
 
 import "time"
 
-// The routes of the registry's log server that programs of this house write to.
+// Routes of the registry's log server to which Buildyard's programs write.
 const (
 	PathLog      = "/log"
 	PathLogEvent = "/log/event"
 )
 
-// LogRow is one row for the central logs: the body of POST PathLog, which also takes an array of them.
+// LogRow is one row for the central logs: the body of POST PathLog, which also accepts an array of them.
 type LogRow struct {
-	MachineName string `json:"machine_name"` // of the machine that says it
+	MachineName string `json:"machine_name"` // of the machine that sends it
 	Service     string `json:"service"`      // the program: controller, registry, node; names the directory
 	Host        string `json:"host"`         // address of the machine
 	Content     string `json:"content"`
 }
 
-// LogAppendResult is the answer to rows for the central logs.
+// LogAppendResult is the response to rows for the central logs.
 type LogAppendResult struct {
 	Rows    int `json:"rows"`    // written
 	Dropped int `json:"dropped"` // not written: the disk is full, or fails
@@ -47,7 +47,7 @@ type StoredFile struct {
 	Modified time.Time `json:"modified"`
 }
 
-// UploadResult is the answer to the upload of a file.
+// UploadResult is the response to the upload of a file.
 type UploadResult struct {
 	Name   string `json:"name"` // below files/
 	Size   int64  `json:"size"`

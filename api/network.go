@@ -1,10 +1,10 @@
 package api
 
-// USBCount is how many USB devices of one name there are: GET /api/v1/usb answers a map
-// of them by claim name, or by location where a claim has no name.
+// USBCount counts the USB devices of one name: GET /api/v1/usb returns a map of them by claim name, or by
+// location where a claim has no name.
 type USBCount struct {
 	Available int `json:"available"`
-	Busy      int `json:"busy"` // instances have them
+	Busy      int `json:"busy"` // used by instances
 }
 
 // MACAddress is one managed MAC address: an element of GET /api/v1/macaddr?limit=N.

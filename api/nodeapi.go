@@ -15,11 +15,11 @@ const (
 	PathConsole = "/queue/v1/console"
 )
 
-// JoinRequest registers a node: POST PathJoin. NodeID and Credential are given by
-// a node that was joined before and keeps its identity.
+// JoinRequest registers a node: POST PathJoin. A node that joined before and keeps its identity sends NodeID
+// and Credential.
 type JoinRequest struct {
 	Protocol   int      `json:"protocol"`
-	Token      string   `json:"token,omitempty"` // the join token; "" when the caller may join by who they are
+	Token      string   `json:"token,omitempty"` // the join token; "" when the caller's credentials allow to join
 	NodeID     string   `json:"node_id,omitempty"`
 	Credential string   `json:"credential,omitempty"`
 	Name       string   `json:"name"`
@@ -28,8 +28,8 @@ type JoinRequest struct {
 	Capacity   int      `json:"capacity,omitempty"` // 0: the controller's default
 	Arch       string   `json:"arch,omitempty"`     // amd64 or arm64
 
-	// Kept names the fields that a node which is joined already says as it remembers
-	// them: what an operator has configured since stays.
+	// Kept names the fields that a joined node repeats from its memory: values that an operator has configured
+	// since then stay.
 	Kept []string `json:"kept,omitempty"`
 }
 
@@ -47,33 +47,33 @@ type JoinAnswer struct {
 	Credential string `json:"credential"` // secret: Authorization: Bearer on the node link
 	Registry   string `json:"registry"`   // address the node pulls from
 
-	// UpdateKeys are the public keys of the makers of agent packages, as lines of base64,
-	// for a node that knows none.
+	// UpdateKeys are the public keys of the makers of agent packages, as lines of base64, for a node that has
+	// none.
 	UpdateKeys string `json:"update_keys,omitempty"`
 }
 
-// RegistryTokenRequest asks for what the node shows to the registry, a node token: POST PathPass.
+// RegistryTokenRequest requests a node token for the registry: POST PathPass.
 type RegistryTokenRequest struct {
 	Protocol int    `json:"protocol"`
 	NodeID   string `json:"node_id"`
-	// Purpose is what the token is for; it is good for nothing else. An agent that does not know the field
-	// gets a token for all orders that it has at that moment, and has to ask again when the registry answers 401.
+	// Purpose restricts the token to one purpose. An agent that does not know the field gets a token for all of
+	// its current orders, and must request another one when the registry answers 401.
 	Purpose *TokenPurpose `json:"purpose,omitempty"`
 }
 
-// TokenPurpose is what a node token is for: exactly one of the fields. The controller refuses one for which the
-// node has no order.
+// TokenPurpose is the purpose of a node token: exactly one of the fields is set. The controller refuses one for
+// which the node has no order.
 type TokenPurpose struct {
-	Pull string `json:"pull,omitempty"` // id of a template that the node was told to hold
-	Save string `json:"save,omitempty"` // Order.Task of a save that is under way on the node
+	Pull string `json:"pull,omitempty"` // ID of a template that the node has an order to cache
+	Save string `json:"save,omitempty"` // Order.Task of a running save on the node
 	Logs string `json:"logs,omitempty"` // id of an instance of the node: to upload its failure logs
 	Rows bool   `json:"rows,omitempty"` // to append the node's own rows to the central logs
 }
 
 // RegistryTokenResponse is the body of its answer.
 type RegistryTokenResponse struct {
-	// Pass is a secret, for Authorization: Bearer at the registry; "" where the registry
-	// needs none, or takes none that this controller could make.
+	// Pass is a secret, for Authorization: Bearer at the registry; "" where the registry needs none, or accepts
+	// none that this controller could make.
 	Pass string `json:"pass"`
 	Life int    `json:"life"` // seconds that it is good for, from now on
 }
@@ -85,21 +85,21 @@ type PollRequest struct {
 	NodeID   string          `json:"node_id"`
 	BootID   string          `json:"boot_id"`        // new at every agent start
 	InfoHash string          `json:"info_hash"`      // of Info
-	Info     *NodeInfo       `json:"info,omitempty"` // when it changed or was asked for
+	Info     *NodeInfo       `json:"info,omitempty"` // when it changed or was requested
 	HeldHash string          `json:"held_hash"`      // of Held
 	Held     []InventoryItem `json:"held,omitempty"` // with HasHeld: everything the node has
 	HasHeld  bool            `json:"has_held,omitempty"`
 	Usage    *Usage          `json:"usage,omitempty"`  // about every 5 s
-	Acks     []Ack           `json:"acks,omitempty"`   // orders taken (journalled) since the last poll
+	Acks     []Ack           `json:"acks,omitempty"`   // orders written to the journal since the last poll
 	Pulled   int64           `json:"pulled,omitempty"` // bytes that came from registries since the last poll that was answered
 	Host     string          `json:"host,omitempty"`   // address, when it changed
 
-	Details []InventoryDetail `json:"details,omitempty"` // of what the last answer asked about
+	Details []InventoryDetail `json:"details,omitempty"` // requested by Describe of the last response
 
-	Update *UpdateStatus `json:"update,omitempty"` // of the one that is asked for, or failed
+	Update *UpdateStatus `json:"update,omitempty"` // of the requested update, or of a failed one
 }
 
-// Ack says that an order is in the node's journal and needs no second sending.
+// Ack acknowledges an order: it is in the node's journal and need not be sent again.
 type Ack struct {
 	InstanceID string    `json:"instance_id"`
 	Claim      string    `json:"claim"`
@@ -107,25 +107,25 @@ type Ack struct {
 	Task       string    `json:"task,omitempty"` // of the order
 }
 
-// InventoryItem is one instance that a node has: in its journal, as a VM, or both. A VM
-// whose instance is unknown to the node itself has only VMID.
+// InventoryItem is one instance on a node: in its journal, as a VM, or both. A VM whose instance is unknown to
+// the node itself has only VMID.
 type InventoryItem struct {
 	InstanceID string `json:"instance_id"`
 	Claim      string `json:"claim"`
 	VMID       string `json:"vm_id,omitempty"`
 }
 
-// InventoryDetail is everything that a node knows of something it holds, so that a
-// controller that lost its record can make one again. It carries no secret.
+// InventoryDetail is everything that a node knows about an item of its inventory, so that a controller that
+// lost its record can create it again. It contains no secret.
 type InventoryDetail struct {
 	ID        string         `json:"id"`               // Held.InstanceID, or Held.VMID where that is empty
-	Ending    bool           `json:"ending,omitempty"` // it is on its way out
+	Ending    bool           `json:"ending,omitempty"` // it is being terminated
 	ContentID string         `json:"content_id,omitempty"`
 	Start     *StartOrder    `json:"start,omitempty"` // as ordered, without script text and passwords; nil: not in the journal
 	Status    InstanceStatus `json:"status"`          // the present one
 }
 
-// Usage is what the running instances of a node take, refreshed every few seconds.
+// Usage is the resources that the running instances of a node use, refreshed every few seconds.
 type Usage struct {
 	CPU     float64 `json:"cpu"` // 0..1
 	RAM     float64 `json:"ram"` // 0..1
@@ -144,35 +144,33 @@ type PollAnswer struct {
 	// NoCentralLog, the node's own setting, neither that nor a log of a failed VM leaves it.
 	CentralLog   bool `json:"central_log,omitempty"`
 	NoCentralLog bool `json:"no_central_log,omitempty"`
-	// Removed says that an operator removed this very node from the cloud: the agent
-	// removes every VM it holds and ends. It is never said of a node that is merely
-	// unknown, which may be a controller with the wrong records.
+	// Removed reports that an operator removed this very node from the cloud: the agent removes every VM on it
+	// and ends. It is never set for a node that is merely unknown, since the controller may have the wrong
+	// records.
 	Removed bool `json:"removed,omitempty"`
-	// Describe asks for the details of what the node holds under these ids, which no
-	// record knows. An agent that does not know the field leaves it unanswered.
+	// Describe requests details of inventory items with these IDs, which have no record. An agent that does not
+	// know the field leaves it unanswered.
 	Describe []string `json:"describe,omitempty"`
-	// Errands are what the node is to do with its templates, for no instance. An agent
-	// that does not know the field leaves them undone.
+	// Errands are the cache jobs of the node, which belong to no instance. An agent that does not know the
+	// field ignores them.
 	Errands []CacheJob `json:"errands,omitempty"`
-	// Consoles are screens that somebody wants to see. An agent that does not know the field
-	// shows none.
+	// Consoles are requests to open consoles. An agent that does not know the field opens none.
 	Consoles []ConsoleRequest `json:"consoles,omitempty"`
-	// Update asks for another version of the agent. One that does not know the field goes
-	// on as it is.
+	// Update requests another version of the agent. An agent that does not know the field keeps its version.
 	Update *AgentUpdate `json:"update,omitempty"`
 }
 
-// ConsoleRequest asks a node to open a WebSocket for the screen of a VM: GET
-// PathConsole?node_id=...&session=... with the credential of the node. Both sides then send
-// binary messages with whatever the screen and its viewer say (RFB); the frame that closes it
-// may say why. A call may come more than once; the controller takes a session once.
+// ConsoleRequest asks a node to open a WebSocket for the console of a VM: GET
+// PathConsole?node_id=...&session=... with the credential of the node. Both sides then send binary messages
+// with the RFB data of screen and viewer; the close frame may contain a reason. A request may come more than
+// once; the controller accepts a session once.
 type ConsoleRequest struct {
 	Session    string `json:"session"` // a secret
 	InstanceID string `json:"instance_id"`
 	Claim      string `json:"claim"`
 }
 
-// OrderKind is what an order asks for.
+// OrderKind is the kind of an order.
 type OrderKind string
 
 // The order kinds.
@@ -183,9 +181,9 @@ const (
 	OrderTerminate OrderKind = "terminate"
 )
 
-// Order asks a node to do something with one instance. Orders are sent at least
-// once; a node knows a repeated one by InstanceID, Claim, Kind and Task. A terminate
-// order beats every other and is obeyed whatever its claim.
+// Order asks a node for an action on one instance. Orders are sent at least once; a node recognizes a repeated
+// one by InstanceID, Claim, Kind and Task. A terminate order takes precedence over every other and is executed
+// whatever its claim.
 type Order struct {
 	Kind       OrderKind     `json:"kind"`
 	InstanceID string        `json:"instance_id"`
@@ -212,8 +210,8 @@ type StartOrder struct {
 	Machine      *Machine       `json:"machine,omitempty"`
 }
 
-// Machine is what an order changes of the machine that the template describes. The
-// zero value of a field keeps what the template says.
+// Machine is the changes of an order to the template's configuration. The zero value of a field keeps the
+// template's value.
 type Machine struct {
 	CPUs         int    `json:"cpus,omitempty"`
 	MemoryMB     int    `json:"memory_mb,omitempty"`
@@ -228,10 +226,10 @@ type Machine struct {
 	VNCPassword  string `json:"vnc_password,omitempty"`  // a secret; with it the screen can be reached
 	USB          string `json:"usb,omitempty"`           // claim name or location of a device to attach
 	USBDevice    string `json:"usb_device,omitempty"`    // location of the very device that was chosen
-	VLAN         int    `json:"vlan,omitempty"`          // id of the VLAN that the guest's bridge is of; 0: none
+	VLAN         int    `json:"vlan,omitempty"`          // ID of the VLAN of the guest's bridge; 0: none
 }
 
-// SaveOrder asks to save a VM as a version of a template.
+// SaveOrder requests to save a VM as a version of a template.
 type SaveOrder struct {
 	Registry    string      `json:"registry"`           // address to push to
 	TemplateID  string      `json:"template_id"`        // gets the tag
@@ -245,10 +243,10 @@ type SaveOrder struct {
 	Revert      *PushRevert `json:"revert,omitempty"`       // in the same swap
 }
 
-// RestartOrder asks to end a VM by force and to start it from its disks.
+// RestartOrder requests to end a VM by force and to start it from its disks.
 type RestartOrder struct {
 	VNCPassword *string `json:"vnc_password,omitempty"` // nil: as before; a secret
-	USB         *string `json:"usb,omitempty"`          // nil: as before; "": none; location of the device that was chosen
+	USB         *string `json:"usb,omitempty"`          // nil: as before; "": none; location of the chosen device
 }
 
 // Script is a startup script.
@@ -269,26 +267,26 @@ type NodePortRule struct {
 	Protocol  string `json:"protocol"`
 }
 
-// Phase is how far a node is with an instance. A status says the phase it is in
-// and everything known, so that a lost or repeated report does no harm.
+// Phase is the progress of a node with an instance. A status contains its phase and everything known, so that a
+// lost or repeated report does no harm.
 type Phase string
 
 // The phases, in the order in which they come.
 const (
 	PhaseAccepted     Phase = "accepted"      // in the journal
-	PhasePulling      Phase = "pulling"       // Progress says how far
+	PhasePulling      Phase = "pulling"       // see Progress
 	PhaseStarting     Phase = "starting"      // version at hand, VM being started
 	PhaseRunning      Phase = "running"       // VM ready; a script may be running
 	PhaseScriptOK     Phase = "script-ok"     // VM ready, script done
 	PhaseScriptFailed Phase = "script-failed" // monitored script failed, its handler not yet done
 	PhaseScriptEnded  Phase = "script-ended"  // monitored script failed and its handler is done
 	PhaseFailed       Phase = "failed"        // the start failed; no VM is left
-	PhaseStopped      Phase = "stopped"       // the VM stopped without being asked to
+	PhaseStopped      Phase = "stopped"       // the VM stopped without an order
 	PhaseVanished     Phase = "vanished"      // the VM no longer exists
 	PhaseTerminated   Phase = "terminated"    // nothing of it is left
 )
 
-// InstanceStatus is what a node says of one instance.
+// InstanceStatus is a node's report on one instance.
 type InstanceStatus struct {
 	InstanceID string        `json:"instance_id"`
 	Claim      string        `json:"claim"`
@@ -310,12 +308,12 @@ const (
 	TaskScript   TaskStage = "script"   // its script runs
 	TaskSaving   TaskStage = "saving"   // disks and state are exported
 	TaskTesting  TaskStage = "testing"  // the sanity test runs
-	TaskPushing  TaskStage = "pushing"  // Progress says how far
-	TaskDone     TaskStage = "done"     // for good
-	TaskFailed   TaskStage = "failed"   // for good; the VM runs again, unless the phase says otherwise
+	TaskPushing  TaskStage = "pushing"  // see Progress
+	TaskDone     TaskStage = "done"     // permanently
+	TaskFailed   TaskStage = "failed"   // permanently; the VM runs again, unless the phase differs
 )
 
-// TaskStatus is what a node says of a save or a restart. Like a phase it is a level.
+// TaskStatus is a node's report on a save or a restart. Like a phase it is a level.
 type TaskStatus struct {
 	ID       string        `json:"id"` // Order.Task
 	Stage    TaskStage     `json:"stage"`
@@ -355,8 +353,8 @@ type ScriptStatus struct {
 	Errors   []string `json:"errors,omitempty"`
 }
 
-// Report is the body of POST PathReport: statuses that changed, at once. A node
-// repeats a status until it was answered.
+// Report is the body of POST PathReport. It contains changed statuses and is sent immediately. A node repeats a
+// status until it was answered.
 type Report struct {
 	Protocol int              `json:"protocol"`
 	NodeID   string           `json:"node_id"`
@@ -366,9 +364,8 @@ type Report struct {
 	Errands  []CacheJobStatus `json:"errands,omitempty"`
 }
 
-// ReportAnswer is the answer to a report. A status under a claim that is not the
-// instance's counts for nothing; what becomes of its VM is decided as of any VM that
-// nobody owns.
+// ReportAnswer is the response to a report. A status whose claim is not the instance's is ignored; its VM is
+// handled like any orphaned VM.
 type ReportAnswer struct{}
 
 // NodeInfo is how a node describes itself.
@@ -386,7 +383,7 @@ type NodeInfo struct {
 	Accelerator  string         `json:"accelerator"`
 	Machine      string         `json:"machine,omitempty"`
 	CPUModel     string         `json:"cpu_model,omitempty"`
-	HostCPU      string         `json:"host_cpu,omitempty"` // what a saved state depends on of the host's own CPU
+	HostCPU      string         `json:"host_cpu,omitempty"` // host CPU properties that a saved state depends on
 	License      string         `json:"license,omitempty"`  // of the hypervisor: its kind
 	Expires      string         `json:"expires,omitempty"`  // that of the license: RFC 3339, or a day; "": never
 	Abilities    []string       `json:"abilities,omitempty"`
@@ -408,5 +405,5 @@ type NodeTemplate struct {
 type USBDevice struct {
 	Name     string `json:"name"` // that it is claimed under; "" when that is its location
 	Location string `json:"location"`
-	Busy     bool   `json:"busy"` // taken by something that is no instance
+	Busy     bool   `json:"busy"` // in use, but not by an instance
 }

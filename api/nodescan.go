@@ -2,20 +2,20 @@ package api
 
 import "time"
 
-// PathScan is where a node sends what the host scanner found on it, by its credential (POST).
+// PathScan is the route to which a node sends the findings of its host scanner, with its credential (POST).
 const PathScan = "/queue/v1/scan"
 
-// MaxNodeScan is the most that what was found on a node may have, in bytes of JSON. It may be
-// sent compressed (Content-Encoding: gzip).
+// MaxNodeScan is the maximum size of a node's scan results, in bytes of JSON. They may be sent compressed
+// (Content-Encoding: gzip).
 const MaxNodeScan = 8 << 20
 
-// NodeScanSummary says in short what the host scanner found on a node.
+// NodeScanSummary summarizes the findings of the host scanner on a node.
 type NodeScanSummary struct {
 	NodeID   string         `json:"node_id"`
 	Host     string         `json:"host"`      // as the machine calls itself
 	Scanner  string         `json:"scanner"`   // name of the program
 	Version  string         `json:"version"`   // of the program
-	Database time.Time      `json:"database"`  // when the vulnerability database was built with which everything was compared; zero: there was none
+	Database time.Time      `json:"database"`  // build time of the vulnerability database; zero: none
 	LastScan time.Time      `json:"last_scan"` // start of the last full scan; zero: there was none
 	Partial  bool           `json:"partial"`   // that scan could not read everything
 	Scanned  time.Time      `json:"scanned"`   // when this was so
@@ -23,13 +23,13 @@ type NodeScanSummary struct {
 	Counts   NodeScanCounts `json:"counts"`
 }
 
-// NodeScanCounts are the numbers of what was found on a node, with what a bound left out.
+// NodeScanCounts counts all findings on a node, including those that a limit left out.
 type NodeScanCounts struct {
 	ScanCounts
-	Exploited int `json:"exploited"` // vulnerabilities that are known to be
+	Exploited int `json:"exploited"` // vulnerabilities that are known exploited
 }
 
-// NodeScan is what the host scanner found on a node (PUT and GET /api/v1/node/scan).
+// NodeScan is the scan results of a node's host scanner (PUT and GET /api/v1/node/scan).
 type NodeScan struct {
 	NodeScanSummary
 	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`

@@ -2,12 +2,11 @@ package api
 
 import "time"
 
-// Maintenance is the body of GET /api/v1/maintenance: whether everything that removes
-// or gives up something by itself is paused.
+// Maintenance is the body of GET /api/v1/maintenance: whether all automatic removals and timeouts are paused.
 type Maintenance struct {
 	On     bool      `json:"on"`
 	Since  time.Time `json:"since,omitzero"`
-	Until  time.Time `json:"until,omitzero"` // ends by itself then; absent: only by hand
+	Until  time.Time `json:"until,omitzero"` // when it ends automatically; absent: only on request
 	Reason string    `json:"reason,omitempty"`
 }
 
@@ -17,8 +16,7 @@ type BeginMaintenance struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// OrphanedVM is one element of GET /api/v1/node/adopt: a VM that a node holds and
-// nobody owns.
+// OrphanedVM is one element of GET /api/v1/node/adopt: a VM on a node that has no owning record.
 type OrphanedVM struct {
 	NodeID     string    `json:"node_id"`
 	NodeName   string    `json:"node_name"`
@@ -28,16 +26,16 @@ type OrphanedVM struct {
 	Name       string    `json:"name,omitempty"`
 	Template   string    `json:"template,omitempty"`
 	Tag        string    `json:"tag,omitempty"`
-	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has said
+	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has reported it
 	Since      time.Time `json:"since"`            // when this controller first saw it
 	Fate       string    `json:"fate"`             // undecided, released or removing
 }
 
 // The fates of unknown VMs.
 const (
-	FateUndecided = "undecided" // removed later by itself, unless there are too many
+	FateUndecided = "undecided" // removed automatically later, unless there are too many
 	FateReleased  = "released"  // goes at an operator's word
-	FateRemoving  = "removing"  // its node was told to remove it
+	FateRemoving  = "removing"  // its node was ordered to remove it
 )
 
 // Adoption is the body of POST /api/v1/node/adopt.

@@ -1,7 +1,7 @@
 package api
 
-// InstancePage is a part of the instances that fit a filter, in an order, with what a table of
-// them needs. Its numbers are of all that fit.
+// InstancePage is a sorted part of the instances that match a filter, with the data for a table. Its numbers
+// count all that match.
 type InstancePage struct {
 	Total     int               `json:"total"`
 	States    map[string]int    `json:"states"`    // how many are in each state
@@ -14,7 +14,7 @@ type InstancePage struct {
 type NodePage struct {
 	Total    int            `json:"total"`
 	States   map[string]int `json:"states"`
-	Capacity int            `json:"capacity"` // of those that take starts
+	Capacity int            `json:"capacity"` // of nodes that accept placements
 	VMs      int            `json:"vms"`      // that run on them
 	CPUUtil  float64        `json:"cpu_util"` // mean of the active ones, 0..1
 	RAMUtil  float64        `json:"ram_util"`
@@ -28,7 +28,7 @@ type TemplatePage struct {
 	Templates []TemplateRow `json:"templates"`
 }
 
-// TemplateRow is a template as a table shows it.
+// TemplateRow is a row of a table of templates.
 type TemplateRow struct {
 	Template
 	Nodes int `json:"nodes"` // that hold a version of it, of those that the caller sees
@@ -47,5 +47,5 @@ type TemplateNode struct {
 type CachedVersion struct {
 	Tag       string `json:"tag"`
 	ContentID string `json:"content_id"`
-	Size      int64  `json:"size"` // bytes that it takes on the node
+	Size      int64  `json:"size"` // bytes on the node
 }

@@ -3,34 +3,34 @@ package api
 // Permission is a right to use some routes of a service.
 type Permission struct {
 	Name        string `json:"name"`
-	Area        string `json:"area"` // heading under which it is shown
+	Area        string `json:"area"` // heading under which it is listed
 	Label       string `json:"label"`
 	Description string `json:"description"`
 }
 
-// PermissionGroup is what the members of a group, or a user, may do: name is that of a group of
-// users, of a user, or the id of a key.
+// PermissionGroup is the permissions of a group or a user: name is that of a group of users, of a user, or the
+// ID of a key.
 type PermissionGroup struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
 }
 
-// Rights is what a caller may do (GET /api/v1/rights).
+// Rights is the permissions of a caller (GET /api/v1/rights).
 type Rights struct {
-	// Root says that the caller may do everything, what is the root user's own too.
+	// Root reports that the caller may do everything, including what is reserved to the root user.
 	Root bool `json:"root"`
-	// Enforced says that permissions count, Managed that rights on single nodes and templates do.
+	// Enforced reports that permissions are enforced, Managed that rights on single nodes and templates are.
 	Enforced bool `json:"enforced"`
 	Managed  bool `json:"managed"`
 	// Groups are the permission groups as which the caller may act.
 	Groups []string `json:"groups"`
 	// Permissions are those of the controller that the caller has.
 	Permissions []string `json:"permissions"`
-	// Nodes maps the id of a node that was asked about to the rights that the caller has on it.
-	// It is empty where such rights do not count.
+	// Nodes maps the ID of each requested node to the rights that the caller has on it. It is empty where such
+	// rights do not apply.
 	Nodes map[string][]string `json:"nodes"`
-	// Registry is what the registry lets the caller do with the template that was asked about;
-	// nil: everything, or none was asked about.
+	// Registry is the caller's rights at the registry on the requested template; nil: everything, or none was
+	// requested.
 	Registry *CallerRights `json:"registry,omitempty"`
 }
 
@@ -41,7 +41,7 @@ type LoginProvider struct {
 	ProviderURL   string `json:"provider_url"`
 }
 
-// AuthConfig says how one can log in; without an identity provider it is empty.
+// AuthConfig describes how a user can log in; without an identity provider it is empty.
 type AuthConfig struct {
 	OIDC *LoginProvider `json:"oidc,omitempty"`
 }

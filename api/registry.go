@@ -9,7 +9,7 @@ type Template struct {
 	// Size is the number of bytes that the layer files of all versions take on the
 	// registry's disk, each layer file counted once.
 	Size     int64  `json:"size"`
-	Arch     string `json:"arch"` // "amd64", "arm64" or "" when nobody said
+	Arch     string `json:"arch"` // "amd64", "arm64" or "" when not specified
 	LastPull int64  `json:"last_pull"`
 	LastPush int64  `json:"last_push"`
 	// LatestTag is the tag of the newest version and VersionCount how many there are; in lists alone.
@@ -46,7 +46,7 @@ type TemplateVersion struct {
 	ContentID string `json:"content_id,omitempty"`
 	// Increment is the part of Size that no older version of the template has.
 	Increment int64 `json:"increment"`
-	// Scan says what a scanner found in the version; nil when no results are attached.
+	// Scan summarizes the scan results of the version; nil when none are attached.
 	Scan *ScanSummary `json:"scan,omitempty"`
 }
 
@@ -83,7 +83,8 @@ type ConfigDrive struct {
 	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
 }
 
-// StateRequirements is what a saved state depends on: it loads only on a node and into a VM where all of it is equal.
+// StateRequirements are the requirements of a saved state: it loads only on a node and into a VM where all of
+// them are equal.
 type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"` // of the hypervisor
@@ -92,13 +93,13 @@ type StateRequirements struct {
 	CPU         string `json:"cpu"`      // CPU model
 	HostCPU     string `json:"host_cpu"` // of the host, where the model depends on it
 	Layout      string `json:"layout"`   // names the devices and their slots
-	Network     string `json:"network"`  // kind of network behind the guest's card
+	Network     string `json:"network"`  // kind of the host network of the guest's card
 	VLAN        int    `json:"vlan,omitempty"`
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
 	Disks       int    `json:"disks"`
 
-	// What the guest has seen of its machine, and continues to see.
+	// Hardware that the guest has seen, and continues to see.
 	Video        string `json:"video"`
 	MAC          string `json:"mac"`
 	HardwareUUID string `json:"hardware_uuid"`
@@ -149,7 +150,7 @@ type ConfigFrameBuffer struct {
 	Password string `json:"password,omitempty"`
 }
 
-// RegistryStatus is the answer of GET /registry/status. Damaged names what was skipped when the store
+// RegistryStatus is the response of GET /registry/status. Damaged names data that was skipped when the store
 // was read; it is empty on a healthy store.
 type RegistryStatus struct {
 	Status  string           `json:"status"` // "Running"
@@ -164,11 +165,11 @@ type RegistryDamage struct {
 	Problem string `json:"problem"`
 }
 
-// CallerRights is what a caller may do at a registry (GET /registry/v2/rights).
+// CallerRights is the permissions of a caller at a registry (GET /registry/v2/rights).
 type CallerRights struct {
 	// Permissions are those of the registry that the caller has.
 	Permissions []string `json:"permissions"`
-	// Enforced says that permissions count, Managed that rights on single templates do.
+	// Enforced reports that permissions are enforced, Managed that rights on single templates are.
 	Enforced bool `json:"enforced"`
 	Managed  bool `json:"managed"`
 	// Templates maps the id of a template to the rights that the caller has on it. It has
@@ -186,8 +187,8 @@ func (r *CallerRights) On(template, right string) bool {
 	return !r.Managed || slices.Contains(r.Templates[template], right)
 }
 
-// WithoutFiles returns a template without the names of its layer files: whoever knows them could
-// download them.
+// WithoutFiles returns a template without the names of its layer files: a caller that knows them could download
+// them.
 func (d TemplateDetail) WithoutFiles() TemplateDetail {
 	d.Versions = slices.Clone(d.Versions)
 	for i := range d.Versions {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ScanSummary says in short what a scanner found in a version of a template.
+// ScanSummary summarizes the findings of a scanner in a version of a template.
 type ScanSummary struct {
 	Scanner  string     `json:"scanner"`  // name of the program
 	Version  string     `json:"version"`  // of the program
@@ -25,11 +25,11 @@ type ScanCounts struct {
 	Packages int `json:"packages"`
 }
 
-// TemplateScan is what a scanner found in a version of a template (PUT and GET /registry/v2/vm/scan).
+// TemplateScan is the scan results of a version of a template (PUT and GET /registry/v2/vm/scan).
 type TemplateScan struct {
 	ScanSummary
-	// ContentID names the bytes that were scanned. A PUT that names others than the version has is
-	// refused; "" takes those that it has.
+	// ContentID names the scanned content. A PUT with another content than the version's is refused; "" accepts
+	// any.
 	ContentID string `json:"content_id,omitempty"`
 	// Report is one JSON object: the scanner's own report.
 	Report json.RawMessage `json:"report"`

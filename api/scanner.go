@@ -19,7 +19,7 @@ type ScanPackages struct {
 	Coverage *ScanCoverage `json:"coverage,omitempty"` // ours
 }
 
-// ScanSource is what was scanned.
+// ScanSource is the scanned object.
 type ScanSource struct {
 	Type   string `json:"type"` // "vm_image", "registry_template" or "dir"
 	Target string `json:"target"`
@@ -34,7 +34,7 @@ type ScanMatch struct {
 
 // ScanVulnerability is a vulnerability in a report. What follows Severity is ours.
 type ScanVulnerability struct {
-	ID        string  `json:"id"`         // a CVE id, or that of the source when there is none
+	ID        string  `json:"id"`         // a CVE ID, or the source's ID without one
 	BaseScore float64 `json:"base-score"` // 0 is unknown
 	Severity  string  `json:"severity"`   // low, medium, high, critical or unknown
 
@@ -43,10 +43,10 @@ type ScanVulnerability struct {
 	FixedVersions []string `json:"fixed-versions,omitempty"`
 	Exploited     bool     `json:"known-exploited,omitempty"`
 	EPSS          float64  `json:"epss,omitempty"`        // 0 to 1
-	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // nobody has reviewed it: it never fails a build
+	Unconfirmed   bool     `json:"unconfirmed,omitempty"` // not reviewed yet: it never fails a build
 }
 
-// ScanDetail says why a package matched.
+// ScanDetail describes why a package matched.
 type ScanDetail struct {
 	CPE        string `json:"matched-cpe"`
 	Version    string `json:"matched-version"`
@@ -67,12 +67,12 @@ type ScanPackage struct {
 	Metadata  json.RawMessage `json:"metadata"` // always null
 }
 
-// ScanLocation is a file that tells of a package.
+// ScanLocation is a file that identifies a package.
 type ScanLocation struct {
 	Path string `json:"path"`
 }
 
-// ScanCoverage says what a report rests on, and what it does not cover.
+// ScanCoverage describes the basis of a report, and what it does not cover.
 type ScanCoverage struct {
 	Partial  bool             `json:"partial"` // something that may have packages could not be read
 	Volumes  []ScanVolume     `json:"volumes"`
@@ -80,18 +80,17 @@ type ScanCoverage struct {
 	Unread   []ScanUnreadable `json:"unread"`        // at most 100 of Unreads
 	Unreads  int              `json:"unread-files"`  // files and directories that could not be read
 	Odd      []ScanUnreadable `json:"odd"`           // at most 100 of Odds
-	Odds     int              `json:"odd-files"`     // files that are not what their names say: nothing is missed
-	Hidden   map[string]int   `json:"hidden"`        // matches that are not shown, by reason
+	Odds     int              `json:"odd-files"`     // files that do not match their names: nothing is missed
+	Hidden   map[string]int   `json:"hidden"`        // suppressed matches, by reason
 	Unknown  int              `json:"unknown-score"` // matches without a score
 	Database *ScanDatabase    `json:"database,omitempty"`
 
-	// Packages whose version could not be compared with something that the database has of
-	// them: there may be matches that are not known.
+	// Packages whose version could not be compared with an entry of the database: there may be unknown matches.
 	Unjudged  []ScanNotEvaluated `json:"unjudged,omitempty"` // at most 100 of Unjudgeds
 	Unjudgeds int                `json:"unjudged-packages,omitempty"`
 }
 
-// ScanNotEvaluated is a package that was not judged.
+// ScanNotEvaluated is a package that could not be evaluated.
 type ScanNotEvaluated struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -107,7 +106,7 @@ type ScanVolume struct {
 	Mount    string `json:"mount"`  // where the paths of its packages begin
 	Files    int64  `json:"files"`
 	Packages int    `json:"packages"`
-	// Notes are what may be wrong with what was read, such as a journal that was not replayed.
+	// Notes describe potential problems of the input, such as a journal that was not replayed.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -124,7 +123,7 @@ type ScanUnreadable struct {
 	Reason string `json:"reason"`
 }
 
-// ScanDatabase is the vulnerability database that a report rests on.
+// ScanDatabase is the vulnerability database of a report.
 type ScanDatabase struct {
 	Built   time.Time            `json:"built"`
 	Sources []ScanDatabaseSource `json:"sources"`

@@ -10,10 +10,9 @@ const (
 	RangeWeek    = "7d"
 )
 
-// Series is how busy a cloud was over a while, step by step. Steps of which nothing is known
-// have no point.
+// Series is the load of a cloud over a time range, in steps. Steps without data have no point.
 type Series struct {
-	Range  string        `json:"range"` // that was asked for
+	Range  string        `json:"range"` // requested range
 	Step   int           `json:"step"`  // seconds
 	From   time.Time     `json:"from"`
 	To     time.Time     `json:"to"`

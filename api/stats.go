@@ -1,15 +1,15 @@
 package api
 
-// ControllerStats is how busy a cloud is, as the replica that is asked has seen it since
-// it runs. Its numbers are never negative, and every key is always there.
+// ControllerStats is the load of a cloud, as the answering replica has seen it since its start. Its numbers are
+// never negative, and every key is always present.
 type ControllerStats struct {
 	AverageQueueTime float64 `json:"average_queue_time"` // seconds from the request to a node, of the last 10 minutes' placements
 	TasksPerSecond   float64 `json:"tasks_per_second"`   // placements and ends of VMs, of the last 5 minutes
 
 	Instances    map[string]int `json:"instances"`     // by state, all states
 	Nodes        map[string]int `json:"nodes"`         // by state, all states
-	Capacity     int            `json:"capacity"`      // VMs that the nodes which take starts may run
-	CapacityUsed int            `json:"capacity_used"` // VMs that take room, on all nodes
+	Capacity     int            `json:"capacity"`      // VMs that nodes which accept placements may run
+	CapacityUsed int            `json:"capacity_used"` // VMs that use capacity, on all nodes
 	QueueDepth   int            `json:"queue_depth"`   // requests that wait for a node
 	OldestWait   float64        `json:"oldest_wait"`   // seconds that the first of them has waited
 

@@ -1,7 +1,7 @@
 package api
 
-// What operators ask of a registry's storage: POST /registry/v2/upkeep begins it, GET tells how it goes, DELETE
-// ends it. One runs at a time. GET /registry/v2/stats needs no beginning.
+// Storage jobs of a registry: POST /registry/v2/upkeep starts one, GET returns its status, DELETE cancels it.
+// One runs at a time. GET /registry/v2/stats needs no job.
 
 // Kinds of StorageJobRequest.Do.
 const (
@@ -12,26 +12,26 @@ const (
 
 // States of an Upkeep.
 const (
-	UpkeepNone    = "none" // nothing was asked for since the registry began
+	UpkeepNone    = "none" // no job was requested since the registry started
 	UpkeepRunning = "running"
 	UpkeepDone    = "done"
 	UpkeepFailed  = "failed"
 )
 
-// StorageJobRequest asks for work on the storage.
+// StorageJobRequest requests a storage job.
 type StorageJobRequest struct {
 	Do string `json:"do"` // "check", "repair" or "gc"
 	// Deep reads and verifies every frame of every layer, in a check and in a repair.
 	Deep bool `json:"deep,omitempty"`
 	// Rate bounds the reading of a deep check in bytes a second; 0: as fast as it goes.
 	Rate int64 `json:"rate,omitempty"`
-	// EmptyTrash makes a gc remove what is in the trash permanently, whatever its age.
+	// EmptyTrash makes a gc remove the content of the trash permanently, whatever its age.
 	EmptyTrash bool `json:"empty_trash,omitempty"`
-	// DryRun makes a gc only say what it would do.
+	// DryRun makes a gc only report what it would do.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// StorageJob is the work that was asked for last and how far it is.
+// StorageJob is the last requested job and its progress.
 type StorageJob struct {
 	State    string             `json:"state"`
 	Request  *StorageJobRequest `json:"request,omitempty"`
@@ -48,32 +48,32 @@ type StorageJobProgress struct {
 	Total int64 `json:"total"`           // bytes that a deep check will verify
 	Rate  int64 `json:"rate,omitempty"`  // bytes a second since it began
 	Left  int64 `json:"left,omitempty"`  // seconds at this rate
-	Layer int   `json:"layer,omitempty"` // layers that were looked at
+	Layer int   `json:"layer,omitempty"` // checked layers
 }
 
-// RegistryCheck is what a check found.
+// RegistryCheck is the result of a check.
 type RegistryCheck struct {
 	Templates int   `json:"templates"`
 	Versions  int   `json:"versions"`
 	Layers    int   `json:"layers"` // that versions need, each counted once
 	Bytes     int64 `json:"bytes"`  // of them
 	Verified  int64 `json:"verified,omitempty"`
-	// Lost is the number of findings that a repair cannot cure.
+	// Lost is the number of findings that a repair cannot fix.
 	Lost     int               `json:"lost"`
 	Findings []RegistryFinding `json:"findings"`
 }
 
-// RegistryFinding is one thing that is not as it should be.
+// RegistryFinding is one problem of the storage.
 type RegistryFinding struct {
 	Template string `json:"template,omitempty"` // directory below vm_dir
 	Version  *int   `json:"version,omitempty"`
 	Layer    string `json:"layer,omitempty"` // name of a layer
 	Problem  string `json:"problem"`
-	// Loss says that the template or version cannot be pulled and that a repair does not change that.
+	// Loss reports that the template or version cannot be pulled and that a repair does not change that.
 	Loss bool `json:"loss"`
 }
 
-// RegistryRepair is what a repair did.
+// RegistryRepair is the result of a repair.
 type RegistryRepair struct {
 	Repaired []RegistryFinding     `json:"repaired"`
 	SetAside []RegistryQuarantined `json:"set_aside"`
@@ -81,14 +81,14 @@ type RegistryRepair struct {
 	Lost     int                   `json:"lost"` // findings in Left that are losses
 }
 
-// RegistryQuarantined is a directory or a layer file that a repair moved out of the way.
+// RegistryQuarantined is a directory or a layer file that a repair moved to quarantine.
 type RegistryQuarantined struct {
 	What    string `json:"what"`
 	Place   string `json:"place"` // below the storage
 	Problem string `json:"problem"`
 }
 
-// RegistryGC is what a collection did or, with DryRun, would do.
+// RegistryGC is the result of a garbage collection or, with DryRun, of its simulation.
 type RegistryGC struct {
 	DryRun     bool  `json:"dry_run"`
 	Layers     int   `json:"layers"` // layer files that nothing needs, moved to the trash
@@ -100,7 +100,7 @@ type RegistryGC struct {
 	Trash      int64 `json:"trash"` // bytes that are in the trash afterwards
 }
 
-// RegistryStats is what a storage holds: GET /registry/v2/stats. Sizes are bytes.
+// RegistryStats is the statistics of a storage: GET /registry/v2/stats. Sizes are bytes.
 type RegistryStats struct {
 	Templates int `json:"templates"`
 	Versions  int `json:"versions"`
@@ -111,18 +111,18 @@ type RegistryStats struct {
 	Disks   int64 `json:"disks"`   // layer files of disks that versions need
 	States  int64 `json:"states"`  // layer files of saved states that versions need
 	Loose   int64 `json:"loose"`   // layer files that no version needs
-	Uploads int64 `json:"uploads"` // what unfinished pushes take
+	Uploads int64 `json:"uploads"` // used by unfinished pushes
 	Trash   int64 `json:"trash"`
 	Aside   int64 `json:"aside"`  // damaged templates that a repair set aside
 	Others  int64 `json:"others"` // files among the layers that are not the registry's
 
-	Reclaimable int64 `json:"reclaimable"` // loose layers and the trash
-	Reserved    int64 `json:"reserved"`    // what unfinished pushes may still take
+	Reclaimable int64 `json:"reclaimable"` // unreferenced layers and the trash
+	Reserved    int64 `json:"reserved"`    // unfinished pushes may still use it
 	Free        int64 `json:"free"`
 	Total       int64 `json:"total"`
 
-	// Pulled is what all versions hold: as if every one were stored by itself. Shared is how much of that is
-	// stored once for several versions.
+	// Pulled is the total size of all versions, each counted in full. Shared is how much of that is stored once
+	// for several versions.
 	Pulled int64 `json:"pulled"`
 	Shared int64 `json:"shared"`
 	// Longest is the number of layers of the longest chain.

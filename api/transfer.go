@@ -30,8 +30,8 @@ type PushRequest struct {
 	Tag         string `json:"tag"`
 	Description string `json:"description,omitempty"`
 	Arch        string `json:"arch,omitempty"` // "amd64", "arm64" or ""
-	// Gen is the generation of the template that the push rests on; the commit is refused when
-	// another write came between. nil: no such condition.
+	// Gen is the generation of the template that the push expects; the commit is refused after another write.
+	// nil: no such condition.
 	Gen *int64 `json:"gen,omitempty"`
 	// Revert is carried out in the same swap that publishes the new version.
 	Revert *PushRevert `json:"revert,omitempty"`
@@ -56,15 +56,15 @@ type PushFile struct {
 	Kind   string `json:"kind"`             // FileDisk or FileState
 	Format string `json:"format,omitempty"` // "raw", "qcow2" or ""
 	Size   int64  `json:"size"`             // bytes of the file itself
-	// Root names the content when the client knows it: its layer, or the tip of its chain. When the registry
-	// holds that, nothing is sent of the file.
+	// Root names the content when the client knows it: its layer, or the ID of its chain. If the registry has
+	// it, the file is not sent.
 	Root string `json:"root,omitempty"`
-	// Parent is the tip of the chain that the layer of a disk rests on: what the layer's index names as
-	// its parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros.
-	// A parent that the registry does not hold is refused with status 412: send the disk as a whole.
+	// Parent is the ID of the chain that the layer of a disk rests on, which the layer's index names as its
+	// parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros. If the
+	// registry does not have the parent, it refuses the push with status 412: send the disk as a whole.
 	Parent string `json:"parent,omitempty"`
-	// Data is the most bytes that the file's data can take: the registry reserves room for them. 0: the sender
-	// cannot tell yet, and the registry takes a twentieth of Size.
+	// Data is the maximum number of bytes of the file's data: the registry reserves space for them. 0: unknown
+	// to the sender, and the registry reserves a twentieth of Size.
 	Data int64 `json:"data,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type PushSession struct {
 	Expires  int64           `json:"expires"`  // epoch seconds; every part moves it
 }
 
-// PushFileState says what the registry holds of one file.
+// PushFileState describes what the registry has of one file.
 type PushFileState struct {
 	Name  string     `json:"name"`
 	State string     `json:"state"`
@@ -111,8 +111,8 @@ type PushResult struct {
 	Size      int64  `json:"size"` // stored bytes of the version
 }
 
-// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With look=true
-// it is no pull: its time is not noted, and the layers do not stay for it.
+// PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With
+// look=true the request does not count as a pull: its time is not recorded, and its layers are not kept.
 type PullManifest struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
@@ -135,16 +135,16 @@ type PullFile struct {
 	Layers []PullLayer `json:"layers"`
 }
 
-// PullLayer says where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
+// PullLayer describes where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
 type PullLayer struct {
 	Root string `json:"root"`
-	// Tip names the content of the chain up to this layer, when that is not Root: the layer stands for a
-	// chain that ended so.
+	// Tip names the content of the chain up to this layer, when that is not Root: the layer squashes a chain of
+	// that name.
 	Tip         string `json:"tip,omitempty"`
 	Size        int64  `json:"size"` // bytes of the whole layer file
 	IndexOffset int64  `json:"index_off"`
 	IndexLength int64  `json:"index_len"`
-	// URLs are sources of equal right, absolute or relative to the registry's address. They take
-	// bounded Range requests.
+	// URLs are equivalent sources, absolute or relative to the registry's address. They accept bounded Range
+	// requests.
 	URLs []string `json:"urls"`
 }

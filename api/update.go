@@ -2,10 +2,10 @@ package api
 
 import "time"
 
-// The route of agent packages, and what is below it.
+// The route of agent packages, and routes below it.
 const (
 	PathPackages        = "/pkg"
-	PathPackageManifest = PathPackages + "/manifest" // what is there, see AgentPackage
+	PathPackageManifest = PathPackages + "/manifest" // the available packages, see AgentPackage
 )
 
 // AgentPackage is one agent package that a controller has: an archive with a program for
@@ -17,13 +17,12 @@ type AgentPackage struct {
 	Arch    string `json:"arch"`
 	Size    int64  `json:"size"`   // bytes
 	SHA256  string `json:"sha256"` // hex, of the file
-	// Signed is all of the above as its maker has signed it: one line of text. A node
-	// believes nothing else.
+	// Signed contains all of the above, signed by its maker: one line of text. A node trusts nothing else.
 	Signed string `json:"signed"`
 }
 
-// AgentUpdate asks an agent to become another version of itself. It is in every answer to
-// a poll until the agent says how that ended; an agent knows a repeated one by ID.
+// AgentUpdate asks an agent to install another version. It is in every response to a poll until the agent
+// reports the result; an agent recognizes a repeated one by ID.
 type AgentUpdate struct {
 	ID      string       `json:"id"`
 	Package AgentPackage `json:"package"`
@@ -34,17 +33,15 @@ type AgentUpdate struct {
 // UpdateStage is how far an agent is with an update.
 type UpdateStage string
 
-// The stages, in the order in which they come. That it is done is said by the version of
-// the agent that comes after it.
+// The stages, in their order. Success has no stage: the version of the next agent shows it.
 const (
-	UpdateLoading UpdateStage = "loading" // Progress says how far
-	UpdateWaiting UpdateStage = "waiting" // for work that the change would break; Message says which
+	UpdateLoading UpdateStage = "loading" // see Progress
+	UpdateWaiting UpdateStage = "waiting" // for work that the change would interrupt; see Message
 	UpdateSwapped UpdateStage = "swapped" // the new agent is about to begin
-	UpdateFailed  UpdateStage = "failed"  // for good; Message says why, and the agent is as it was
+	UpdateFailed  UpdateStage = "failed"  // permanently, see Message; the agent is unchanged
 )
 
-// UpdateStatus is what an agent says of an update, with every poll from the one after it
-// heard of it. It is a level.
+// UpdateStatus is an agent's report on an update, with every poll after it received the request. It is a level.
 type UpdateStatus struct {
 	ID       string      `json:"id"`
 	Stage    UpdateStage `json:"stage"`
@@ -56,8 +53,8 @@ type UpdateStatus struct {
 type NodeUpdate struct {
 	Version string    `json:"version"` // that it is to become
 	Asked   time.Time `json:"asked"`
-	Begun   time.Time `json:"begun,omitzero"`    // of the try that continues; absent: none does
+	Begun   time.Time `json:"begun,omitzero"`    // of the running try; absent: none
 	Tries   int       `json:"tries"`             // so far
-	Next    time.Time `json:"next,omitzero"`     // when the next try begins; absent: one continues, or none does any more
+	Next    time.Time `json:"next,omitzero"`     // of the next try; absent: one is running, or none follows
 	Failure string    `json:"failure,omitempty"` // of the last try
 }

@@ -40,7 +40,7 @@ type accessMethods interface {
 	SetResources(context.Context, string, []api.Resource) error
 }
 
-// access asks services with authentication, as the root user and by a user key.
+// access calls services with authentication, as the root user and with a user key.
 func (x *tour) access(made *calls) {
 	as := func(service farm.Service, at string, creds client.Credentials) (methods accessMethods, err error) {
 		o := client.Options{Transport: made, Credentials: creds}

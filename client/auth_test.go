@@ -53,7 +53,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// keyed makes a service with the key ci, and what shows that key.
+// keyed creates a service with the key ci, and the credentials of that key.
 func keyed(t *testing.T, o servicetest.Options) (*servicetest.Service, *client.UserKey) {
 	t.Helper()
 	s := servicetest.New(o)
@@ -68,7 +68,7 @@ func keyed(t *testing.T, o servicetest.Options) (*servicetest.Service, *client.U
 	return s, key
 }
 
-// through returns a client of a controller that is asked without a network.
+// through returns a client of a controller that is called without a network.
 func through(t *testing.T, h http.Handler, creds client.Credentials) *client.Controller {
 	t.Helper()
 	c, err := client.NewController("http://cloud.example/base/", client.Options{
@@ -93,8 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestOneHandshakeForAll: a hundred calls of several clients at the same time, and those
-// after them, share one session; another service has one of its own.
+// TestOneHandshakeForAll: a hundred concurrent calls of several clients, and those after them, share one
+// session; another service has a separate one.
 func TestOneHandshakeForAll(t *testing.T) {
 	s, key := keyed(t, servicetest.Options{})
 	server := httptest.NewServer(s)
@@ -160,8 +160,8 @@ func TestSessionsAreRenewed(t *testing.T) {
 	}
 }
 
-// TestARefusedSessionIsRenewedOnce: what was refused was not carried out, so that any call is
-// made once more; a key that is gone is not asked for without end.
+// TestARefusedSessionIsRenewedOnce: a refused call had no effect, so that any call is made once more; with a
+// deleted key it is not retried endlessly.
 func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	var starts atomic.Int64
 	s, key := keyed(t, servicetest.Options{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -187,7 +187,7 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 		t.Errorf("a deleted key is asked for: %d hands, %d refused", s.Hands.Load(), s.Refused.Load())
 	}
 
-	// A service that gives sessions and takes none.
+	// A service that opens sessions and accepts none.
 	none, key := keyed(t, servicetest.Options{May: func(auth.Identity, *http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no") }})
 	if err := groups(t, through(t, none, key)); !errors.Is(err, client.ErrUnauthenticated) || none.Hands.Load() != 2 || none.Refused.Load() != 2 {
 		t.Errorf("%v: %d hands, %d refused", err, none.Hands.Load(), none.Refused.Load())
@@ -221,7 +221,7 @@ func TestAStreamSurvivesAStaleSession(t *testing.T) {
 	}
 }
 
-// TestAWaiterMayLeave: one who gives up does not take the handshake from the others.
+// TestAWaiterMayLeave: a caller that stops waiting does not cancel the handshake for the others.
 func TestAWaiterMayLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := keyed(t, servicetest.Options{})
@@ -245,7 +245,7 @@ func TestAWaiterMayLeave(t *testing.T) {
 	})
 }
 
-// TestHandshakesThatFail say what is wrong, and send nothing of the call.
+// TestHandshakesThatFail report the problem, and the actual call is not sent.
 func TestHandshakesThatFail(t *testing.T) {
 	s, key := keyed(t, servicetest.Options{})
 	another, err := s.Add("another")
@@ -293,8 +293,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// TestCredentialsStayAtTheirAddress: they follow no redirect and are put on no request to
-// somebody else.
+// TestCredentialsStayAtTheirAddress: they follow no redirect and are put on no request to another host.
 func TestCredentialsStayAtTheirAddress(t *testing.T) {
 	var strayed atomic.Int64
 	moon := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
@@ -424,7 +423,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// TestFormsOfPrivateKeys: what is taken and what the others are told.
+// TestFormsOfPrivateKeys: accepted forms, and the errors for others.
 func TestFormsOfPrivateKeys(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)

@@ -20,9 +20,8 @@ func (s *service) bare() string {
 	return address.String()
 }
 
-// Authorize puts the client's credentials, if it has some, on a request that is sent to the
-// service by other means than this package's. A request to another address is refused: they
-// were given for this one.
+// Authorize puts the client's credentials, if any, on a request that is sent to the service by other means than
+// this package. A request to another address is refused: the credentials are not meant for it.
 func (s *service) Authorize(r *http.Request) error {
 	if s.creds == nil {
 		return nil
@@ -33,8 +32,8 @@ func (s *service) Authorize(r *http.Request) error {
 	return s.creds.Authorize(r, s.target())
 }
 
-// Renew is told that the service answered 401 to a request that Authorize was called with. It
-// says whether the request may be made once more, with what Authorize puts on it then.
+// Renew is called when the service answered 401 to a request that Authorize was called with. It reports whether
+// the request may be made once more, after another call of Authorize.
 func (s *service) Renew(r *http.Request) bool {
 	creds, ok := s.creds.(Renewable)
 	return ok && creds.Renew(r, s.target())
@@ -44,7 +43,7 @@ func (s *service) Renew(r *http.Request) bool {
 func (s *service) unauthorized(c call, err error) error {
 	switch {
 	case CodeOf(err) != "":
-		return err // of the handshake, which says it all
+		return err // of the handshake, with all details
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		e := s.unreachable(c, err)
 		e.unsent = true
@@ -61,13 +60,13 @@ func (s *service) offer(r *http.Request) {
 	}
 }
 
-// unreadStream is a stream that can be taken back until somebody has begun to read it.
+// unreadStream is a stream that can be taken back until its first read.
 type unreadStream struct {
 	io.ReadCloser
 	state atomic.Int32
 }
 
-// What became of an offered stream; 0 is nothing.
+// States of an unreadStream; 0 is untouched.
 const (
 	begun int32 = 1 + iota
 	takenBack
@@ -90,8 +89,8 @@ func (o *unreadStream) Close() error {
 	return o.ReadCloser.Close()
 }
 
-// sendable reports whether what a request has sent can be sent once more, which takes an offered
-// stream back.
+// sendable reports whether the body of a request can be sent once more. It takes back a stream that was not
+// read yet.
 func sendable(r *http.Request) bool {
 	if o, ok := r.Body.(*unreadStream); ok {
 		return o.state.CompareAndSwap(0, takenBack)

@@ -68,8 +68,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestTriesAgainOnlyWhatIsSafe: a call that may have taken effect is made again only when
-// that means the same.
+// TestTriesAgainOnlyWhatIsSafe: a call that may have taken effect is made again only if it is idempotent.
 func TestTriesAgainOnlyWhatIsSafe(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do   func(*client.Controller) error
@@ -151,8 +150,8 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestWatchTakesItselfUp: after a break every present instance is told again, and what
-// went meanwhile is told as gone.
+// TestWatchTakesItselfUp: after a break every present instance is reported again, and those removed since then
+// are reported as gone.
 func TestWatchTakesItselfUp(t *testing.T) {
 	var streams atomic.Int32
 	set := func(id string) string { return `{"type":"set","instance":{"instance_id":"` + id + `","vm":{}}}` + "\n" }

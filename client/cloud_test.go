@@ -32,8 +32,8 @@ const (
 	registryAt   = "http://build.example:8089"
 )
 
-// TestMain runs the tests and the examples beside a cloud: controller, registry and
-// simulated nodes. It is found at build.example, through a proxy.
+// TestMain runs the tests and the examples with a cloud: controller, registry and simulated nodes. Its address
+// is build.example, through a proxy.
 func TestMain(m *testing.M) {
 	code, err := beside(m)
 	if err != nil {
@@ -79,7 +79,7 @@ func beside(m *testing.M) (code int, err error) {
 // cloud is the cloud of the tests.
 var cloud *cloudtest.Cloud
 
-// throughTo is a proxy to services by the addresses that they are asked at.
+// throughTo is a proxy to services by the requested addresses.
 func throughTo(services map[string]string) http.Handler {
 	return &httputil.ReverseProxy{
 		FlushInterval: -1,
@@ -101,7 +101,7 @@ func controller(t *testing.T, o client.Options) *client.Controller {
 	return c
 }
 
-// nodeCalled waits for a node of the cloud and gives its id.
+// nodeCalled waits for a node of the cloud and returns its ID.
 func nodeCalled(t *testing.T, c *client.Controller, name string) string {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

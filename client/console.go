@@ -12,15 +12,15 @@ import (
 
 const pathConsole = pathVM + "/console"
 
-// ConsoleOf reports whether the screen of an instance can be seen; the error says why not.
+// ConsoleOf reports whether the console of an instance can be opened; the error contains the reason.
 func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, error) {
 	return fetch[api.Console](ctx, c.service, get(pathConsole, byID(id)))
 }
 
-// OpenConsole connects to the screen of an instance that runs, which speaks RFB (VNC) to its
-// viewer. The connection ends with the instance, when either side closes it, and when the caller
-// may not see the screen any more. It begins when the controller has asked the node of the
-// instance to show the screen; a node that does not answer ends it within seconds.
+// OpenConsole connects to the console of a running instance, which speaks RFB (VNC) to its viewer. The
+// connection ends with the instance, when either side closes it, and when the caller loses the permission. It
+// begins when the controller has asked the node of the instance to open the console; it ends within seconds if
+// the node does not answer.
 func (c *Controller) OpenConsole(ctx context.Context, id string) (net.Conn, error) {
 	ask := get(pathConsole, byID(id))
 	opening, cancel := context.WithTimeout(ctx, c.timeout)

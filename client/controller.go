@@ -24,17 +24,17 @@ func NewController(address string, o Options) (*Controller, error) {
 	return &Controller{s}, nil
 }
 
-// Duration is a time that the API takes as a text such as 90s.
+// Duration is a time that the API represents as a text such as 90s.
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// ListOptions say which part of a list is asked for. The zero value asks for all of it.
+// ListOptions selects a part of a list. The zero value selects all of it.
 type ListOptions struct {
 	Filter     string // terms such as state:error age>10m; see docs/api.md
-	ExternalID string // of instances alone
-	Limit      int    // at most so many; 0: no limit of ours
+	ExternalID string // only of instances
+	Limit      int    // maximum number; 0: no client-side limit
 	After      string // those after this id
 }
 
@@ -49,13 +49,13 @@ func (o ListOptions) query() url.Values {
 	return q
 }
 
-// RightsQuery says what a question about rights is about, besides the controller itself.
+// RightsQuery selects the objects of a query for rights, in addition to the controller itself.
 type RightsQuery struct {
 	Nodes    []string
 	Template string
 }
 
-// Rights returns what the caller may do.
+// Rights returns the permissions of the caller.
 func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights, error) {
 	q := url.Values{}
 	set(q, "nodes", strings.Join(about.Nodes, ","))
@@ -63,7 +63,7 @@ func (c *Controller) Rights(ctx context.Context, about RightsQuery) (api.Rights,
 	return fetch[api.Rights](ctx, c.service, get("/api/v1/rights", q))
 }
 
-// set puts a parameter that is given.
+// set sets a parameter unless it is empty.
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)
@@ -72,13 +72,13 @@ func set(q url.Values, name, value string) {
 
 func byID(id string) url.Values { return url.Values{"id": {id}} }
 
-// fetch makes a call and gives the body of its answer.
+// fetch makes a call and returns the body of its response.
 func fetch[T any](ctx context.Context, s *service, c call) (out T, err error) {
 	err = s.do(ctx, c, &out)
 	return out, err
 }
 
-// one asks for a single thing. An empty id would ask for all of them.
+// one requests a single object. An empty ID would select all of them.
 func one[T any](ctx context.Context, s *service, path, id string) (out T, err error) {
 	if id == "" {
 		return out, &Error{Code: ErrInvalid, Message: "id: is required", Method: http.MethodGet, Path: path}
@@ -92,37 +92,37 @@ func (s *service) Live(ctx context.Context) error { return s.do(ctx, get("/livez
 // Ready reports whether the service can serve.
 func (s *service) Ready(ctx context.Context) error { return s.do(ctx, get("/readyz", nil), nil) }
 
-// Status returns how the controller is.
+// Status returns the status of the controller.
 func (c *Controller) Status(ctx context.Context) (api.ControllerStatus, error) {
 	return fetch[api.ControllerStatus](ctx, c.service, get("/api/v1/status", nil))
 }
 
-// RegistryDisk returns the room of the registry's disk.
+// RegistryDisk returns the space of the registry's disk.
 func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, c.service, get("/api/v1/registry/disk", nil))
 }
 
 const pathMaintenance = "/api/v1/maintenance"
 
-// Maintenance reports whether one continues.
+// Maintenance returns the status of the maintenance mode.
 func (c *Controller) Maintenance(ctx context.Context) (api.Maintenance, error) {
 	return fetch[api.Maintenance](ctx, c.service, get(pathMaintenance, nil))
 }
 
-// BeginMaintenance begins a maintenance, or changes the end and the reason of one.
+// BeginMaintenance starts the maintenance mode, or changes its end and reason.
 func (c *Controller) BeginMaintenance(ctx context.Context, b api.BeginMaintenance) (api.Maintenance, error) {
 	return fetch[api.Maintenance](ctx, c.service, call{method: http.MethodPost, path: pathMaintenance, body: b, again: true})
 }
 
-// EndMaintenance ends the maintenance; without one it does nothing.
+// EndMaintenance ends the maintenance mode; without one it does nothing.
 func (c *Controller) EndMaintenance(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathMaintenance, again: true}, nil)
 }
 
-// Backup begins a backup of everything that the controller keeps: a database, then its
-// sha256 as the last 32 bytes. Size is about how many bytes will come.
+// Backup starts a backup of all data of the controller: a database, then its sha256 as the last 32 bytes. Size
+// is the approximate number of bytes.
 func (c *Controller) Backup(ctx context.Context) (*Stream, error) {
-	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // whoever reads the stream closes it
+	resp, err := c.open(ctx, get(api.PathBackup, nil)) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
 		return nil, err
 	}

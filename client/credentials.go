@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// Credentials make requests the caller's own: RootToken, Bearer and UserKey are some. One
-// value may serve many clients and goroutines. A certificate is none of them: it belongs to
-// the connection (Options.TLS).
+// Credentials authenticate the caller of requests: RootToken, Bearer and UserKey return some. One value may
+// serve many clients and goroutines. A certificate is not among them: it belongs to the connection
+// (Options.TLS).
 type Credentials interface {
-	// Authorize puts what shows who calls on a request that is about to be sent to a
-	// service. It may call that service by itself within the request's context, and is
-	// called for every try.
+	// Authorize puts credentials on a request that is about to be sent to a service. It may call that service
+	// within the request's context, and is called for every try.
 	Authorize(r *http.Request, to Target) error
 }
 
-// Renewable is credentials that go stale sooner than what they are made from.
+// Renewable is credentials that expire sooner than what they are made from.
 type Renewable interface {
 	Credentials
-	// Renew is told that a service answered a request with 401, and says whether Authorize
-	// may do better now. A call is repeated once for it.
+	// Renew is called when a service answered a request with 401. It reports whether a new call of Authorize
+	// may succeed. A call is repeated once for it.
 	Renew(r *http.Request, to Target) bool
 }
 
@@ -46,9 +45,8 @@ func (t rootToken) Authorize(r *http.Request, _ Target) error {
 	return nil
 }
 
-// Bearer gives credentials that are ready: the token (JWT) that an identity provider gave a
-// program, such as a job of a CI system, or a session that another program has opened. They
-// are not renewed.
+// Bearer returns existing credentials: a token (JWT) that an identity provider issued to a program, such as a
+// CI job, or a session that another program has opened. They are not renewed.
 func Bearer(value string) Credentials { return bearer{hide(strings.TrimSpace(value))} }
 
 type bearer struct{ redacted }
@@ -66,7 +64,7 @@ const (
 	bearerScheme  = "Bearer "
 )
 
-// redacted is a text that is not shown: whoever prints it, encodes or logs it sees stars.
+// redacted is a secret text: printing, encoding or logging it yields asterisks.
 type redacted struct {
 	text *string // a pointer, since fmt prints unexported fields without asking
 }
@@ -80,14 +78,14 @@ func (h redacted) reveal() string {
 	return *h.text
 }
 
-// String keeps the text out of what is printed.
+// String returns asterisks in place of the text.
 func (redacted) String() string { return "***" }
 
-// Format keeps the text out of what is printed, whatever the verb.
+// Format prints asterisks in place of the text, whatever the verb.
 func (h redacted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, h.String()) }
 
-// MarshalText keeps the text out of what is encoded.
+// MarshalText encodes asterisks in place of the text.
 func (h redacted) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// LogValue keeps the text out of logs.
+// LogValue logs asterisks in place of the text.
 func (h redacted) LogValue() slog.Value { return slog.StringValue(h.String()) }

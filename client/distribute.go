@@ -15,30 +15,30 @@ const (
 	pathRemove     = pathTemplate + "/remove"
 )
 
-// DistributeRequest says which version is to be on which nodes.
+// DistributeRequest selects a version and the nodes that are to cache it.
 type DistributeRequest struct {
 	TemplateID string   `json:"template_id"`
 	Tag        string   `json:"tag,omitempty"`      // "": the latest
 	Version    *int     `json:"version,omitempty"`  // instead of Tag
 	NodeIDs    []string `json:"node_ids,omitempty"` // none: all
 	GroupID    string   `json:"group_id,omitempty"` // only nodes of this group
-	Group      string   `json:"group,omitempty"`    // of permissions
+	Group      string   `json:"group,omitempty"`    // permission group
 
 	IdempotencyKey string `json:"-"` // see NewKey
 }
 
-// Distribute asks nodes to have a version, and gives the id of the request.
+// Distribute requests that nodes cache a version, and returns the ID of the request.
 func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (string, error) {
 	answer, err := fetch[api.DistributeAnswer](ctx, c.service, call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err
 }
 
-// Distributions returns the requests to distribute, and how far each node is.
+// Distributions returns the distribution requests, with the status of each node.
 func (c *Controller) Distributions(ctx context.Context, o ListOptions) ([]api.Distribution, error) {
 	return fetch[[]api.Distribution](ctx, c.service, get(pathDistribute, o.query()))
 }
 
-// Distribution returns one request to distribute.
+// Distribution returns one distribution request.
 func (c *Controller) Distribution(ctx context.Context, id string) (api.Distribution, error) {
 	return one[api.Distribution](ctx, c.service, pathDistribute, id)
 }
@@ -48,8 +48,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathDistribute, query: byID(id), again: true}, nil)
 }
 
-// RemoveFromNodes asks nodes, or with none all of them, to remove what they have of a
-// template and nothing uses.
+// RemoveFromNodes asks nodes, or with none all of them, to remove the unused versions of a template.
 func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes ...string) (api.RemoveAnswer, error) {
 	body := map[string][]string{}
 	if len(nodes) > 0 {
@@ -58,19 +57,18 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes
 	return fetch[api.RemoveAnswer](ctx, c.service, call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
 }
 
-// Removals returns the requests to remove templates from nodes.
+// Removals returns the removal requests.
 func (c *Controller) Removals(ctx context.Context, o ListOptions) ([]api.Removal, error) {
 	return fetch[[]api.Removal](ctx, c.service, get(pathRemove, o.query()))
 }
 
-// Removal returns one request to remove a template from nodes.
+// Removal returns one removal request.
 func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error) {
 	return one[api.Removal](ctx, c.service, pathRemove, id)
 }
 
-// WaitDistributed waits until every node of a distribution has the version or has
-// failed; then the error is a *WaitError. Progress, unless it is nil, is called with
-// every look.
+// WaitDistributed waits until every node of a distribution has cached the version or failed. A failure is a
+// *WaitError. progress, unless nil, is called after every poll.
 func (c *Controller) WaitDistributed(ctx context.Context, request string, progress func(api.Distribution)) (api.Distribution, error) {
 	look := func(ctx context.Context) (api.Distribution, error) { return c.Distribution(ctx, request) }
 	return until(ctx, look, func(d api.Distribution) (bool, error) {
@@ -97,7 +95,7 @@ func (c *Controller) WaitDistributed(ctx context.Context, request string, progre
 	})
 }
 
-// WaitRemoved waits until every node has answered to a removal.
+// WaitRemoved waits until every node has reported the result of a removal.
 func (c *Controller) WaitRemoved(ctx context.Context, request string) (api.Removal, error) {
 	look := func(ctx context.Context) (api.Removal, error) { return c.Removal(ctx, request) }
 	return until(ctx, look, func(r api.Removal) (bool, error) {

@@ -1,19 +1,16 @@
-// Package client speaks the HTTP API of a Buildyard cloud: Controller has a method for
-// every route of the controller, Registry one for every route of the registry but the
-// bulk wire of push and pull, which buildnode speaks.
+// Package client is a client of the HTTP API of a Buildyard cloud. Controller has a method for every route of
+// the controller, Registry one for every route of the registry except the bulk protocol of push and pull, which
+// buildnode uses.
 //
-// It is not a mirror of a cloud and caches nothing. It needs the standard library and
-// the wire types of package api only, so that it can be built into any program. Methods
-// take a context; besides that every try of a call has a time-out of its own
-// (Options.Timeout), streams aside. What an answer may hold is bounded
+// It does not mirror a cloud and caches nothing. It needs only the standard library and the wire types of
+// package api, so that it can be built into any program. Methods take a context; in addition every try of a
+// call has its own timeout (Options.Timeout), streams aside. The size of a response is bounded
 // (Options.MaxAnswer).
 //
 // Errors are *Error and match one of the codes, such as ErrNotFound, with errors.Is.
 //
-// A call that failed without an answer, or because the service could not serve it just
-// then, is tried again when that cannot do harm: when it changes nothing, when doing it
-// twice is the same as once, when it has an IdempotencyKey, or when no connection came
-// about.
+// A call that failed without a response, or because the service was temporarily unable to serve it, is retried
+// if that is safe: the call changes nothing, is idempotent, has an IdempotencyKey, or no connection was made.
 //
-// Invariant: a call is never made twice when its second time could mean something else.
+// Invariant: a call is never made twice if the second call could have another effect.
 package client

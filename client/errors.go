@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Code is the kind of a failure, and an error by itself: errors.Is(err, client.ErrNotFound).
+// Code is the kind of a failure, and also an error: errors.Is(err, client.ErrNotFound).
 type Code string
 
 // The codes.
@@ -18,16 +18,16 @@ const (
 	ErrNotFound        Code = "not found"        // no such instance, node, group, template, request or file
 	ErrNoVersion       Code = "no such version"  // the template has no such tag or number
 	ErrInvalid         Code = "invalid"          // a parameter is missing or out of its range
-	ErrRefused         Code = "refused"          // what was asked for cannot be done as things are
+	ErrRefused         Code = "refused"          // the request cannot be carried out in the current state
 	ErrUnauthenticated Code = "unauthenticated"  // no, wrong or expired credentials
 	ErrForbidden       Code = "forbidden"        // the credentials lack a permission
-	ErrUnsupported     Code = "unsupported"      // the service does not know the route
-	ErrConflict        Code = "conflict"         // something else changed it meanwhile
+	ErrUnsupported     Code = "unsupported"      // the service does not have the route
+	ErrConflict        Code = "conflict"         // another request changed it concurrently
 	ErrTooLarge        Code = "too large"        // the request, or an answer beyond Options.MaxAnswer
-	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; later it may
+	ErrUnavailable     Code = "unavailable"      // the service cannot serve it now; a later call may succeed
 	ErrInternal        Code = "internal error"   // the service failed; its log has the request id
-	ErrUnreachable     Code = "unreachable"      // no connection, or no whole answer in time
-	ErrForeign         Code = "not this service" // what answers is no Buildyard service
+	ErrUnreachable     Code = "unreachable"      // no connection, or no complete response in time
+	ErrForeign         Code = "not this service" // the server is not a Buildyard service
 )
 
 func (c Code) Error() string { return string(c) }
@@ -35,8 +35,8 @@ func (c Code) Error() string { return string(c) }
 // Error is a call that failed.
 type Error struct {
 	Code      Code
-	Message   string // a sentence: what, and mostly what to do
-	Status    int    // of HTTP; 0 without an answer
+	Message   string // a sentence with the problem, and mostly the remedy
+	Status    int    // HTTP status; 0 without a response
 	RequestID string // names the call in the service's log; "" without an answer
 	Method    string
 	Path      string
@@ -47,7 +47,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns the code, and below an unreachable service what happened.
+// Unwrap returns the code, and the cause if the service was unreachable.
 func (e *Error) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Code}
@@ -55,13 +55,13 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Code, e.cause}
 }
 
-// Cause returns what kept the service from being reached; nil when it answered.
+// Cause returns why the service was unreachable; nil if it responded.
 func (e *Error) Cause() error { return e.cause }
 
-// OfHandshake reports whether a call failed because its credentials, a user key, gave no session.
+// OfHandshake reports whether a call failed because its credentials, a user key, yielded no session.
 func (e *Error) OfHandshake() bool { return e.Path == api.PathHand || e.Path == api.PathShake }
 
-// CodeOf returns the code of an error; "" when it is not of a call.
+// CodeOf returns the code of an error; "" if it is not from a call.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -69,7 +69,7 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// Messages that mean more than their HTTP status says.
+// Messages that are more specific than their HTTP status.
 const (
 	notFound     = "Not found"
 	noTemplate   = "VM not in the registry"
@@ -78,7 +78,7 @@ const (
 	underWay     = "A request with this Idempotency-Key is under way"
 )
 
-// codes are what HTTP says; 200 with status FAIL is a refusal for a reason of logic.
+// codes maps HTTP statuses; 200 with status FAIL is a refusal for a reason of logic.
 var codes = map[int]Code{
 	http.StatusOK:                    ErrRefused,
 	http.StatusBadRequest:            ErrInvalid,
@@ -95,7 +95,7 @@ var codes = map[int]Code{
 	http.StatusGatewayTimeout:        ErrUnavailable,
 }
 
-// codeOf returns the code of an answer that says FAIL.
+// codeOf returns the code of a response with status FAIL.
 func codeOf(status int, message string) Code {
 	switch {
 	case message == notFound, message == noTemplate:
@@ -111,7 +111,7 @@ func codeOf(status int, message string) Code {
 	return ErrInternal
 }
 
-// failure is the error of an answer that says FAIL.
+// failure returns the error of a response with status FAIL.
 func failure(resp *http.Response, message string) *Error {
 	e := answered(resp, codeOf(resp.StatusCode, message), message)
 	if e.Message == "" {
@@ -132,8 +132,8 @@ func transient(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnavailable)
 }
 
-// ended returns the caller's own end of a call, rather than what the network made of it: it
-// has no code. What kept the call from an answer until then is in the text.
+// ended returns the end of the caller's context rather than the network error that it caused: it has no code.
+// Its text contains what delayed the response until then.
 func ended(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

@@ -19,7 +19,7 @@ type Event struct {
 	InstanceID  string `json:"instance_id"`
 	MachineName string `json:"machineName"` // host of the controller
 
-	All map[string]any `json:"-"` // every field as it came, those of this kind of event too
+	All map[string]any `json:"-"` // every field as it came, including those of this kind of event
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -32,7 +32,7 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &e.All)
 }
 
-// EventQuery says which events are asked for. The zero value asks for the newest 100.
+// EventQuery selects events. The zero value selects the newest 100.
 type EventQuery struct {
 	Filter string
 	After  string        // the id of an event: only later ones
@@ -40,7 +40,7 @@ type EventQuery struct {
 	Wait   time.Duration // with After: wait so long for one, at most a minute
 }
 
-// Events gives events, the oldest first.
+// Events returns events, the oldest first.
 func (c *Controller) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	values := ListOptions{Filter: q.Filter, After: q.After, Limit: q.Limit}.query()
 	if q.Wait > 0 {
@@ -49,21 +49,20 @@ func (c *Controller) Events(ctx context.Context, q EventQuery) ([]Event, error) 
 	return fetch[[]Event](ctx, c.service, get(pathEvents, values))
 }
 
-// eventWait is how long one question of a watch hangs: less than a try may take.
+// eventWait is how long one request of a watch waits: less than the timeout of a try.
 const eventWait = 20 * time.Second
 
-// EventWatch says which events are followed.
+// EventWatch selects the events of a watch.
 type EventWatch struct {
 	Filter string
 	After  string // the id of an event: begin after it; "": begin now
-	// OnInterrupt is called when the controller cannot be asked, before it is asked again; nil: nobody is.
+	// OnInterrupt is called when a request to the controller failed, before it is retried; nil: not called.
 	OnInterrupt func(err error)
 }
 
-// WatchEvents returns the events after one, or those that come from now on, until ctx
-// ends, the loop is left or an error is given. While the controller cannot be asked it
-// goes on, unless it could never be. An event that the controller has forgotten meanwhile
-// is not told.
+// WatchEvents returns the events after one, or new events, until ctx ends, the loop is left or an error is
+// returned. It retries while the controller is unreachable, unless the first request fails. Events that the
+// controller has deleted since then are skipped.
 func (c *Controller) WatchEvents(ctx context.Context, o EventWatch) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := eventWatch{c: c, EventWatch: o, yield: yield}
@@ -81,7 +80,7 @@ type eventWatch struct {
 	asked bool // the controller has answered
 }
 
-// follow asks for events until that fails.
+// follow polls for events until that fails.
 func (w *eventWatch) follow(ctx context.Context) error {
 	if w.After == "" && !w.asked {
 		last, err := w.c.Events(ctx, EventQuery{Limit: 1})

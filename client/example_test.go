@@ -51,7 +51,7 @@ func ExampleError() {
 	// Output: there is no such template
 }
 
-// Follow what becomes of instances. A stream that breaks is taken up again.
+// Watch instances for changes. A stream that breaks is resumed.
 func ExampleController_Watch() {
 	c, err := client.NewController("http://build.example:8090", client.Options{})
 	if err != nil {
@@ -64,7 +64,7 @@ func ExampleController_Watch() {
 	}
 	for change, err := range c.Watch(ctx, client.WatchOptions{}) {
 		if err != nil {
-			panic(err) // it cannot be taken up
+			panic(err) // it cannot be resumed
 		}
 		if change.Type == client.ChangeGone && change.InstanceID == ids[0] {
 			fmt.Println("it is gone")
@@ -74,7 +74,7 @@ func ExampleController_Watch() {
 	// Output: it is gone
 }
 
-// Look at what failed, page by page.
+// List failed instances, page by page.
 func ExampleController_EachInstance() {
 	c, err := client.NewController("http://build.example:8090", client.Options{})
 	if err != nil {
@@ -110,14 +110,13 @@ func ExampleController_Save() {
 	}
 	saved, err := c.WaitSaved(ctx, request, nil)
 	if err != nil {
-		panic(err) // a *client.WaitError says why it failed
+		panic(err) // a *client.WaitError contains the reason
 	}
 	fmt.Println(saved.Request.Tag, saved.Status)
 	// Output: next done
 }
 
-// A program of a CI system shows a user key. The client shakes hands, and again when the
-// session is over.
+// A program of a CI system uses a user key. The client makes a handshake, and again when the session expires.
 func ExampleLoadUserKey() {
 	key, err := client.LoadUserKey("ci", "ci.key") // as "buildyard key create ci --out ci.key" made it
 	if err != nil {
@@ -133,7 +132,7 @@ func ExampleLoadUserKey() {
 	// Output: there is no such file here
 }
 
-// A job shows the token that its identity provider gave it.
+// A job uses the token that its identity provider issued.
 func ExampleBearer() {
 	c, err := client.NewRegistry("https://registry.example", client.Options{Credentials: client.Bearer(os.Getenv("CI_JOB_JWT"))})
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Files returns a directory of the registry's file server, through the controller; "" is
-// the top.
+// Files returns a directory of the registry's file server, through the controller; "" is the root.
 func (c *Controller) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, c.service, "/api/v1/registry/files", dir)
 }
@@ -25,7 +24,7 @@ func (c *Controller) File(ctx context.Context, name string) (*Stream, error) {
 
 const pathFiles = "/registry/files"
 
-// fileCall makes a call on a file. A name that is none would be a call on something else.
+// fileCall makes a call on a file. An invalid name would be a call on another object.
 func fileCall(method, path, name string) (call, error) {
 	c := call{method: method, path: path + "/" + name, again: true}
 	if !fs.ValidPath(name) || name == "." {
@@ -42,7 +41,7 @@ func fileOf(ctx context.Context, s *service, path, name string) (*Stream, error)
 	return s.stream(ctx, ask)
 }
 
-// Files returns a directory of the file server; "" is the top.
+// Files returns a directory of the file server; "" is the root.
 func (r *Registry) Files(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	return filesOf(ctx, r.service, pathFiles, dir)
 }
@@ -58,9 +57,8 @@ func (r *Registry) File(ctx context.Context, name string) (*Stream, error) {
 	return fileOf(ctx, r.service, pathFiles, name)
 }
 
-// Upload puts a file on the file server. The sum is the sha256 of its bytes in hex, which
-// the registry holds them against; "" leaves that out. The call is made once and may take
-// as long as its context allows, at most a day.
+// Upload puts a file on the file server. sum is the sha256 of its bytes in hex, which the registry verifies; ""
+// omits that. The call is made once and may take as long as its context allows, at most a day.
 func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum string) (api.UploadResult, error) {
 	put, err := fileCall(http.MethodPut, pathFiles, name)
 	if err != nil {
@@ -73,7 +71,7 @@ func (r *Registry) Upload(ctx context.Context, name string, from io.Reader, sum 
 	return fetch[api.UploadResult](ctx, &s, put)
 }
 
-// maxUpload bounds an upload that its caller gives no end.
+// maxUpload bounds an upload whose context has no deadline.
 const maxUpload = 24 * time.Hour
 
 // DeleteFile removes a file or an empty directory.

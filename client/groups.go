@@ -12,11 +12,11 @@ const (
 	pathNodeGroup = "/api/v1/node/group"
 )
 
-// NoFallback is the FallbackID that takes a group's fallback away.
+// NoFallback is the FallbackID that removes a group's fallback.
 const NoFallback = "none"
 
-// GroupRequest says how a node group is to be. In an update nil and "" leave it as it is; a
-// Description that points to "" is taken away.
+// GroupRequest describes a node group. In an update nil and "" leave a field unchanged; a Description that
+// points to "" is removed.
 type GroupRequest struct {
 	Name        string  `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`
@@ -37,14 +37,14 @@ func (c *Controller) Groups(ctx context.Context, o ListOptions) ([]api.Group, er
 
 // UpdateGroup changes a node group.
 func (c *Controller) UpdateGroup(ctx context.Context, id string, g GroupRequest) error {
-	if g.Description != nil && *g.Description == "" { // which the API takes for one that is not given
+	if g.Description != nil && *g.Description == "" { // which the API treats as not given
 		blank := " "
 		g.Description = &blank
 	}
 	return c.do(ctx, call{method: http.MethodPut, path: pathGroup, query: byID(id), body: g, again: true}, nil)
 }
 
-// DeleteGroup removes a node group. Instances that wait in it end in Error.
+// DeleteGroup removes a node group. Its pending instances end in Error.
 func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathGroup, query: byID(id), again: true}, nil)
 }
@@ -60,7 +60,7 @@ func (c *Controller) AddNodeToGroups(ctx context.Context, node string, groups ..
 	return c.do(ctx, call{method: http.MethodPost, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
 }
 
-// RemoveNodeFromGroups takes a node out of groups; it may be out already.
+// RemoveNodeFromGroups removes a node from groups; it need not be in them.
 func (c *Controller) RemoveNodeFromGroups(ctx context.Context, node string, groups ...string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
 }

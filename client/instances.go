@@ -10,7 +10,7 @@ import (
 
 const pathVM = "/api/v1/vm"
 
-// StartRequest says what to start. TemplateID alone is enough.
+// StartRequest describes the instance to start. Only TemplateID is required.
 type StartRequest struct {
 	TemplateID string         `json:"vmid"`
 	Tag        string         `json:"tag,omitempty"`     // "": the latest
@@ -19,11 +19,11 @@ type StartRequest struct {
 	ExternalID string         `json:"external_id,omitempty"`
 	Count      int            `json:"count,omitempty"` // 0: one
 	NodeID     string         `json:"node_id,omitempty"`
-	Group      string         `json:"group,omitempty"`    // of permissions
-	GroupID    string         `json:"group_id,omitempty"` // of nodes
+	Group      string         `json:"group,omitempty"`    // permission group
+	GroupID    string         `json:"group_id,omitempty"` // node group
 	Priority   int            `json:"priority,omitempty"` // 1 to 10000, lower is more urgent; 0: 1000
 	Metadata   map[string]any `json:"metadata,omitempty"` // of strings, integers and booleans
-	TTL        Duration       `json:"ttl,omitzero"`       // ends it by itself
+	TTL        Duration       `json:"ttl,omitzero"`       // after which it ends automatically
 
 	StartupScript     []byte          `json:"startup_script,omitempty"` // as text, not base64
 	ScriptCondition   ScriptCondition `json:"startup_script_condition,omitempty"`
@@ -40,7 +40,7 @@ type StartRequest struct {
 	MACAddress      string     `json:"mac_address,omitempty"`
 	VLANTag         string     `json:"vlan_tag,omitempty"`
 	USBDevice       string     `json:"usb_device,omitempty"`              // a claim name or a location
-	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: instead of the template's rules
+	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: replaces the template's rules
 	VNCPassword     string     `json:"vnc_password,omitempty"`
 	VideoController string     `json:"video_controller,omitempty"` // fbuf or pg
 	HVAPIC          string     `json:"hvapic,omitempty"`
@@ -51,7 +51,7 @@ type StartRequest struct {
 	IdempotencyKey string `json:"-"` // see NewKey
 }
 
-// ScriptCondition says when the startup script runs.
+// ScriptCondition is the condition for running the startup script.
 type ScriptCondition int
 
 // The conditions.
@@ -60,7 +60,7 @@ const (
 	AfterBoot                           // as soon as the VM boots
 )
 
-// FailHandler says what becomes of a VM whose monitored script failed.
+// FailHandler is the action on a VM whose monitored script failed.
 type FailHandler int
 
 // The fail handlers.
@@ -78,13 +78,13 @@ type PortRule struct {
 	HostPort  int    `json:"host_port,omitempty"`
 }
 
-// Disk lets the first disk grow.
+// Disk describes how the first disk grows.
 type Disk struct {
 	Size       string `json:"size"` // such as 80G
 	SkipResize bool   `json:"skip_container_resize,omitempty"`
 }
 
-// Start asks for instances and gives their ids.
+// Start requests instances and returns their IDs.
 func (c *Controller) Start(ctx context.Context, r StartRequest) ([]string, error) {
 	return fetch[[]string](ctx, c.service, call{method: http.MethodPost, path: pathVM, body: r, key: r.IdempotencyKey})
 }
@@ -94,13 +94,13 @@ func (c *Controller) Instance(ctx context.Context, id string) (api.Instance, err
 	return one[api.Instance](ctx, c.service, pathVM, id)
 }
 
-// ExplainedInstance is an instance and why it waits, or why it does not.
+// ExplainedInstance is an instance and the reason why it is pending or not.
 type ExplainedInstance struct {
 	api.Instance
 	Explain api.Explanation `json:"explain"`
 }
 
-// Explain returns one instance and why it waits.
+// Explain returns one instance and the reason why it is pending.
 func (c *Controller) Explain(ctx context.Context, id string) (ExplainedInstance, error) {
 	q := byID(id)
 	q.Set("explain", "1")
@@ -112,14 +112,13 @@ func (c *Controller) Instances(ctx context.Context, o ListOptions) ([]api.Instan
 	return fetch[[]api.InstanceItem](ctx, c.service, get(pathVM, o.query()))
 }
 
-// EachInstance gives instances page by page. Limit bounds a page; 0 stands for 1000. It
-// ends after an error.
+// EachInstance returns instances page by page. Limit bounds a page; 0 means 1000. It ends after an error.
 func (c *Controller) EachInstance(ctx context.Context, o ListOptions) iter.Seq2[api.InstanceItem, error] {
 	return pages(o, func(o ListOptions) ([]api.InstanceItem, error) { return c.Instances(ctx, o) },
 		func(i api.InstanceItem) string { return i.InstanceID })
 }
 
-// pages asks for one page after the other until one is not full.
+// pages requests one page after the other until one is not full.
 func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) string) iter.Seq2[T, error] {
 	if o.Limit <= 0 {
 		o.Limit = 1000
@@ -145,45 +144,44 @@ func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) 
 	}
 }
 
-// InstanceUpdate is what a caller says of an instance; nil leaves it as it is.
+// InstanceUpdate describes changes of an instance; nil leaves a field unchanged.
 type InstanceUpdate struct {
 	Name       *string        `json:"name,omitempty"`
 	ExternalID *string        `json:"external_id,omitempty"`
-	Metadata   map[string]any `json:"metadata,omitzero"` // all of it, again; empty and not nil: none
-	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 lifts it
+	Metadata   map[string]any `json:"metadata,omitzero"` // replaces all of it; empty and not nil: none
+	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 removes it
 }
 
-// UpdateInstance changes what a caller says of an instance.
+// UpdateInstance changes the caller-defined fields of an instance.
 func (c *Controller) UpdateInstance(ctx context.Context, id string, u InstanceUpdate) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathVM, query: byID(id), body: u, again: true}, nil)
 }
 
-// Terminate asks for the end of an instance. To ask twice changes nothing.
+// Terminate requests the end of an instance. It is idempotent.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathVM, body: map[string]string{"id": id}, again: true}, nil)
 }
 
-// RestartRequest says which instance to restart, and what changes with that.
+// RestartRequest names the instance to restart, and the changes to apply.
 type RestartRequest struct {
 	InstanceID  string `json:"instance_id"`
 	USBDevice   string `json:"usb_device,omitempty"`
 	VNCPassword string `json:"vnc_password,omitempty"`
 }
 
-// Restart asks for a restart. It is done when the instance is Started and the start
-// date of its VM has changed.
+// Restart requests a restart. It is done when the instance is Started and the start date of its VM has changed.
 func (c *Controller) Restart(ctx context.Context, r RestartRequest) error {
 	return c.do(ctx, call{method: http.MethodPost, path: "/api/v1/rpc/vm/restart", body: r}, nil)
 }
 
 const pathHistory = pathVM + "/history"
 
-// History gives instances that are gone, the newest first. Without a limit it gives 100.
+// History returns terminated instances, the newest first: 100 without a limit.
 func (c *Controller) History(ctx context.Context, o ListOptions) ([]api.HistoryInstance, error) {
 	return fetch[[]api.HistoryInstance](ctx, c.service, get(pathHistory, o.query()))
 }
 
-// HistoryInstance returns one instance that is gone.
+// HistoryInstance returns one terminated instance.
 func (c *Controller) HistoryInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
 	return one[api.HistoryInstance](ctx, c.service, pathHistory, id)
 }

@@ -19,8 +19,8 @@ func (c *Controller) Logs() Logs { return Logs{c.service, "/api/v1/log"} }
 // Logs returns the central logs.
 func (r *Registry) Logs() Logs { return Logs{r.service, "/registry/log"} }
 
-// Logs are the central logs of a cloud, by services: controller, registry, node and
-// whatever else sends rows.
+// Logs are the central logs of a cloud, by service: controller, registry, node and any other program that sends
+// rows.
 type Logs struct {
 	s    *service
 	root string
@@ -38,14 +38,14 @@ func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) 
 	return fetch[[]api.LogFile](ctx, l.s, get(l.root+"/files", ofService(service)))
 }
 
-// LogView says which rows of a service are asked for.
+// LogView selects rows of a service's log.
 type LogView struct {
 	Service string
-	File    string // "": the one written last
-	Lines   int    // the last so many; 0: all
+	File    string // "": the newest
+	Lines   int    // the last lines; 0: all
 }
 
-// View gives rows of one file as text.
+// View returns rows of one file as text.
 func (l Logs) View(ctx context.Context, v LogView) (*Stream, error) {
 	q := ofService(v.Service)
 	set(q, "file", v.File)
@@ -60,18 +60,17 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 	return l.s.stream(ctx, get(l.root+"/archive", ofService(service)))
 }
 
-// LogFollow says which rows of a service are followed.
+// LogFollow selects the rows to follow.
 type LogFollow struct {
 	Service string
-	Last    int // begin with the last so many
-	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	Last    int // number of last rows to begin with
+	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
 
-// Follow returns the last rows of a service and from then on each that is written, until
-// ctx ends, the loop is left or an error is given. A stream that breaks is taken up
-// again; what was written meanwhile is not told. The first connection that fails is an
-// error.
+// Follow returns the last rows of a service and then each new row, until ctx ends, the loop is left or an error
+// is returned. A stream that breaks is resumed, without rows that were written in between. It returns an error
+// if the first connection fails.
 func (l Logs) Follow(ctx context.Context, o LogFollow) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := again(ctx, o.OnInterrupt, func() (bool, error) {
@@ -108,17 +107,17 @@ func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error)
 	return true, l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
 }
 
-// Send appends rows to the central logs, and says how many the registry could not take.
+// Send appends rows to the central logs, and returns how many the registry did not accept.
 func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error) {
 	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLog, body: rows})
 }
 
-// SendEvents appends objects to the log of events: all of them or none.
+// SendEvents appends objects to the event log: all of them or none.
 func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogAppendResult, error) {
 	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
 }
 
-// VMLog is an error log that a failed VM has left.
+// VMLog is an error log of a failed VM.
 type VMLog struct {
 	Name     string    `json:"name"`
 	Size     int64     `json:"size"`
@@ -127,7 +126,7 @@ type VMLog struct {
 
 const pathVMLogs = pathVM + "/logs"
 
-// VMLogs returns the error logs of an instance, which may be gone.
+// VMLogs returns the error logs of an instance, which may be terminated.
 func (c *Controller) VMLogs(ctx context.Context, instance string) ([]VMLog, error) {
 	return one[[]VMLog](ctx, c.service, pathVMLogs, instance)
 }

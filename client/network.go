@@ -9,20 +9,20 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// USB returns how many USB devices are free and taken on all nodes, by the names under
-// which they can be asked for.
+// USB returns how many USB devices are free and in use on all nodes, by the names under which they can be
+// requested.
 func (c *Controller) USB(ctx context.Context) (map[string]api.USBCount, error) {
 	return fetch[map[string]api.USBCount](ctx, c.service, get("/api/v1/usb", nil))
 }
 
-// VLANs returns the ids that every node offers.
+// VLANs returns the IDs that every node offers.
 func (c *Controller) VLANs(ctx context.Context) ([]string, error) {
 	return fetch[[]string](ctx, c.service, get("/api/v1/vlan", nil))
 }
 
 const pathMAC = "/api/v1/macaddr"
 
-// MACFilter says which of the managed MAC addresses are meant.
+// MACFilter selects managed MAC addresses.
 type MACFilter string
 
 // The uses.
@@ -32,8 +32,8 @@ const (
 	FreeMACs MACFilter = "false"
 )
 
-// MACAddresses returns the managed addresses in their order: at most limit, 1 to 10,000,
-// that come after last; "" begins with the first.
+// MACAddresses returns the managed addresses in order: at most limit, 1 to 10,000, that come after last; ""
+// begins with the first.
 func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int, last string) ([]api.MACAddress, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
 	set(q, "in_use", string(use))
@@ -41,19 +41,19 @@ func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int,
 	return fetch[[]api.MACAddress](ctx, c.service, get(pathMAC, q))
 }
 
-// CountMACs returns how many managed addresses there are.
+// CountMACs returns the number of managed addresses.
 func (c *Controller) CountMACs(ctx context.Context, use MACFilter) (int, error) {
 	q := url.Values{"count": {"true"}}
 	set(q, "in_use", string(use))
 	return fetch[int](ctx, c.service, get(pathMAC, q))
 }
 
-// PopulateMACs makes the list of managed addresses the whole range.
+// PopulateMACs sets the list of managed addresses to the whole range.
 func (c *Controller) PopulateMACs(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathMAC, again: true}, nil)
 }
 
-// PurgeMACs empties the list of managed addresses. What is in use stays so.
+// PurgeMACs empties the list of managed addresses. Addresses in use stay in use.
 func (c *Controller) PurgeMACs(ctx context.Context) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathMAC, again: true}, nil)
 }

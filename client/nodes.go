@@ -27,11 +27,11 @@ func (c *Controller) Node(ctx context.Context, id string) (api.Node, error) {
 	return list[0], nil
 }
 
-// NodeConfig is what an operator says of a node; nil and "" leave it as it is.
+// NodeConfig describes an operator's settings of a node; nil and "" leave a field unchanged.
 type NodeConfig struct {
 	NodeID       string    `json:"node_id"`
 	Name         string    `json:"name,omitempty"`
-	Host         string    `json:"host,omitempty"` // "auto": what the node says
+	Host         string    `json:"host,omitempty"` // "auto": as the node reports
 	MaxVMCount   int       `json:"max_vm_count,omitempty"`
 	CapacityMode string    `json:"capacity_mode,omitempty"` // number or resource
 	VCPUOverride *int      `json:"vcpu_override,omitempty"` // 0: none
@@ -39,10 +39,10 @@ type NodeConfig struct {
 	NoCentralLog *bool     `json:"disable_central_logging,omitempty"`
 	Drain        *bool     `json:"drain_mode,omitempty"`
 	DrainReason  string    `json:"drain_reason,omitempty"`
-	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // what runs then is terminated; 0: never
+	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // when running instances are terminated; 0: never
 }
 
-// ConfigureNode changes what an operator says of a node.
+// ConfigureNode changes an operator's settings of a node.
 func (c *Controller) ConfigureNode(ctx context.Context, n NodeConfig) error {
 	return c.do(ctx, call{method: http.MethodPost, path: pathNode + "/config", body: n, again: true}, nil)
 }
@@ -52,8 +52,8 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
 }
 
-// UpdateNodes lets nodes take the agent package that the controller has for them: those
-// with these ids, or all. They continue with their VMs; see WaitUpdated.
+// UpdateNodes lets nodes install the agent package that the controller has for them: those with these IDs, or
+// all. Their VMs keep running; see WaitUpdated.
 func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
 	var body any
 	if len(ids) > 0 {
@@ -62,19 +62,18 @@ func (c *Controller) UpdateNodes(ctx context.Context, ids ...string) error {
 	return c.do(ctx, call{method: http.MethodPut, path: pathNode + "/update", body: body, again: true}, nil)
 }
 
-// NodeScans returns in short what the host scanners last found on nodes.
+// NodeScans returns summaries of the last host scans of nodes.
 func (c *Controller) NodeScans(ctx context.Context, o ListOptions) ([]api.NodeScanSummary, error) {
 	return fetch[[]api.NodeScanSummary](ctx, c.service, get(pathNode+"/scans", o.query()))
 }
 
-// NodeScan gives all that the host scanner last found on a node; ErrNotFound when it has told
-// nothing yet.
+// NodeScan returns the last host scan of a node; ErrNotFound if it has reported none.
 func (c *Controller) NodeScan(ctx context.Context, id string) (api.NodeScan, error) {
 	return one[api.NodeScan](ctx, c.patient(scanTimeout), pathNode+"/scan", id)
 }
 
-// PutNodeScan returns what was found on a node, in place of older results. ErrConflict says that
-// there are newer ones.
+// PutNodeScan stores scan results of a node, in place of older results. It returns ErrConflict if there are
+// newer ones.
 func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeScan) error {
 	put := call{method: http.MethodPut, path: pathNode + "/scan", query: byID(id), body: scan, again: true}
 	return c.patient(scanTimeout).do(ctx, put, nil)
@@ -82,14 +81,14 @@ func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeSc
 
 const pathAdopt = pathNode + "/adopt"
 
-// UnknownVMs returns the orphaned VMs, of a node by id or name or, with "", of all.
+// UnknownVMs returns the orphaned VMs, of a node by ID or name or, with "", of all.
 func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]api.OrphanedVM, error) {
 	q := url.Values{}
 	set(q, "node", node)
 	return fetch[[]api.OrphanedVM](ctx, c.service, get(pathAdopt, q))
 }
 
-// Adopt decides about orphaned VMs, and says what became of each.
+// Adopt adopts or removes orphaned VMs, and returns the result for each.
 func (c *Controller) Adopt(ctx context.Context, a api.Adoption) ([]api.Adopted, error) {
 	return fetch[[]api.Adopted](ctx, c.service, call{method: http.MethodPost, path: pathAdopt, body: a, again: true})
 }

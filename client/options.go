@@ -15,39 +15,37 @@ import (
 const (
 	DefaultTimeout   = 30 * time.Second
 	DefaultRetries   = 3
-	DefaultMaxAnswer = 512 << 20 // a list of 100,000 instances fits
+	DefaultMaxAnswer = 512 << 20 // enough for a list of 100,000 instances
 )
 
 // NoRetries is the value of Options.Retries for a client that tries once.
 const NoRetries = -1
 
-// Options say how a service is spoken to. The zero value is ready for one that asks for
-// no credentials.
+// Options configures the connection to a service. The zero value is for a service without credentials.
 type Options struct {
 	Credentials Credentials   // nil: none are sent
-	TLS         TLS           // of https addresses
-	Timeout     time.Duration // of one try, streams aside; 0: DefaultTimeout
-	Retries     int           // further tries of what may be tried again; 0: DefaultRetries
-	MaxAnswer   int64         // most bytes of an answer, streams and files aside; 0: DefaultMaxAnswer
+	TLS         TLS           // for https addresses
+	Timeout     time.Duration // timeout of one try, streams aside; 0: DefaultTimeout
+	Retries     int           // retries of repeatable calls; 0: DefaultRetries
+	MaxAnswer   int64         // maximum bytes of a response, streams and files aside; 0: DefaultMaxAnswer
 	UserAgent   string        // "": the name of this package
-	// Transport replaces the connections that the client makes by itself, TLS with them;
-	// nil: its own.
+	// Transport replaces the client's default transport, including its TLS settings; nil: the default.
 	Transport http.RoundTripper
 }
 
-// TLS says whom to trust and how to be known. The zero value trusts the system's
+// TLS configures the trusted authorities and the client certificate. The zero value trusts the system's
 // authorities.
 type TLS struct {
 	CAFile     string // PEM: trusted instead of the system's authorities
 	CertFile   string // PEM: the client's own certificate, with KeyFile
 	KeyFile    string
 	ServerName string // expected instead of the address's host
-	SkipVerify bool   // trust whoever answers: for tests alone
+	SkipVerify bool   // trust any server: only for tests
 }
 
-// Config makes what package crypto/tls needs.
+// Config returns the settings for package crypto/tls.
 func (t TLS) Config() (*tls.Config, error) {
-	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as asked for
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as requested
 	if t.CAFile != "" {
 		text, err := os.ReadFile(t.CAFile)
 		if err != nil {
@@ -71,7 +69,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	return c, nil
 }
 
-// transport makes the connections of a client.
+// transport creates the connections of a client.
 func (o Options) transport() (http.RoundTripper, error) {
 	if o.Transport != nil {
 		return o.Transport, nil

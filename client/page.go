@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// PageOptions say which part of a table is asked for.
+// PageOptions selects a part of a table.
 type PageOptions struct {
 	Filter string
-	Sort   string // a field of the filter; -age is the other way round
-	Skip   int    // so many from the front
+	Sort   string // a field of the filter; -age reverses the order
+	Skip   int    // number of rows to skip
 	Limit  int    // 0: 100
 }
 
@@ -29,22 +29,22 @@ func (o PageOptions) query() url.Values {
 	return q
 }
 
-// InstancePage returns a part of the instances, with the numbers of all that fit.
+// InstancePage returns a part of the instances, with the counts of all that match.
 func (c *Controller) InstancePage(ctx context.Context, o PageOptions) (api.InstancePage, error) {
 	return fetch[api.InstancePage](ctx, c.service, get(pathVM+"/page", o.query()))
 }
 
-// NodePage returns a part of the nodes, with the numbers of all that fit.
+// NodePage returns a part of the nodes, with the counts of all that match.
 func (c *Controller) NodePage(ctx context.Context, o PageOptions) (api.NodePage, error) {
 	return fetch[api.NodePage](ctx, c.service, get("/api/v1/node/page", o.query()))
 }
 
-// TemplatePage returns a part of the templates, with how many nodes hold each.
+// TemplatePage returns a part of the templates, with the number of nodes that cache each.
 func (c *Controller) TemplatePage(ctx context.Context, o PageOptions) (api.TemplatePage, error) {
 	return fetch[api.TemplatePage](ctx, c.service, get(pathTemplate+"/page", o.query()))
 }
 
-// TemplateNodes returns the nodes that hold versions of a template, by name.
+// TemplateNodes returns the nodes that cache versions of a template, by name.
 func (c *Controller) TemplateNodes(ctx context.Context, id string) ([]api.TemplateNode, error) {
 	return one[[]api.TemplateNode](ctx, c.service, pathTemplate+"/nodes", id)
 }

@@ -15,7 +15,7 @@ func (s *service) Permissions(ctx context.Context) ([]api.Permission, error) {
 	return fetch[[]api.Permission](ctx, s, get(pathPermission, nil))
 }
 
-// PermissionGroups returns the permission groups with what they may do.
+// PermissionGroups returns the permission groups with their permissions.
 func (s *service) PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error) {
 	return fetch[[]api.PermissionGroup](ctx, s, get(pathPermission+"/group", nil))
 }
@@ -29,7 +29,7 @@ func onGroup(method, name, below string) (call, error) {
 	return call{method: method, path: root + name + below, raw: root + url.PathEscape(name) + below, again: true}, nil
 }
 
-// PermissionGroup returns what a permission group may do.
+// PermissionGroup returns the permissions of a permission group.
 func (s *service) PermissionGroup(ctx context.Context, name string) (g api.PermissionGroup, err error) {
 	ask, err := onGroup(http.MethodGet, name, "")
 	if err != nil {
@@ -38,8 +38,7 @@ func (s *service) PermissionGroup(ctx context.Context, name string) (g api.Permi
 	return fetch[api.PermissionGroup](ctx, s, ask)
 }
 
-// SetPermissionGroup makes these the permissions of a permission group, and makes the group
-// when there is none.
+// SetPermissionGroup sets the permissions of a permission group, and creates it if needed.
 func (s *service) SetPermissionGroup(ctx context.Context, g api.PermissionGroup) error {
 	set, err := onGroup(http.MethodPost, g.Name, "")
 	if err != nil {
@@ -51,7 +50,7 @@ func (s *service) SetPermissionGroup(ctx context.Context, g api.PermissionGroup)
 	return s.do(ctx, set, nil)
 }
 
-// DeletePermissionGroup takes everything from a permission group.
+// DeletePermissionGroup removes all permissions of a permission group.
 func (s *service) DeletePermissionGroup(ctx context.Context, name string) error {
 	remove, err := onGroup(http.MethodDelete, name, "")
 	if err != nil {
@@ -61,8 +60,8 @@ func (s *service) DeletePermissionGroup(ctx context.Context, name string) error 
 	return s.do(ctx, remove, nil)
 }
 
-// ResourcePermissions returns the rights that there are on single resources: nodes of a
-// controller, templates of a registry.
+// ResourcePermissions returns the rights that exist for single resources: nodes of a controller, templates of a
+// registry.
 func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermissions, error) {
 	return fetch[[]api.ResourcePermissions](ctx, s, get(pathPermission+"/resources/permissions", nil))
 }
@@ -76,7 +75,7 @@ func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, 
 	return fetch[[]api.Resource](ctx, s, ask)
 }
 
-// SetResources makes these the rights of a permission group on single resources.
+// SetResources replaces the rights of a permission group on single resources.
 func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
 	set, err := onGroup(http.MethodPost, group, "/resources")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Registry calls a registry. It may be used from many goroutines.
 type Registry struct{ *service }
 
-// kindRegistry is what sentences call the service.
+// kindRegistry is the name of the service in messages.
 const kindRegistry = "registry"
 
 // NewRegistry makes a client of the registry at an address such as
@@ -34,18 +34,17 @@ const (
 	pathStoreRev = "/registry/revert"
 )
 
-// Status returns how the registry is.
+// Status returns the status of the registry.
 func (r *Registry) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return fetch[api.RegistryStatus](ctx, r.service, get("/registry/status", nil))
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the space of the registry's disk.
 func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return fetch[api.DiskInfo](ctx, r.service, get("/registry/disk", nil))
 }
 
-// Names returns the names of all templates by their ids, which is the first version of the
-// list.
+// Names returns the names of all templates by their IDs, from the first version of the list.
 func (r *Registry) Names(ctx context.Context) (map[string]string, error) {
 	list, err := fetch[[]map[string]string](ctx, r.service, get(pathStoreV1, nil))
 	names := make(map[string]string, len(list))
@@ -65,8 +64,7 @@ func (r *Registry) Template(ctx context.Context, id string) (api.TemplateDetail,
 	return one[api.TemplateDetail](ctx, r.service, pathStore, id)
 }
 
-// Config returns the configuration of a version. What the registry keeps beyond
-// api.TemplateConfig is in the raw form.
+// Config returns the configuration of a version. Fields beyond api.TemplateConfig are in the raw form.
 func (r *Registry) Config(ctx context.Context, id string, v Version) (config api.TemplateConfig, raw json.RawMessage, err error) {
 	err = r.do(ctx, get(pathStoreV1+"/info", v.query(id)), &raw)
 	if err == nil {
@@ -85,7 +83,7 @@ func (r *Registry) RevertTemplate(ctx context.Context, id string, v Version) err
 	return r.do(ctx, call{method: http.MethodDelete, path: pathStoreRev, query: v.query(id)}, nil)
 }
 
-// SetArch returns what architecture, amd64 or arm64, a template is for.
+// SetArch sets the architecture of a template: amd64 or arm64.
 func (r *Registry) SetArch(ctx context.Context, id, arch string) error {
 	body := map[string]string{"id": id, "arch": arch}
 	return r.do(ctx, call{method: http.MethodPut, path: pathStoreV1 + "/arch", body: body, again: true}, nil)
@@ -106,23 +104,23 @@ func (r *Registry) Rights(ctx context.Context, template string) (*api.CallerRigh
 	return fetch[*api.CallerRights](ctx, r.service, get("/registry/v2/rights", query))
 }
 
-// Stats returns what takes the storage's room.
+// Stats returns statistics of the storage's use.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return fetch[api.RegistryStats](ctx, r.service, get("/registry/v2/stats", nil))
 }
 
-// StartStorageJob begins work on the storage; one runs at a time. The registry takes this
-// and the two calls below from its own machine only.
+// StartStorageJob starts a storage job; one runs at a time. Without authentication the registry accepts this
+// and the two calls below only from its own machine.
 func (r *Registry) StartStorageJob(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodPost, path: pathUpkeep, body: u})
 }
 
-// StorageJob returns how far the work is that was begun last.
+// StorageJob returns the status of the last storage job.
 func (r *Registry) StorageJob(ctx context.Context) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, get(pathUpkeep, nil))
 }
 
-// CancelStorageJob ends the work.
+// CancelStorageJob cancels the running storage job.
 func (r *Registry) CancelStorageJob(ctx context.Context) (api.StorageJob, error) {
 	return fetch[api.StorageJob](ctx, r.service, call{method: http.MethodDelete, path: pathUpkeep, again: true})
 }

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// The pauses between tries: the first, how much longer each next one is, the longest.
+// Pauses between tries: the first, the growth factor, and the longest.
 const (
 	firstPause = 100 * time.Millisecond
 	pauseGrows = 3
 	longPause  = 5 * time.Second
 )
 
-// NewKey makes an IdempotencyKey that nobody else has. A call with one takes effect once
-// however often it is made within 24 hours, and is tried again when its answer is lost.
+// NewKey returns a unique IdempotencyKey. Calls with one key take effect once, however many are made within 24
+// hours, and are retried when the response is lost.
 func NewKey() string { return crand.Text() }
 
-// repeat tries a call until it has an answer that another try would not change.
+// repeat tries a call until it has a response that another try would not change.
 func (s *service) repeat(ctx context.Context, c call, try func() error) error {
 	wait := firstPause
 	for n := 0; ; n++ {
@@ -41,7 +41,7 @@ func (s *service) repeat(ctx context.Context, c call, try func() error) error {
 	}
 }
 
-// unsent reports whether nothing of a call can have reached the service.
+// unsent reports whether no byte of a call can have reached the service.
 func unsent(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok && e.unsent {
 		return true
@@ -50,9 +50,9 @@ func unsent(err error) bool {
 	return errors.Is(err, ErrUnreachable) && errors.As(err, &op) && op.Op == "dial"
 }
 
-// pause waits for about d, so that those who failed together do not come again together.
+// pause waits for about d, so that clients that failed together do not retry together.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter is no secret
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // a jitter need not be secret
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -46,10 +46,10 @@ var notOurs = map[string]string{
 	"PUT /admin/api/v1/permission/group/{groupName}": "the same as POST",
 }
 
-// calls notes what a client calls.
+// calls records the calls of a client.
 type calls struct {
 	mu   sync.Mutex
-	made map[string]bool // "METHOD /path" as it was asked for
+	made map[string]bool // "METHOD /path" as requested
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -197,8 +197,8 @@ func (x *tour) states() {
 	}
 }
 
-// tables asks for parts of lists as tables show them. What it starts is not the template whose
-// pull others look at.
+// tables requests parts of lists like tables show them. The instances that it starts do not use the template
+// whose pull other tests check.
 func (x *tour) tables(node string) {
 	ctx := x.Context()
 	ids, err := x.c.Start(ctx, client.StartRequest{TemplateID: old, Name: "row", Count: 3})
@@ -515,7 +515,7 @@ func (x *tour) files() {
 	if got.Size != int64(len(content)) || got.SHA256 != hex.EncodeToString(sum[:]) || got.Name != name {
 		x.Errorf("%+v", got)
 	}
-	// Of a stream whose length nobody knows.
+	// A stream of unknown length.
 	_, err = x.r.Upload(ctx, name, io.MultiReader(bytes.NewReader(content)), "")
 	x.ok(err)
 	_, err = x.r.Upload(ctx, name, bytes.NewReader(content), strings.Repeat("0", 64))

@@ -12,10 +12,10 @@ import (
 
 const pathScan = "/registry/v2/vm/scan"
 
-// scanTimeout is how long one try may take that sends or reads a report.
+// scanTimeout is the timeout of one try that sends or reads a report.
 const scanTimeout = 10 * time.Minute
 
-// scanQuery names a version where "version" would be that of the scanner.
+// scanQuery returns the query of a version. Its number has another name, since "version" is the scanner's.
 func (v Version) scanQuery(id string) url.Values {
 	q := byID(id)
 	set(q, "tag", v.Tag)
@@ -25,31 +25,31 @@ func (v Version) scanQuery(id string) url.Values {
 	return q
 }
 
-// PutScan attaches to a version what a scanner found in it, in place of older results. With scan.ContentID,
-// ErrConflict says that the version is of other bytes by now.
+// PutScan attaches scan results to a version, in place of older results. With scan.ContentID, it returns
+// ErrConflict if the version has other content by now.
 func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.TemplateScan) error {
 	put := call{method: http.MethodPut, path: pathScan, query: v.scanQuery(id), body: scan, again: true}
 	return r.patient(scanTimeout).do(ctx, put, nil)
 }
 
-// GetScan returns what a scanner found in a version; ErrNotFound when no results are attached.
+// GetScan returns the scan results of a version; ErrNotFound when none are attached.
 func (r *Registry) GetScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, r.patient(scanTimeout), get(pathScan, v.scanQuery(id)))
 }
 
-// DeleteScan removes what a scanner found in a version; ErrNotFound when no results are attached.
+// DeleteScan removes the scan results of a version; ErrNotFound when none are attached.
 func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
 	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
 }
 
-// patient returns the service with more time for each try.
+// patient returns the service with a longer timeout per try.
 func (s *service) patient(timeout time.Duration) *service {
 	slow := *s
 	slow.timeout = max(timeout, s.timeout)
 	return &slow
 }
 
-// TemplateScan returns what a scanner found in a version; ErrNotFound when no results are attached.
+// TemplateScan returns the scan results of a version; ErrNotFound when none are attached.
 func (c *Controller) TemplateScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
 	return fetch[api.TemplateScan](ctx, c.patient(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// service is what clients of both services have in common.
+// service is the common part of the clients of both services.
 type service struct {
 	kind  string // controller or registry
 	base  *url.URL
@@ -58,7 +58,7 @@ func newService(kind, address string, o Options) (*service, error) {
 	return s, nil
 }
 
-// Address returns the address of the service, without a password that is in it.
+// Address returns the address of the service, without the password in it.
 func (s *service) Address() string { return s.base.Redacted() }
 
 // CloseIdle closes the connections that are not in use.
@@ -68,24 +68,23 @@ func (s *service) CloseIdle() { s.http.CloseIdleConnections() }
 type call struct {
 	method string
 	path   string
-	raw    string // the path as it is sent, when a name in it has a slash; "": path
+	raw    string // the path as it is sent, if a name in it has a slash; "": path
 	query  url.Values
-	body   any       // sent as JSON; nil for none
-	stream io.Reader // sent as it is, instead of body; the call is made once
-	again  bool      // to do it twice is to do it once
-	key    string    // Idempotency-Key; "" for none
+	body   any       // sent as JSON; nil: none
+	stream io.Reader // sent unchanged, instead of body; the call is made once
+	again  bool      // the call is idempotent
+	key    string    // Idempotency-Key; "": none
 }
 
 func get(path string, query url.Values) call {
 	return call{method: http.MethodGet, path: path, query: query, again: true}
 }
 
-// repeatable reports whether the call may be made again after the first one may have
-// taken effect.
+// repeatable reports whether the call may be made again after the first one may have taken effect.
 func (c call) repeatable() bool { return c.stream == nil && (c.again || c.key != "") }
 
-// do makes a call, again when that is safe and helps, and decodes the body of the
-// answer into out, which may be nil.
+// do makes a call, with retries where they are safe and useful, and decodes the body of the response into out,
+// which may be nil.
 func (s *service) do(ctx context.Context, c call, out any) error {
 	var raw []byte
 	if c.body != nil {
@@ -106,8 +105,8 @@ func (s *service) do(ctx context.Context, c call, out any) error {
 	})
 }
 
-// send sends a request and gives the answer, whatever it says. When credentials have gone
-// stale it is sent once more: what was refused was not carried out.
+// send sends a request and returns the response, whatever its status. With stale credentials the request is
+// sent once more: a refused request had no effect.
 func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response, error) {
 	resp, err := s.sendOnce(ctx, c, raw)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !s.Renew(resp.Request) || !sendable(resp.Request) {
@@ -152,7 +151,7 @@ func (s *service) sendOnce(ctx context.Context, c call, raw []byte) (*http.Respo
 	return resp, nil
 }
 
-// unreachable is the error of a call without a whole answer.
+// unreachable is the error of a call without a complete response.
 func (s *service) unreachable(c call, err error) *Error {
 	err = bareURL(err)
 	return &Error{
@@ -161,7 +160,7 @@ func (s *service) unreachable(c call, err error) *Error {
 	}
 }
 
-// bareURL takes the address off an error, which the sentence around it has already.
+// bareURL removes the address from an error, since the message around it contains it.
 func bareURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -209,10 +208,10 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	return nil
 }
 
-const mostAtOnce = 1 << 20 // bytes that are set aside because a service says that it will send them
+const mostAtOnce = 1 << 20 // initial buffer limit for the announced length of a response
 
-// asExpected reads an answer that says that all went well into what out points at, as nearly all
-// of them do, in one go. What it does not take has to be looked at part by part.
+// asExpected decodes a successful response into out in one pass, which fits nearly all responses. Others are
+// decoded in parts.
 func asExpected(text []byte, out any) bool {
 	if out == nil {
 		return false
@@ -221,7 +220,7 @@ func asExpected(text []byte, out any) bool {
 	return json.Unmarshal(text, &envelope) == nil && envelope.Status == api.StatusOK
 }
 
-// isJSON reports whether an answer was there and no JSON, rather than cut.
+// isJSON reports whether a response was complete and not valid JSON, rather than truncated.
 func isJSON(err error) bool {
 	var syntax *json.SyntaxError
 	var form *json.UnmarshalTypeError
@@ -230,7 +229,7 @@ func isJSON(err error) bool {
 
 func (s *service) foreign(resp *http.Response) *Error {
 	code := codes[resp.StatusCode]
-	if code != ErrUnavailable { // a proxy that says so knows better
+	if code != ErrUnavailable { // a proxy's own unavailable is more precise
 		code = ErrForeign
 	}
 	return answered(resp, code, fmt.Sprintf("%s answers, but not as a %s does (%s)", s.Address(), s.kind, resp.Status))
@@ -238,9 +237,8 @@ func (s *service) foreign(resp *http.Response) *Error {
 
 type bodyKey struct{}
 
-// KeepBody returns a context whose calls keep the body of their last answer in raw as it
-// came, fields that this package does not know with it. Calls that are made at the same
-// time need one each.
+// KeepBody returns a context whose calls store the body of their last response unchanged in raw, including
+// fields that this package does not know. Concurrent calls need separate contexts.
 func KeepBody(ctx context.Context, raw *json.RawMessage) context.Context {
 	return context.WithValue(ctx, bodyKey{}, raw)
 }

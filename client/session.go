@@ -17,31 +17,31 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// A service does not say how long its sessions last. They are renewed after most of the
-// default, and sooner where they were refused sooner.
+// A service does not report how long its sessions last. They are renewed after most of the default lifetime,
+// and sooner where they were refused sooner.
 const (
-	sessionLife = 4 * time.Minute // of the default of 5
+	sessionLife = 4 * time.Minute // the default lifetime is 5 min
 	leastLife   = time.Second
 )
 
-// session is what a user key has opened with one service.
+// session is the session of a user key with one service.
 type session struct {
 	mu     sync.Mutex
-	bearer redacted          // the zero value: there is none
+	bearer redacted          // zero: none
 	began  time.Time         // before its handshake
 	life   time.Duration     // after which it is renewed
-	flight *pendingHandshake // the handshake that is under way; nil: none is
+	flight *pendingHandshake // the running handshake; nil: none
 }
 
-// pendingHandshake is a handshake that somebody, or several, wait for.
+// pendingHandshake is a handshake that one or several callers wait for.
 type pendingHandshake struct {
 	done   chan struct{} // closed when the fields below are set
 	bearer redacted
 	err    error
 }
 
-// value returns the Bearer value of a session that lasts. Of those who need a new one the
-// first shakes hands for all; it continues for the others when that one gives up.
+// value returns the Bearer value of a session that lasts. The first caller that needs a new session starts one
+// handshake for all. The handshake continues if that caller stops waiting.
 func (s *session) value(ctx context.Context, shake func(context.Context) (redacted, error)) (redacted, error) {
 	s.mu.Lock()
 	if s.bearer.text != nil {
@@ -66,7 +66,7 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (redact
 	}
 }
 
-// fly shakes hands and keeps the session.
+// fly makes a handshake and stores the session.
 func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
 	began := time.Now()
 	f.bearer, f.err = shake(ctx)
@@ -76,8 +76,8 @@ func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(conte
 	close(f.done)
 }
 
-// refused returns a session up that a service did not take, unless that was done already, and
-// learns from its age.
+// refused drops a session that a service refused, unless that was done already, and derives a shorter lifetime
+// from its age.
 func (s *session) refused(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ const (
 	maxTapAnswer     = 64 << 10 // bytes
 )
 
-// shake shows that the private key is there, and gives the Bearer value of a new session.
+// shake proves possession of the private key, and returns the Bearer value of a new session.
 func (h handshake) shake(ctx context.Context) (redacted, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -121,7 +121,7 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 		return redacted{}, err
 	}
 	var answer struct {
-		Data json.RawMessage `json:"data"` // shown as it came, fields that are not known here with it
+		Data json.RawMessage `json:"data"` // sent back as it came, including unknown fields
 	}
 	var data bytes.Buffer
 	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) || json.Compact(&data, answer.Data) != nil {
@@ -130,8 +130,8 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
 }
 
-// post makes one call of the handshake. Neither body nor answer gets into its errors but for
-// what the service says to people.
+// post makes one call of the handshake. Its errors contain neither body nor response, except the service's
+// message.
 func (h handshake) post(ctx context.Context, path string, body any) ([]byte, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -157,7 +157,7 @@ func (h handshake) post(ctx context.Context, path string, body any) ([]byte, err
 	return nil, h.refusal(resp, path, answer)
 }
 
-// refusal returns what a service that gives no session means.
+// refusal returns the error for a service's refusal to open a session.
 func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Error {
 	var envelope api.Envelope[json.RawMessage]
 	foreign := json.Unmarshal(answer, &envelope) != nil || envelope.Status == ""
@@ -179,7 +179,7 @@ func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Err
 	return e
 }
 
-// fail makes the error of a handshake: the call that it is for was not sent.
+// fail returns the error of a handshake, before which the actual call was not sent.
 func (h handshake) fail(code Code, path, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Method: http.MethodPost, Path: path, unsent: true}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestALateRefusal of a session that was given up already leaves the next one alone.
+// TestALateRefusal of a session that was already dropped does not affect the next one.
 func TestALateRefusal(t *testing.T) {
 	s := &session{bearer: hide("next"), began: time.Now(), life: sessionLife}
 	s.refused("former")

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Stats returns how busy the cloud is.
+// Stats returns the load of the cloud.
 func (c *Controller) Stats(ctx context.Context) (api.ControllerStats, error) {
 	return fetch[api.ControllerStats](ctx, c.service, get("/api/v1/stats", nil))
 }

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// Stream is an answer of any length. The reader owns it and closes it. It has no
-// time-out but its context's.
+// Stream is a response of any length. The caller owns it and closes it. It has no timeout but its context's.
 type Stream struct {
 	io.ReadCloser
 	Size int64  // bytes to come; -1 when unknown
 	Type string // media type, such as text/plain
 }
 
-// open makes a call whose answer is not an envelope when it succeeds.
+// open makes a call whose successful response is not an envelope.
 func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 	var resp *http.Response
 	err := s.repeat(ctx, c, func() (err error) {
@@ -43,8 +42,7 @@ func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 	return resp, nil
 }
 
-// begin sends a request whose answer has to begin within the time of a try. The body
-// lives as long as ctx.
+// begin sends a request whose response must begin within the timeout of a try. The body lives as long as ctx.
 func (s *service) begin(ctx context.Context, c call) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	limit := time.AfterFunc(s.timeout, func() { cancel(context.DeadlineExceeded) })
@@ -61,7 +59,7 @@ func (s *service) begin(ctx context.Context, c call) (*http.Response, error) {
 	return resp, nil
 }
 
-// body ends its request's context when it is closed.
+// body cancels its request's context when it is closed.
 type body struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -73,9 +71,9 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// stream makes a call that answers bytes.
+// stream makes a call whose response is raw bytes.
 func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
-	resp, err := s.open(ctx, c) //nolint:bodyclose // whoever reads the stream closes it
+	resp, err := s.open(ctx, c) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +81,14 @@ func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 	return &Stream{ReadCloser: resp.Body, Size: resp.ContentLength, Type: kind}, nil
 }
 
-// longReturn is the longest pause before a broken stream is taken up again.
+// longReturn is the longest pause before a broken stream is resumed.
 const longReturn = 10 * time.Second
 
-// errLeft is the end of a stream that its reader has left.
+// errLeft is the end of a stream whose reader has left the loop.
 var errLeft = errors.New("the loop was left")
 
-// again takes a stream up whenever it breaks, until ctx ends, its reader leaves it or
-// its end is one that lasts. A stream that has never begun is not taken up: whoever asks
-// is told at once that nobody answers.
+// again restarts a stream whenever it breaks, until ctx ends, its reader leaves it or the error is permanent.
+// If the stream has never begun, the error is returned immediately.
 func again(ctx context.Context, onBreak func(error), stream func() (began bool, err error)) error {
 	once := false
 	for wait := firstPause; ; wait = min(2*wait, longReturn) {
@@ -118,7 +115,7 @@ func again(ctx context.Context, onBreak func(error), stream func() (began bool, 
 	}
 }
 
-// interrupted reports whether a stream broke in a way that does not last.
+// interrupted reports whether a stream broke temporarily.
 func interrupted(err error) bool {
 	return transient(err) || errors.Is(err, ErrForeign) || errors.Is(err, ErrInternal)
 }
@@ -126,7 +123,7 @@ func interrupted(err error) bool {
 // maxLine bounds a line of a stream, in bytes.
 const maxLine = 16 << 20
 
-// linesOf reads the lines of a stream. One that breaks off in the middle is none.
+// linesOf reads the lines of a stream. An incomplete last line is dropped.
 func linesOf(from io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 64<<10), maxLine)

@@ -11,7 +11,7 @@ import (
 
 const pathTemplate = "/api/v1/registry/vm"
 
-// Version says which version of a template is meant. The zero value is the latest one.
+// Version selects a version of a template. The zero value is the latest one.
 type Version struct {
 	Tag    string
 	Number *int // serial number, 0-indexed; nil: not given

@@ -18,10 +18,9 @@ import (
 // maxKeyText bounds the text of a private key, in bytes; one of 4096 bits takes 3300.
 const maxKeyText = 64 << 10
 
-// UserKey is the credentials of a user key: its id and the private key, which never leaves
-// it. With each service that it is used for it keeps one session, which all clients and
-// goroutines share, opened when the first request needs it and renewed before its time, or
-// when the service refuses it.
+// UserKey is the credentials of a user key: its ID and the private key, which is never sent. It keeps one
+// session per service, which all clients and goroutines share. The session is opened at the first request, and
+// renewed before it expires or when the service refuses it.
 type UserKey struct {
 	id      string
 	private *rsa.PrivateKey
@@ -32,8 +31,8 @@ type UserKey struct {
 
 var _ Renewable = (*UserKey)(nil)
 
-// ParseUserKey makes credentials of a key's id and its private key: the single line that the
-// key API answers (base64 of PKCS#1 DER), or a PEM file (PKCS#1 or PKCS#8).
+// ParseUserKey makes credentials from a key's ID and its private key: the single line that the key API returns
+// (base64 of PKCS#1 DER), or a PEM file (PKCS#1 or PKCS#8).
 func ParseUserKey(id, private string) (*UserKey, error) {
 	if id == "" {
 		return nil, errors.New("user key: its id is empty")
@@ -45,8 +44,8 @@ func ParseUserKey(id, private string) (*UserKey, error) {
 	return &UserKey{id: id, private: key, sessions: map[string]*session{}}, nil
 }
 
-// LoadUserKey is ParseUserKey for a private key in a file. One that others than its owner
-// may read or change is refused.
+// LoadUserKey is ParseUserKey for a private key in a file. It refuses a file that other users may read or
+// change.
 func LoadUserKey(id, file string) (*UserKey, error) {
 	text, err := readPrivate(file)
 	if err != nil {
@@ -68,7 +67,7 @@ func readPrivate(file string) (string, error) {
 	return string(raw), err
 }
 
-// parsePrivate reads a private key. Its errors hold nothing of the text.
+// parsePrivate reads a private key. Its errors contain nothing of the text.
 func parsePrivate(text string) (*rsa.PrivateKey, error) {
 	if len(text) > maxKeyText {
 		return nil, fmt.Errorf("the private key is longer than %d bytes", maxKeyText)
@@ -120,8 +119,7 @@ func decode64(text string) ([]byte, error) {
 // ID returns the key's id.
 func (k *UserKey) ID() string { return k.id }
 
-// Authorize implements Credentials. It shakes hands with the service when there is no
-// session that lasts.
+// Authorize implements Credentials. It makes a handshake with the service unless a valid session exists.
 func (k *UserKey) Authorize(r *http.Request, to Target) error {
 	value, err := k.session(to).value(r.Context(), handshake{k, to}.shake)
 	if err != nil {
@@ -131,7 +129,7 @@ func (k *UserKey) Authorize(r *http.Request, to Target) error {
 	return nil
 }
 
-// Renew implements Renewable: a session that was refused is given up.
+// Renew implements Renewable: it drops a refused session.
 func (k *UserKey) Renew(r *http.Request, to Target) bool {
 	value, ok := strings.CutPrefix(r.Header.Get(authorization), bearerScheme)
 	if ok {
@@ -140,7 +138,7 @@ func (k *UserKey) Renew(r *http.Request, to Target) bool {
 	return ok
 }
 
-// session returns the key's session with a service, which may have to be opened.
+// session returns the key's session with a service, which may not be open yet.
 func (k *UserKey) session(to Target) *session {
 	k.mu.Lock()
 	defer k.mu.Unlock()

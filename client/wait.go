@@ -9,17 +9,17 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// How often something that is waited for is asked about: at first and after a while.
+// Poll intervals of a wait: at first and after a while.
 const (
 	firstLook = 200 * time.Millisecond
 	slowLook  = 2 * time.Second
 )
 
-// WaitError is the end of a wait for something that will not come.
+// WaitError is the error of a wait whose condition cannot become true.
 type WaitError struct {
 	What   string // such as instance 0197...
-	State  string // it is in
-	Reason string // as the service says it; "" when it does not
+	State  string // current state
+	Reason string // as the service reports it; "" without one
 }
 
 func (e *WaitError) Error() string {
@@ -29,8 +29,8 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("%s is %s: %s", e.What, e.State, e.Reason)
 }
 
-// until looks again and again until done says so. While the service cannot be asked it
-// goes on; the context ends it.
+// until polls look until done reports true. It retries while the service cannot be reached, until the context
+// ends.
 func until[T any](ctx context.Context, look func(context.Context) (T, error), done func(T) (bool, error)) (T, error) {
 	for wait := firstLook; ; wait = min(wait+wait/4, slowLook) {
 		now, err := look(ctx)
@@ -48,7 +48,7 @@ func until[T any](ctx context.Context, look func(context.Context) (T, error), do
 	}
 }
 
-// Started instances, and those on their way, by their states.
+// States of started instances, and of those that are starting.
 const (
 	stateStarted    = "Started"
 	stateScheduling = "Scheduling"
@@ -56,9 +56,8 @@ const (
 	stateTerminated = "Terminated"
 )
 
-// WaitStarted waits until an instance is Started and gives it. It ends with a
-// *WaitError when that will not be. Progress, unless it is nil, is called with every
-// look.
+// WaitStarted waits until an instance is Started and returns it. It returns a *WaitError if that will not
+// happen. progress, unless nil, is called after every poll.
 func (c *Controller) WaitStarted(ctx context.Context, id string, progress func(api.Instance)) (api.Instance, error) {
 	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
 		if progress != nil {
@@ -74,8 +73,8 @@ func (c *Controller) WaitStarted(ctx context.Context, id string, progress func(a
 	})
 }
 
-// WaitScript waits until the monitored startup script of an instance has ended, and
-// gives its outcome. It may be one of failure.
+// WaitScript waits until the monitored startup script of an instance has ended, and returns its result, which
+// may be a failure.
 func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResult, error) {
 	i, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
 		switch {
@@ -89,7 +88,7 @@ func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResu
 	return i.StartupScript, err
 }
 
-// WaitRestarted waits until the VM of an instance has another start date than before.
+// WaitRestarted waits until the VM of an instance has a start date other than before.
 func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.Time) (api.Instance, error) {
 	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
 		if i.InstanceState != stateStarted {
@@ -99,7 +98,7 @@ func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.T
 	})
 }
 
-// WaitGone waits until the VM of an instance is gone.
+// WaitGone waits until the VM of an instance no longer exists.
 func (c *Controller) WaitGone(ctx context.Context, id string) error {
 	_, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
 		return i.InstanceState == stateTerminated, nil
@@ -114,8 +113,8 @@ func (c *Controller) looking(id string) func(context.Context) (api.Instance, err
 	return func(ctx context.Context) (api.Instance, error) { return c.Instance(ctx, id) }
 }
 
-// WaitSaved waits for the end of a save. It ends with a *WaitError when the save failed.
-// Progress, unless it is nil, is called with every look.
+// WaitSaved waits for the end of a save. It returns a *WaitError if the save failed. progress, unless nil, is
+// called after every poll.
 func (c *Controller) WaitSaved(ctx context.Context, request string, progress func(api.SaveImage)) (api.SaveImage, error) {
 	look := func(ctx context.Context) (api.SaveImage, error) { return c.SaveStatus(ctx, request) }
 	return until(ctx, look, func(s api.SaveImage) (bool, error) {
@@ -133,8 +132,7 @@ func (c *Controller) WaitSaved(ctx context.Context, request string, progress fun
 	})
 }
 
-// WaitDrained waits until a drained node runs nothing any more. Progress, unless it is
-// nil, is called with every look.
+// WaitDrained waits until a drained node runs no VMs. progress, unless nil, is called after every poll.
 func (c *Controller) WaitDrained(ctx context.Context, node string, progress func(api.Drain)) (api.Node, error) {
 	look := func(ctx context.Context) (api.Node, error) { return c.Node(ctx, node) }
 	return until(ctx, look, func(n api.Node) (bool, error) {
@@ -148,9 +146,8 @@ func (c *Controller) WaitDrained(ctx context.Context, node string, progress func
 	})
 }
 
-// WaitUpdated waits until the agent of a node is what it was asked to become. Progress,
-// unless it is nil, is called with every look. A try that failed is the error, though the
-// controller tries again.
+// WaitUpdated waits until the agent of a node has the requested version. progress, unless nil, is called after
+// every poll. A failed try is returned as an error, though the controller tries again.
 func (c *Controller) WaitUpdated(ctx context.Context, node string, progress func(api.Node)) (api.Node, error) {
 	look := func(ctx context.Context) (api.Node, error) { return c.Node(ctx, node) }
 	return until(ctx, look, func(n api.Node) (bool, error) {

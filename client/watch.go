@@ -14,36 +14,35 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// ChangeType says what a Change tells.
+// ChangeType is the type of a Change.
 type ChangeType string
 
 // The types of changes.
 const (
-	ChangeSet    ChangeType = "set"    // Instance is as it is now
-	ChangeGone   ChangeType = "gone"   // the instance is not in the list any more
-	ChangeSynced ChangeType = "synced" // every present instance was told; comes again after an interruption
+	ChangeSet    ChangeType = "set"    // Instance is the current state
+	ChangeGone   ChangeType = "gone"   // the instance is no longer in the list
+	ChangeSynced ChangeType = "synced" // every present instance was reported; comes again after an interruption
 )
 
-// Change is what a watch tells of.
+// Change is one change in a watch.
 type Change struct {
 	Type       ChangeType       `json:"type"`
 	InstanceID string           `json:"instance_id,omitempty"`
 	Instance   api.InstanceItem `json:"instance,omitzero"` // of a ChangeSet
 }
 
-// WatchOptions say what a watch tells.
+// WatchOptions configures a watch.
 type WatchOptions struct {
-	// OnInterrupt is called when the stream broke, before it is taken up again; nil: nobody is.
+	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
 
-// maxSilence is how long a watch may bring nothing: the controller sends a line every 15 s.
+// maxSilence is the read timeout of a watch: the controller sends a line every 15 s.
 const maxSilence = 45 * time.Second
 
-// Watch returns every present instance, a ChangeSynced, and from then on what becomes of
-// instances, until ctx ends, the loop is left or an error is given. A stream that breaks
-// is taken up again: every present instance is told again then, and those that went
-// meanwhile are told as gone. The first connection that fails is an error.
+// Watch returns every present instance, a ChangeSynced, and then all changes of instances, until ctx ends, the
+// loop is left or an error is returned. A stream that breaks is resumed: every present instance is reported
+// again, and those removed since then are reported as gone. It returns an error if the first connection fails.
 func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{c: c, known: map[string]bool{}, yield: yield}
@@ -53,12 +52,12 @@ func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change
 	}
 }
 
-// watch is a watch that continues over several streams.
+// watch is a watch over several streams.
 type watch struct {
 	c      *Controller
-	known  map[string]bool // instances that were told of and are not gone
+	known  map[string]bool // instances that were reported and are not gone
 	yield  func(Change, error) bool
-	synced bool // one stream has told every present instance
+	synced bool // one stream has reported every present instance
 	left   bool // the loop was left
 }
 
@@ -98,8 +97,8 @@ func (w *watch) follow(ctx context.Context) error {
 	return w.c.unreachable(ask, fmt.Errorf("the watch broke: %w", err))
 }
 
-// take tells a change. Those that are present in this stream are noted until it is
-// synced: what was known before and is not among them is gone.
+// take reports a change. Instances that are present in this stream are recorded until it is synced: an instance
+// that was known before and is not among them is gone.
 func (w *watch) take(change Change, present *map[string]bool) {
 	switch change.Type {
 	case ChangeSet:
@@ -119,7 +118,7 @@ func (w *watch) take(change Change, present *map[string]bool) {
 		}
 		*present, w.synced = nil, true
 	default:
-		return // ping, and what is not known yet
+		return // ping, and unknown types
 	}
 	w.tell(change)
 }

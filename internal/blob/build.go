@@ -5,23 +5,23 @@ import (
 	"fmt"
 )
 
-// What the parent field of an index says.
+// Values of the parent field of an index.
 const (
 	restsOnZeros   = 0
-	restsOnParent  = 1 // the root that follows is the parent
-	standsForChain = 2 // rests on zeros and holds all of the chain whose tip follows
+	restsOnParent  = 1 // the digest that follows is the parent
+	standsForChain = 2 // rests on zeros and holds the whole chain whose ID follows
 )
 
-// EncodeOptions say how a file becomes a layer.
+// EncodeOptions configures the encoding of a file into a layer.
 type EncodeOptions struct {
 	Kind      Kind
 	Size      int64  // bytes of the file
 	Workers   int    // goroutines that compress; 0 means one for each processor, at most 4
-	Parent    Digest // tip of the chain that the layer changes; zero: it rests on zeros
-	StandsFor Digest // tip of the chain that the layer holds all of; only without a parent
+	Parent    Digest // ID of the chain that the layer changes; zero: it rests on zeros
+	StandsFor Digest // ID of the chain that the layer squashes; only without a parent
 }
 
-// check refuses what no index can say.
+// check refuses options that no index can represent.
 func (o EncodeOptions) check() error {
 	parent, stands := !o.Parent.IsZero(), !o.StandsFor.IsZero()
 	switch {
@@ -40,15 +40,15 @@ type Builder struct {
 	o      EncodeOptions
 	frames []byte // encoded
 	count  int
-	last   int64 // block behind the newest run
+	last   int64 // end of the newest run, in blocks
 	zeros  zeroList
 }
 
 // NewBuilder begins the index of a layer.
 func NewBuilder(o EncodeOptions) *Builder { return &Builder{o: o} }
 
-// Add appends a frame; f.Offset is not looked at. The runs are those of ParseIndex: in order, in whole
-// blocks, none touching the one before it in the same frame.
+// Add appends a frame; it ignores f.Offset. The runs are those of ParseIndex: in order, in whole blocks, none
+// touching the one before it in the same frame.
 func (b *Builder) Add(f Frame, runs []Run) {
 	b.frames = binary.AppendUvarint(b.frames, uint64(f.Stored))
 	b.frames = append(b.frames, byte(f.Codec))
@@ -92,11 +92,11 @@ func (b *Builder) Index() (*Index, error) {
 	return x, nil
 }
 
-// zeroList is the encoded form of zero runs. The newest is held back, since the next may lengthen it.
+// zeroList is the encoded form of zero runs. The newest one is not yet encoded, since the next may extend it.
 type zeroList struct {
 	encoded []byte
 	count   int
-	last    int64 // block behind the newest encoded run
+	last    int64 // end of the newest encoded run, in blocks
 	held    ZeroRun
 }
 

@@ -11,8 +11,9 @@ type frameKey struct {
 	frame int
 }
 
-// FrameCache keeps the decoded frames that were used last, of as many chains as are opened with it: a layer that several
-// rest on is decoded once. A frame that many readers want is decoded once, too. It may be used from many goroutines.
+// FrameCache keeps the most recently used decoded frames of all chains that are opened with it. A layer that
+// several chains share is decoded once. A frame that many readers request is decoded once, too. It may be used
+// from many goroutines.
 type FrameCache struct {
 	limit int
 
@@ -27,16 +28,16 @@ type cachedFrame struct {
 	raw   []byte
 	err   error
 
-	users int // who may read raw, the cache too; guarded by the cache
+	users int // readers of raw, including the cache; guarded by the cache
 }
 
-// NewFrames keeps at most so many frames, each of at most 1 MiB.
+// NewFrames returns a cache of at most limit frames, each of at most 1 MiB.
 func NewFrames(limit int) *FrameCache {
 	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 
-// get returns a frame; load makes it when it is not there, in the memory that it is given if it can.
-// The bytes must not be changed; they are good until put.
+// get returns a frame. On a miss, load decodes it, into buf if possible. The bytes must not be changed; they
+// are valid until put.
 func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*cachedFrame, error) {
 	f, mine := c.take(key)
 	if mine {
@@ -54,11 +55,11 @@ func (c *FrameCache) get(key frameKey, load func(buf []byte) ([]byte, error)) (*
 	return f, nil
 }
 
-// rawFrames is the memory of frames that nobody reads any more: to clear new memory for each
-// that is decoded would cost a tenth of decoding it.
+// rawFrames recycles the memory of unused frames: clearing new memory for each decoded frame would cost a tenth
+// of decoding it.
 var rawFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize+overrun); return &b }}
 
-// put says that a frame that get gave is not read any more.
+// put releases a frame that get returned.
 func (c *FrameCache) put(f *cachedFrame) {
 	if f == nil {
 		return
@@ -68,7 +69,7 @@ func (c *FrameCache) put(f *cachedFrame) {
 	c.dropLocked(f)
 }
 
-// dropLocked counts a user less. The last one gives the memory back.
+// dropLocked removes a user. The last one returns the memory to the pool.
 func (c *FrameCache) dropLocked(f *cachedFrame) {
 	if f.users--; f.users == 0 && cap(f.raw) == FrameSize+overrun {
 		b := f.raw[:FrameSize+overrun]
@@ -76,7 +77,7 @@ func (c *FrameCache) dropLocked(f *cachedFrame) {
 	}
 }
 
-// take finds or makes the entry; mine says that the caller has to fill it.
+// take finds or creates the entry; mine reports that the caller has to fill it.
 func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func (c *FrameCache) take(key frameKey) (f *cachedFrame, mine bool) {
 	return f, true
 }
 
-// forget lets the next reader try again.
+// forget removes a failed entry, so that the next reader tries again.
 func (c *FrameCache) forget(f *cachedFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

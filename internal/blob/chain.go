@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// leastFrames is the least number of decoded frames that a Chain keeps, each at most 1 MiB.
+	// leastFrames is the minimum number of decoded frames that a Chain caches, each at most 1 MiB.
 	leastFrames = 48
-	// spareFrames is how many more than its layers a long chain keeps: reading forward needs one of each.
+	// spareFrames is how many frames a long chain caches in addition to one per layer, which sequential reads
+	// need.
 	spareFrames = 16
 
-	// smallGap is what NextData gives as data although nothing is there: to read it costs less than to
-	// find the place behind it.
+	// smallGap is the largest gap that NextData reports as data: reading it costs less than finding its end.
 	smallGap = 64 << 10
-	// longestData is the most that NextData looks ahead.
+	// longestData is the maximum range that NextData looks ahead.
 	longestData = 64 << 20
 )
 
-// Chain reads the file behind a chain of layers. It may be used from many goroutines; whoever opened the
-// sources of the layers closes them.
+// Chain reads the file behind a chain of layers. It may be used from many goroutines. The caller closes the
+// sources of the layers.
 type Chain struct {
 	layers []*Layer
 	chain  []*Index
@@ -28,7 +28,7 @@ type Chain struct {
 	places segmentCache
 }
 
-// OpenChain takes the layers of a chain, base first.
+// OpenChain opens a chain of layers, base first.
 func OpenChain(layers ...*Layer) (*Chain, error) {
 	return NewFrames(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
 }
@@ -62,7 +62,7 @@ func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), c.Size()-off))
-	at := make([]*cachedFrame, len(c.layers)) // the next piece of a layer is mostly in the same frame
+	at := make([]*cachedFrame, len(c.layers)) // the next range of a layer is mostly in the same frame
 	defer func() {
 		for _, f := range at {
 			c.frames.put(f)
@@ -122,7 +122,7 @@ func (c *Chain) NextData(off int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// Verify reads every frame of every layer and gives the first error.
+// Verify reads every frame of every layer and returns the first error.
 func (c *Chain) Verify(ctx context.Context) error {
 	for _, l := range c.layers {
 		if err := l.Verify(ctx); err != nil {

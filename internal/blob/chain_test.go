@@ -18,7 +18,7 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// patches is a disk and what was changed of it; it implements Changes.
+// patches is a disk with changes; it implements Changes.
 type patches struct {
 	*bytes.Reader
 	list []Change
@@ -65,7 +65,7 @@ func draw(t *rapid.T, disk []byte) ([]byte, []Change) {
 	return next, list
 }
 
-// sparse is a Source that knows its blocks of zeros as holes.
+// sparse is a Source that reports its blocks of zeros as holes.
 type sparse struct {
 	*bytes.Reader
 	disk []byte
@@ -133,7 +133,7 @@ func content(t tester, layers []*Layer) []byte {
 	return got
 }
 
-// apply does with what is there what a pull does with it.
+// apply changes existing content like a pull does.
 func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *Plan) {
 	t.Helper()
 	p, err := NewPlan(indexes(layers), held)
@@ -185,8 +185,8 @@ func indexes(layers []*Layer) []*Index {
 
 func isBlank(p []byte) bool { return len(bytes.Trim(p, "\x00")) == 0 }
 
-// TestChain holds chains of random changes and sizes against plain byte slices: what ReadAt reads, what a pull
-// makes of every content that may be there, and what one layer is that stands for all.
+// TestChain compares chains of random changes and sizes with plain byte slices: the results of ReadAt, of pulls
+// onto every existing content, and of squashes.
 func TestChain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		disk, _ := draw(t, nil)
@@ -260,7 +260,7 @@ func checkReads(t *rapid.T, layers []*Layer, disk []byte) {
 	}
 }
 
-// checkNextData sees to it that nothing but zeros lies between off and the range that is said to be next.
+// checkNextData verifies that only zeros are between off and the returned range.
 func checkNextData(t *rapid.T, c *Chain, disk []byte, off int64) {
 	start, end, err := c.NextData(off)
 	if err != nil {

@@ -5,38 +5,38 @@ import (
 	"io"
 )
 
-// ChangeKind says what is in a range that a disk does not share with its parent.
+// ChangeKind is the kind of content in a range that a disk does not share with its parent.
 type ChangeKind uint8
 
 // The kinds of changes.
 const (
 	ChangeData    ChangeKind = iota // bytes, to be read
 	ChangeZero                      // zeros
-	ChangeDiscard                   // zeros; the guest gave the range back
+	ChangeDiscard                   // zeros; the guest discarded the range
 )
 
-// Change is a range of a disk that is not what its parent holds there. Off is a multiple of BlockSize and so is
-// Len, but in the change that ends the disk.
+// Change is a range of a disk that differs from its parent. Off and Len are multiples of BlockSize, except for
+// Len in the change that ends the disk.
 type Change struct {
 	Off, Len int64
 	Kind     ChangeKind
 }
 
-// Changes is a disk of which it is known where it differs from a parent. It may say of more than differs.
+// Changes is a disk with known differences from a parent. It may report more than differs.
 type Changes interface {
-	// ReadAt reads the disk. It is asked only for what NextChange gave as data, by many goroutines.
+	// ReadAt reads the disk. It is called only for data ranges of NextChange, by many goroutines.
 	io.ReaderAt
 	// NextChange returns the next change that ends behind off, or false when there is none. It may be cut to
-	// begin at off. One goroutine asks, with an off that only grows.
+	// begin at off. One goroutine calls it, with an off that only grows.
 	NextChange(off int64) (c Change, ok bool, err error)
 }
 
-// changeFeed feeds an encoding with changes.
+// changeFeed is the changeSource of an encoding of changes.
 type changeFeed struct {
 	src  Changes
 	size int64
-	off  int64  // behind the newest change
-	cur  Change // what is left of it
+	off  int64  // end of the newest change
+	cur  Change // rest of the newest change
 }
 
 var _ changeSource = (*changeFeed)(nil)
@@ -55,7 +55,7 @@ func (f *changeFeed) next(s *rangeBatch) (bool, error) {
 	return true, nil
 }
 
-// take asks for the next change and checks it.
+// take reads the next change and checks it.
 func (f *changeFeed) take() (bool, error) {
 	c, ok, err := f.src.NextChange(f.off)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *changeFeed) take() (bool, error) {
 	return true, nil
 }
 
-// load reads the data of the span. Blocks that are zero hide what the parent holds there.
+// load reads the data of the span. Blocks that are zero hide the parent's data at their offset.
 func (f *changeFeed) load(s *rangeBatch, _ []byte) error {
 	return s.each(func(c part, p []byte) error {
 		if c.Kind != ChangeData {

@@ -14,7 +14,7 @@ import (
 
 var errTest = errors.New("test")
 
-// broken is a Source or Changes with an error at one place.
+// broken is a Source or Changes with an error at one offset.
 type broken struct {
 	memory
 	data, read, change error
@@ -94,7 +94,7 @@ func TestBackwardRangesEnd(t *testing.T) {
 	}
 }
 
-// TestChangesMayOverlap takes of a change only what is behind the one before it.
+// TestChangesMayOverlap: only the part of a change behind the previous one counts.
 func TestChangesMayOverlap(t *testing.T) {
 	disk := bytes.Repeat([]byte("disk"), 2*BlockSize)
 	list := []Change{{Off: 0, Len: 3 * BlockSize}, {Off: BlockSize, Len: 4 * BlockSize, Kind: ChangeDiscard}}
@@ -154,7 +154,7 @@ func TestCompareForAnyReader(t *testing.T) {
 	}
 }
 
-// TestEncodeMemory holds all that an encoding allocates against what its comment says.
+// TestEncodeMemory compares the allocations of an encoding with the limit in its comment.
 func TestEncodeMemory(t *testing.T) {
 	old := image(rand.New(rand.NewPCG(35, 36)), 96*FrameSize)
 	src := memory{bytes.NewReader(scatter(old, 50))}
@@ -165,13 +165,13 @@ func TestEncodeMemory(t *testing.T) {
 		}
 	}
 	run()                             // the coders are made once
-	const limit = (2*4 + 2 + 2) << 20 // of workers, of all, and of the index and what it was made from
+	const limit = (2*4 + 2 + 2) << 20 // of workers, of all, and of the index and its input
 	if n := allocated(run); n > limit {
 		t.Fatalf("%d bytes for a disk of %d, at most %d are allowed", n, len(old), limit)
 	}
 }
 
-// allocated returns the bytes that are allocated meanwhile, whether they are kept or not.
+// allocated returns the bytes that run allocates, whether they are kept or not.
 func allocated(run func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

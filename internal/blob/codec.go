@@ -8,15 +8,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// saving is the least share of a frame, in percent, that compression must save to be kept.
+// saving is the minimum share of a frame, in percent, that compression must save to be used.
 const saving = 5
 
-// overrun is how far behind a frame's end the decoder may write meanwhile: with so much room it copies
-// in large steps to the end.
+// overrun is how far behind a frame's end the decoder may write while it decodes: with that much space it
+// copies in large steps to the end.
 const overrun = 16
 
-// The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. No checksum, since
-// the index has a better one. One window a frame bounds what a hostile frame can ask for.
+// The zstd coders are shared: EncodeAll and DecodeAll may be called from many goroutines. Checksums are off,
+// since the index has a better one. One window per frame bounds the memory that a malicious frame can demand.
 var (
 	encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithWindowSize(FrameSize))
@@ -27,8 +27,8 @@ var (
 	})
 )
 
-// pack stores a frame's bytes: compressed into buf when that saves enough, else as they are. The result is
-// valid as long as both slices are.
+// pack encodes a frame's bytes: compressed into buf when that saves enough, else unchanged. The result is valid
+// as long as both slices are.
 func pack(raw, buf []byte) ([]byte, Frame, error) {
 	enc, err := encoder()
 	if err != nil {
@@ -41,8 +41,8 @@ func pack(raw, buf []byte) ([]byte, Frame, error) {
 	return stored, Frame{Stored: len(stored), Raw: len(raw), Codec: codec, Sum: sha256.Sum256(stored)}, nil
 }
 
-// Unpack verifies the stored bytes of a frame and decodes them into buf, which needs a capacity of f.Raw or
-// is replaced. The result may be stored itself.
+// Unpack verifies the stored bytes of a frame and decodes them into buf, which is replaced if its capacity is
+// below f.Raw. The result may be stored itself.
 func Unpack(f Frame, stored, buf []byte) ([]byte, error) {
 	if len(stored) != f.Stored || sha256.Sum256(stored) != f.Sum {
 		return nil, corrupt("frame at %d is not what its hash says", f.Offset)

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// sides says which of two disks may hold data in a range.
+// sides describes which of two disks may hold data in a range.
 type sides uint8
 
 const (
@@ -15,10 +15,10 @@ const (
 	inParent
 )
 
-// Compare finds where a disk of size bytes differs from its parent, by comparing blocks; what is a hole in both
-// is not read, and what is behind the end of the parent is zero. Zeros of the disk are changes of kind
-// ChangeZero, holes or not, so that equal disks give equal layers. EncodeChanges compares with many readers;
-// NextChange does it for a reader of its own.
+// Compare finds where a disk of size bytes differs from its parent, by comparing blocks. A hole in both is not
+// read, and the range behind the end of the parent counts as zero. Zeros of the disk are changes of kind
+// ChangeZero, holes or not, so that equal disks yield equal layers. EncodeChanges compares with many readers;
+// NextChange uses one reader.
 func Compare(disk, parent Source, size int64) Changes {
 	return &comparison{Source: disk, parent: parent, size: size}
 }
@@ -31,7 +31,7 @@ type comparison struct {
 	own *compareSteps // of NextChange
 }
 
-// NextChange compares on until a change is found.
+// NextChange compares until a change is found.
 func (c *comparison) NextChange(off int64) (Change, bool, error) {
 	if c.own == nil {
 		c.own = &compareSteps{feed: newCompareFeed(c), span: newSpan(), scratch: make([]byte, spanSize)}
@@ -39,7 +39,7 @@ func (c *comparison) NextChange(off int64) (Change, bool, error) {
 	return c.own.next(off)
 }
 
-// compareSteps compares a span at a time.
+// compareSteps compares one span at a time.
 type compareSteps struct {
 	feed    *compareFeed
 	span    *rangeBatch
@@ -67,7 +67,7 @@ func (c *compareSteps) next(off int64) (Change, bool, error) {
 	}
 }
 
-// compareFeed feeds an encoding with what differs.
+// compareFeed is the changeSource of an encoding by comparison.
 type compareFeed struct {
 	disk, parent ranges
 	off          int64
@@ -123,7 +123,7 @@ func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 	return Change{Off: start, Len: end - start}, in, nil
 }
 
-// load reads both disks, where they may hold data, and keeps what differs.
+// load reads both disks, where they may hold data, and keeps the differences.
 func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
 	return s.each(func(c part, p []byte) error {
 		old := scratch[:len(p)]
@@ -146,7 +146,7 @@ func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
 	})
 }
 
-// readSide fills p with what one of the disks has, which is zeros where it has a hole.
+// readSide fills p from one of the disks, with zeros where it has a hole.
 func readSide(in sides, p []byte, read func() error) error {
 	if in == 0 {
 		clear(p)

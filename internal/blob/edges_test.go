@@ -14,7 +14,7 @@ import (
 	"testing/iotest"
 )
 
-// checkError fails unless an error says something; "" is none at all.
+// checkError fails unless an error contains a text; "" means no error.
 func checkError(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -22,7 +22,7 @@ func checkError(t *testing.T, name string, err error, want string) {
 	}
 }
 
-// What no index can say is refused before anything is read, up to the limits.
+// Options that no index can represent are refused before anything is read, up to the limits.
 func TestOptions(t *testing.T) {
 	some := Digest{1}
 	for name, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestOptions(t *testing.T) {
 	checkError(t, "an index that is too large", err, "index of 67108865 bytes")
 }
 
-// Names of layers are 64 lower-case digits, and nothing beside them.
+// Names of layers are 64 lower-case digits, and nothing else.
 func TestParseRoot(t *testing.T) {
 	for c, want := range map[byte]bool{'/': false, '0': true, '9': true, ':': false, '`': false, 'a': true, 'f': true, 'g': false, 'A': false, 'F': false, 0: false} {
 		for _, s := range []string{string(c) + strings.Repeat("0", 63), strings.Repeat("0", 63) + string(c)} {
@@ -104,7 +104,7 @@ func TestFooterLimits(t *testing.T) {
 	}
 }
 
-// failing is a reader that fails for what begins at or behind a place.
+// failing is a reader that fails at or behind an offset.
 type failing struct {
 	io.ReaderAt
 	at int64
@@ -117,12 +117,12 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// lazy is a reader that gives less than it is asked for, and no error.
+// lazy is a reader that returns less than requested, and no error.
 type lazy struct{}
 
 func (lazy) ReadAt(p []byte, _ int64) (int, error) { return len(p) - 1, nil }
 
-// A layer opens when footer and index are of one layer, the one that is wanted.
+// A layer opens when footer and index belong to one layer, the requested one.
 func TestOpenLayerRefuses(t *testing.T) {
 	file, x := encode(t, KindFile, bytes.Repeat([]byte("abc"), 5000), 1)
 	other, y := encode(t, KindFile, bytes.Repeat([]byte("abd"), 5000), 1)
@@ -176,7 +176,7 @@ func TestOpenLayerRefuses(t *testing.T) {
 	}
 }
 
-// onlyAt is a reader of one place.
+// onlyAt is a reader of one offset.
 type onlyAt struct {
 	io.ReaderAt
 	at int64
@@ -189,7 +189,7 @@ func (o onlyAt) ReadAt(p []byte, off int64) (int, error) {
 	return o.ReaderAt.ReadAt(p, off)
 }
 
-// A frame is what its hash, length and codec say, or damaged.
+// A frame matches its hash, length and codec, or is damaged.
 func TestUnpack(t *testing.T) {
 	raw := bytes.Repeat([]byte("compressible "), 1000)
 	stored, f, err := pack(raw, make([]byte, 0, FrameSize))
@@ -232,7 +232,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// Parts are taken up to their limits; whatever is wrong with one is told before its bytes are given out.
+// Parts are accepted up to their limits; an error in one is returned before its bytes are.
 func TestPartLimits(t *testing.T) {
 	header := func(count int, stored ...int) []byte {
 		var frames []PartFrame
@@ -306,7 +306,7 @@ func make32() []int {
 	return out
 }
 
-// narrow is a writer that takes seven bytes.
+// narrow is a writer that accepts seven bytes.
 type narrow struct{}
 
 func (narrow) Write([]byte) (int, error) { return 7, errTest }
@@ -353,7 +353,7 @@ func TestTakeChange(t *testing.T) {
 	}
 }
 
-// What a disk has is read; where it has a hole, nothing is, and it is zero.
+// Data of a disk is read; its holes are not read, and are zero.
 func TestReadSides(t *testing.T) {
 	p := []byte("old")
 	if err := readSide(0, p, func() error { return errTest }); err != nil || string(p) != "\x00\x00\x00" {
@@ -374,7 +374,7 @@ func TestReadSides(t *testing.T) {
 	checkError(t, "a disk", readDisk(parent, p[:4], 2), "")
 }
 
-// A span is full when it has no room for bytes or for parts.
+// A span is full when it has no space left for bytes or for parts.
 func TestSpanIsFull(t *testing.T) {
 	s := newSpan()
 	if end := s.add(Change{Off: 0, Len: spanSize - BlockSize}, 0); end != spanSize-BlockSize || s.full() {
@@ -395,7 +395,7 @@ func TestSpanIsFull(t *testing.T) {
 	}
 }
 
-// indexOf makes an index of data runs, of which each is a frame of its own, and zero runs.
+// indexOf makes an index of data runs, of which each is a separate frame, and zero runs.
 func indexOf(t *testing.T, o EncodeOptions, runs []Run, zeros ...ZeroRun) *Index {
 	t.Helper()
 	b := NewBuilder(o)
@@ -455,7 +455,7 @@ func TestNextDataOfChain(t *testing.T) {
 	}
 }
 
-// Layers make a chain when each rests on the one before it, and they are not too many.
+// Layers make a chain when each rests on the one before it, and there are not too many.
 func TestCheckChain(t *testing.T) {
 	chain := []*Index{indexOf(t, EncodeOptions{Kind: KindDisk}, nil)}
 	for len(chain) <= MaxChain {
@@ -493,8 +493,8 @@ func TestCheckChain(t *testing.T) {
 	}
 }
 
-// A frame is loaded once while there is room for it, and again after an error; its memory is given
-// back when nobody reads it.
+// A frame is loaded once while the cache has capacity for it, and again after an error; its memory is recycled
+// after its last reader.
 func TestFramesAreCounted(t *testing.T) {
 	c := NewFrames(2)
 	loads := 0
@@ -539,7 +539,7 @@ func TestFramesAreCounted(t *testing.T) {
 	c.put(get(9))
 }
 
-// Zero runs that touch are one, unless one was given back and the other was not.
+// Zero runs that touch are merged, unless only one of them was discarded.
 func TestZeroList(t *testing.T) {
 	block := func(at, n int64, discard bool) ZeroRun { return ZeroRun{Run{at * BlockSize, n * BlockSize}, discard} }
 	o := EncodeOptions{Kind: KindDisk, Size: 100 * BlockSize, Parent: Digest{1}}
@@ -554,7 +554,7 @@ func TestZeroList(t *testing.T) {
 	}
 }
 
-// A file that cannot be asked says so, and one with holes tells of them.
+// A file that cannot be queried returns an error, and one with holes reports them.
 func TestFileSource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	f, err := os.Create(path)
@@ -586,7 +586,7 @@ func TestFileSource(t *testing.T) {
 	}
 }
 
-// A line hands out what is free until its work is given up.
+// A work queue returns free items until its context ends.
 func TestLineEnds(t *testing.T) {
 	l := newLine(1, func() int { return 7 })
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sink takes the stored bytes of the next frame of a layer, in order; f.Offset is set and end is the place in
-// the file behind the frame's last run. It must not keep the slice. Sinks are called from one goroutine.
+// Sink receives the stored bytes of the next frame of a layer, in order. f.Offset is set, and end is the end of
+// the frame's last run in the file. It must not keep the slice. Sinks are called from one goroutine.
 type Sink func(f Frame, end int64, stored []byte) error
 
-// Encode makes a layer against zeros of a file that nobody changes meanwhile: whole blocks of zeros are left
-// out. Equal files give equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
+// Encode makes a layer against zeros of a file that must not change while it runs: whole blocks of zeros are
+// left out. Equal files yield equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
 func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index, error) {
 	if !o.Parent.IsZero() {
 		return nil, errors.New("a whole file rests on no other layer")
@@ -22,8 +22,8 @@ func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index
 	return encodeFeed(ctx, &sourceFeed{data: ranges{src: src, size: o.Size}}, o, sink)
 }
 
-// EncodeChanges makes a layer against o.Parent of a disk that nobody changes meanwhile. Blocks of zeros become
-// zero runs. Memory is bounded as in Encode.
+// EncodeChanges makes a layer against o.Parent of a disk that must not change while it runs. Blocks of zeros
+// become zero runs. Memory is bounded as in Encode.
 func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink) (*Index, error) {
 	if o.Parent.IsZero() {
 		return nil, errors.New("changes need the layer that they change")
@@ -38,17 +38,17 @@ func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink)
 	return encodeFeed(ctx, f, o, sink)
 }
 
-// encoding is a pipeline: walk finds what is to be read, load reads spans of it in any order, collect fills
-// frames with what they found, in the order of the file, pack compresses frames in any order, deliver hands
-// them on in order. The fixed numbers of spans and jobs are its memory.
+// encoding is a pipeline. walk finds the ranges to read, load reads spans of them in any order, and collect
+// fills frames with the results, in the order of the file. pack compresses frames in any order, and deliver
+// passes them to the sink in order. The fixed numbers of spans and jobs bound its memory.
 type encoding struct {
 	feed  changeSource
 	spans workQueue[*rangeBatch]
 	jobs  workQueue[*job]
-	ended bool // walk came to the end of the disk
-	cur   *job // that collect fills
+	ended bool // walk has reached the end of the disk
+	cur   *job // filled by collect
 	build *Builder
-	zeros zeroList // that collect fills; deliver has the rest of build
+	zeros zeroList // filled by collect; deliver uses the rest of build
 }
 
 func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink) (*Index, error) {
@@ -77,7 +77,7 @@ func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink)
 	return e.build.Index()
 }
 
-// walk fills spans with what is to be read.
+// walk fills spans with the ranges to read.
 func (e *encoding) walk(ctx context.Context) error {
 	for {
 		s, err := e.spans.take(ctx)
@@ -102,7 +102,7 @@ func (e *encoding) load() error {
 	return nil
 }
 
-// collect puts what the spans found into frames and zero runs.
+// collect puts the ranges of the spans into frames and zero runs.
 func (e *encoding) collect(ctx context.Context) error {
 	for s := range e.spans.order {
 		if err := <-s.done; err != nil {
@@ -202,9 +202,9 @@ func (j *job) pack() (err error) {
 	return err
 }
 
-// workQueue hands at most limit items to workers, which take them in any order, and on to one goroutine that takes
-// them in the order they were submitted. All of its channels hold every item there is, so that no send on them
-// blocks.
+// workQueue passes at most limit items to workers, which process them in any order, and then to one goroutine,
+// which receives them in the order in which they were submitted. All of its channels can hold every item, so
+// that no send on them blocks.
 type workQueue[T any] struct {
 	free, work, order chan T
 	make              func() T
@@ -215,7 +215,7 @@ func newLine[T any](limit int, item func() T) workQueue[T] {
 	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
 }
 
-// take returns an item that is free. One goroutine calls it.
+// take returns a free item. One goroutine calls it.
 func (l *workQueue[T]) take(ctx context.Context) (item T, err error) {
 	select {
 	case item = <-l.free:

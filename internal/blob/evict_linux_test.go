@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCache takes a file out of the page cache.
+// dropCache removes a file from the page cache.
 func dropCache(tb testing.TB, f *os.File) {
 	tb.Helper()
 	if err := f.Sync(); err != nil {

@@ -7,5 +7,5 @@ import (
 	"testing"
 )
 
-// dropCache does nothing here: this system has no call that takes a file out of its cache.
+// dropCache does nothing here: this system has no call that removes a file from its cache.
 func dropCache(testing.TB, *os.File) {}

@@ -6,17 +6,17 @@ import (
 	"reflect"
 )
 
-// FileSource reads a file and, where the file system tells, skips its holes.
+// FileSource reads a file and skips its holes where the file system reports them.
 type FileSource struct {
 	*os.File
 	Size int64
 
-	direct *os.File // past the page cache; nil without
+	direct *os.File // bypasses the page cache; nil without
 }
 
 var _ Source = FileSource{}
 
-// NextData asks the file system for the next range that is no hole.
+// NextData returns the next range that is not a hole, as reported by the file system.
 func (s FileSource) NextData(off int64) (start, end int64, err error) {
 	start, end, err = seekData(s.File, off, s.Size)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -25,19 +25,20 @@ func (s FileSource) NextData(off int64) (start, end int64, err error) {
 	return start, end, err
 }
 
-// Uncached returns a source that reads what the page cache does not hold past it, where the system and the file
-// system can: for whoever reads a large file once, that is several times as fast, and the cache keeps what
+// Uncached returns a source that reads data that is not in the page cache past it, where the system and the
+// file system can. For a large file that is read once, this is several times as fast, and the cache keeps what
 // others need. The file stays the caller's; release must be called before it is closed.
 func (s FileSource) Uncached() (u FileSource, release func()) {
 	f, err := openDirect(s.File)
 	if err != nil || f == nil {
-		return s, func() {} // read as any file
+		return s, func() {} // read like any file
 	}
 	s.direct = f
 	return s, func() { _ = f.Close() }
 }
 
-// ReadAt reads whole blocks into aligned memory past the page cache, unless it holds them; all else through it.
+// ReadAt reads whole blocks into aligned memory past the page cache, unless the cache holds them; other reads
+// use the cache.
 func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
 	if s.direct == nil || !aligned(p, off) || cached(s.File, off, int64(len(p))) {
 		return s.File.ReadAt(p, off)
@@ -46,13 +47,13 @@ func (s FileSource) ReadAt(p []byte, off int64) (int, error) {
 	if n == len(p) {
 		return n, nil
 	}
-	// Once more through the cache, whatever the reason: a file system may refuse what is aligned, too.
+	// Read again through the cache, whatever the reason: a file system may refuse aligned reads, too.
 	n = n / BlockSize * BlockSize
 	rest, err := s.File.ReadAt(p[n:], off+int64(n))
 	return n + rest, err
 }
 
-// aligned tells that a read can go to the disk as it is. Large allocations begin at a page.
+// aligned reports whether a read can bypass the page cache unchanged. Large allocations begin at a page.
 func aligned(p []byte, off int64) bool {
 	return len(p) > 0 && len(p)%BlockSize == 0 && off%BlockSize == 0 && reflect.ValueOf(p).Pointer()%BlockSize == 0
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestUncached reads a file with holes and a cut last block past the page cache: from the disk, from the cache,
-// aligned and not.
+// TestUncached reads a file with holes and a partial last block past the page cache: from the disk, from the
+// cache, aligned and not.
 func TestUncached(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(21, 22))
 	data := image(rnd, 5*FrameSize+777)

@@ -15,7 +15,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Footer says where the index of a layer file is.
+// Footer contains the range of the index in a layer file.
 type Footer struct {
 	IndexOffset int64
 	IndexLength int64

@@ -15,20 +15,20 @@ const (
 	FrameSize = 1 << 20  // most bytes of a frame, decoded or stored
 	MaxSize   = 1 << 46  // largest file behind a layer: 64 TiB
 	MaxIndex  = 64 << 20 // largest index in bytes
-	// MaxIndexes is the most that the indexes of one chain have together: whoever reads it holds all of them.
+	// MaxIndexes bounds the indexes of one chain together: a reader of the chain holds all of them.
 	MaxIndexes = MaxIndex
 
 	indexVersion = 1
 )
 
-// ErrCorrupt is in the chain of every error about bytes that are not what the format or their hash says.
+// ErrCorrupt is in the chain of every error about bytes that violate the format or do not match their hash.
 var ErrCorrupt = errors.New("layer is damaged")
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// Kind says what a layer holds.
+// Kind is the kind of content of a layer.
 type Kind uint8
 
 // The kinds.
@@ -38,7 +38,7 @@ const (
 	KindState Kind = 2 // a saved state, otherwise as KindFile
 )
 
-// Codec says how a frame is stored.
+// Codec is the encoding of a stored frame.
 type Codec uint8
 
 // The codecs.
@@ -47,17 +47,17 @@ const (
 	CodecZstd Codec = 1
 )
 
-// Run is a range of the file in bytes. Off is a multiple of BlockSize and so is Len, but in the run that ends
-// the file.
+// Run is a range of the file in bytes. Off and Len are multiples of BlockSize, except for Len in the run that
+// ends the file.
 type Run struct{ Off, Len int64 }
 
 // ZeroRun is a range that reads as zeros although the parent may hold data there.
 type ZeroRun struct {
 	Run
-	Discard bool // the guest gave the blocks back
+	Discard bool // the guest discarded the blocks
 }
 
-// Frame is the place and hash of one stored frame.
+// Frame is the position and hash of one stored frame.
 type Frame struct {
 	Offset int64 // in the layer file
 	Stored int   // bytes there
@@ -66,8 +66,8 @@ type Frame struct {
 	Sum    [sha256.Size]byte // of the stored bytes
 }
 
-// Index describes a layer. It is immutable and may be used from many goroutines. Runs are kept in their
-// encoded form and decoded as they are asked for, so that an index takes little more memory than its bytes.
+// Index describes a layer. It is immutable and may be used from many goroutines. Runs are kept in their encoded
+// form and decoded on demand, so that an index takes little more memory than its bytes.
 type Index struct {
 	kind   Kind
 	size   int64
@@ -81,8 +81,8 @@ type Index struct {
 	live   int64   // bytes of all frames, decoded
 }
 
-// frameRef is what an index keeps of a frame. It is smaller than the least encoded form of one, so that even a
-// hostile index takes at most twice its bytes.
+// frameRef is the stored part of a frame. It is smaller than the shortest encoded form of one, so that even a
+// malicious index takes at most twice its bytes.
 type frameRef struct {
 	offset int64 // in the layer file
 	block  int64 // that the first gap of its runs counts from
@@ -90,10 +90,10 @@ type frameRef struct {
 	raw    int32 // bytes when decoded
 }
 
-// zeroGroup is how many zero runs one place stands for, so that a place in a long list is found quickly.
+// zeroGroup is how many zero runs share one recorded position, so that a run in a long list is found quickly.
 const zeroGroup = 256
 
-// place is where a list of runs begins in the encoded form, and the block that its first gap counts from.
+// place is the position of a list of runs in the encoded form, and the block that its first gap counts from.
 type place struct {
 	at    int
 	count int
@@ -109,14 +109,14 @@ func (x *Index) Kind() Kind { return x.kind }
 // Size is the size of the file behind the layer in bytes.
 func (x *Index) Size() int64 { return x.size }
 
-// Parent is the tip of the chain that this layer changes; the zero Root means zeros.
+// Parent is the ID of the chain that this layer changes; the zero Digest means zeros.
 func (x *Index) Parent() Digest { return x.parent }
 
-// Squashes is the tip of the chain whose whole content this layer holds; the zero Root means none.
+// Squashes returns the chain ID whose whole content this layer holds; the zero Digest means none.
 func (x *Index) Squashes() Digest { return x.stands }
 
-// ChainID names the content of a chain that ends in this layer: what it stands for, else its root. A layer fits on
-// another whose Tip is its Parent.
+// ChainID names the content of a chain that ends in this layer: the ID of the chain that it squashes, else its
+// digest. A layer fits on another whose ChainID is its Parent.
 func (x *Index) ChainID() Digest {
 	if !x.stands.IsZero() {
 		return x.stands
@@ -130,7 +130,7 @@ func (x *Index) Bytes() []byte { return x.raw }
 // Len is the number of frames.
 func (x *Index) Len() int { return len(x.frames) }
 
-// Frame gives frame i. Frames are in the order of the file and back to back in the layer file.
+// Frame returns frame i. Frames are in the order of the file and contiguous in the layer file.
 func (x *Index) Frame(i int) Frame {
 	ref := x.frames[i]
 	d := decoder{buf: x.raw, at: int(ref.at)}
@@ -139,7 +139,7 @@ func (x *Index) Frame(i int) Frame {
 	return f
 }
 
-// runs returns the place of the runs of frame i.
+// runs returns the position of the runs of frame i.
 func (x *Index) runs(i int) place {
 	ref := x.frames[i]
 	d := decoder{buf: x.raw, at: int(ref.at)}
@@ -150,7 +150,7 @@ func (x *Index) runs(i int) place {
 	return place{at: d.at, count: count, block: ref.block}
 }
 
-// DataBytes is the number of bytes that all frames take in the layer file, which is where the index begins.
+// DataBytes is the total size of all frames in the layer file, which is the offset of the index.
 func (x *Index) DataBytes() int64 { return x.data }
 
 // LiveBytes is the number of bytes that all frames hold when decoded.
@@ -183,7 +183,7 @@ func (x *Index) Zeros() iter.Seq[ZeroRun] {
 	}
 }
 
-// run turns blocks into bytes; the last block of the file may be cut.
+// run converts blocks to bytes; the last block of the file may be cut.
 func (x *Index) run(block, n int64) Run {
 	off := block * BlockSize
 	return Run{Off: off, Len: min((block+n)*BlockSize, x.size) - off}
@@ -202,7 +202,7 @@ func (x *Index) find(n int, list func(i int) place, off int64) int {
 // blocks is the number of blocks of a file.
 func blocks(size int64) int64 { return (size + BlockSize - 1) / BlockSize }
 
-// decoder reads the encoded form. The first failure sticks; afterwards every read gives 0.
+// decoder reads the encoded form. After the first failure every read returns 0.
 type decoder struct {
 	buf []byte
 	at  int

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontCache keeps what is read from here on out of the page cache.
+// dontCache keeps further reads of the file out of the page cache.
 func dontCache(f *os.File) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_NOCACHE, 1)
 	return err

@@ -9,13 +9,13 @@ import (
 )
 
 // WriteBehind asks the kernel to begin writing a range now. Without it, dirty pages pile up and a later sync
-// runs at a fraction of the disk's rate. A kernel or file system that cannot is no error.
+// runs at a fraction of the disk's rate. It ignores errors of a kernel or file system that cannot do it.
 func WriteBehind(f *os.File, off, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
-// PunchHole returns the space of a range of a file back; the file keeps its length. A file system that cannot is
-// no error.
+// PunchHole frees the space of a range of a file; the file keeps its length. A file system without support is
+// not an error.
 func PunchHole(f *os.File, off, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOSYS) {
@@ -24,7 +24,7 @@ func PunchHole(f *os.File, off, n int64) error {
 	return nil
 }
 
-// SyncData puts a file's bytes on stable storage.
+// SyncData syncs a file's data to stable storage.
 func SyncData(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
@@ -39,7 +39,7 @@ func openDirect(f *os.File) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
 }
 
-// cached tells that the page cache holds the whole range. A kernel that does not tell is taken to hold nothing.
+// cached reports whether the page cache holds the whole range. It returns false if the kernel cannot tell.
 func cached(f *os.File, off, n int64) bool {
 	var c unix.Cachestat_t
 	err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &c, 0)

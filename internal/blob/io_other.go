@@ -10,13 +10,13 @@ import (
 // WriteBehind does nothing here: this system has no call for it.
 func WriteBehind(*os.File, int64, int64) {}
 
-// PunchHole does nothing here: the space stays taken until the file is removed.
+// PunchHole does nothing here: the space stays allocated until the file is removed.
 func PunchHole(*os.File, int64, int64) error { return nil }
 
-// SyncData puts a file's bytes on stable storage.
+// SyncData syncs a file's data to stable storage.
 func SyncData(f *os.File) error { return f.Sync() }
 
-// openDirect returns no second file: what this system has for the purpose is a property of the open file itself.
+// openDirect returns no second file: this system's bypass is a property of the open file itself.
 func openDirect(f *os.File) (*os.File, error) { return nil, dontCache(f) }
 
 func cached(*os.File, int64, int64) bool { return true }

@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// Layer reads the frames of a layer file. It may be used from many goroutines; whoever opened the source
-// closes it. A Chain reads the file behind it.
+// Layer reads the frames of a layer file. It may be used from many goroutines. The caller closes the source. A
+// Chain reads the file behind it.
 type Layer struct {
 	src   io.ReaderAt
 	index *Index
 }
 
 // OpenLayer reads footer and index of a layer file of size bytes. want is the layer that the caller expects;
-// the zero Root takes any.
+// the zero Digest accepts any.
 func OpenLayer(src io.ReaderAt, size int64, want Digest) (*Layer, error) {
 	if size < FooterSize {
 		return nil, corrupt("file of %d bytes is no layer file", size)
@@ -51,7 +51,7 @@ func (l *Layer) Index() *Index { return l.index }
 // FrameBuffer is the memory for reading one frame after another. The zero value is ready; one goroutine uses it.
 type FrameBuffer struct{ stored, raw []byte }
 
-// ReadFrame reads, verifies and decodes frame i. The bytes stay valid until the scratch is used again.
+// ReadFrame reads, verifies and decodes frame i. The bytes stay valid until s is used again.
 func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 	f := l.index.Frame(i)
 	if cap(s.stored) < f.Stored {
@@ -67,10 +67,10 @@ func (l *Layer) ReadFrame(i int, s *FrameBuffer) ([]byte, error) {
 	return Unpack(f, stored, s.raw)
 }
 
-// storedFrames are buffers for what is only decoded: reading here and there, they would be most of the garbage.
+// storedFrames recycles buffers of encoded frames: for random reads they would be most of the garbage.
 var storedFrames = sync.Pool{New: func() any { b := make([]byte, FrameSize); return &b }}
 
-// readFrame is ReadFrame into raw, which takes any frame.
+// readFrame is ReadFrame into raw, which is large enough for any frame.
 func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
 	if l.index.Frame(i).Codec == CodecRaw { // the stored bytes are the frame
 		return l.ReadFrame(i, &FrameBuffer{stored: raw})
@@ -80,9 +80,9 @@ func (l *Layer) readFrame(i int, raw []byte) ([]byte, error) {
 	return l.ReadFrame(i, &FrameBuffer{stored: *b, raw: raw})
 }
 
-// Check reads and decodes one frame after the other, from the one numbered from, and gives for each what is
-// wrong with it, or nil. It reads a frame only when it is asked for the next, so that the caller sets the rate,
-// may go on behind a damaged frame and knows where to continue later.
+// Check reads and decodes one frame after the other, from the one numbered from, and yields the error of each,
+// or nil. It reads a frame only when the next one is requested, so that the caller sets the rate, may continue
+// after a damaged frame and knows where to resume later.
 func (l *Layer) Check(from int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		var s FrameBuffer
@@ -94,7 +94,7 @@ func (l *Layer) Check(from int) iter.Seq2[int, error] {
 	}
 }
 
-// Verify reads every frame and gives the first error.
+// Verify reads every frame and returns the first error.
 func (l *Layer) Verify(ctx context.Context) error {
 	for _, err := range l.Check(0) {
 		if err := cmp.Or(context.Cause(ctx), err); err != nil {

@@ -69,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, length := range []int{0, 1, 511, BlockSize, BlockSize + 1, FrameSize, FrameSize + 17, 9*FrameSize + 12345} {
 		data := image(rnd, length)
 		if length > 0 {
-			data[length-1] = 7 // the cut last block counts
+			data[length-1] = 7 // the partial last block counts
 		}
 		file, x := encode(t, KindDisk, data, 1)
 		again, _ := encode(t, KindDisk, data, 3)

@@ -69,7 +69,7 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read and damages what is at bad.
+// counted counts the bytes that are read and damages the byte at bad.
 type counted struct {
 	io.ReaderAt
 	n   int
@@ -148,7 +148,7 @@ func TestDamageIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestFrameInUseStays: the memory of a frame that somebody reads is not given to another one.
+// TestFrameInUseStays: the memory of a frame that a reader uses is not reused.
 func TestFrameInUseStays(t *testing.T) {
 	c := NewFrames(2)
 	fill := func(with byte) func([]byte) ([]byte, error) {

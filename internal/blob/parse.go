@@ -4,7 +4,8 @@ import (
 	"crypto/sha256"
 )
 
-// minFrame is the least number of index bytes that a frame takes: it bounds what a small index may claim.
+// minFrame is the minimum number of index bytes of a frame: it bounds the number of frames that a small index
+// may claim.
 const minFrame = 1 + 1 + sha256.Size + 1 + 2
 
 // ParseIndex checks an index completely: afterwards every run is in the file, in order and without overlap,
@@ -35,10 +36,10 @@ func ParseIndex(raw []byte) (*Index, error) {
 type parser struct {
 	decoder
 	x    *Index
-	last int64 // block behind the newest data run
+	last int64 // end of the newest data run, in blocks
 }
 
-// header reads up to the number of frames, which it gives.
+// header reads up to the number of frames, which it returns.
 func (p *parser) header() int64 {
 	p.upTo(indexVersion, indexVersion)
 	p.x.kind = Kind(p.upTo(int64(KindFile), int64(KindState)))
@@ -54,7 +55,7 @@ func (p *parser) header() int64 {
 	return count
 }
 
-// tip reads the name of another chain, which only a disk may have.
+// tip reads the ID of another chain, which only a disk may have.
 func (p *parser) tip() Digest {
 	r := Digest(p.bytes(len(Digest{})))
 	p.bad = p.bad || p.x.kind != KindDisk || r.IsZero()
@@ -100,7 +101,7 @@ func (p *parser) run(first bool) Run {
 func (p *parser) zeroRuns() {
 	count := p.upTo(0, int64(len(p.buf)))
 	if count > 0 && p.x.parent.IsZero() {
-		p.bad = true // against zeros there is nothing to hide
+		p.bad = true // without a parent there is nothing to hide
 	}
 	all, block, before := blocks(p.x.size), int64(0), int64(-1)
 	for i := range count {
@@ -118,7 +119,8 @@ func (p *parser) zeroRuns() {
 	}
 }
 
-// disjoint tells that no zero run overlaps a data run. Both lists are in order, so one walk over each suffices.
+// disjoint reports whether no zero run overlaps a data run. Both lists are in order, so one pass over each
+// suffices.
 func (x *Index) disjoint() bool {
 	if len(x.zeros) == 0 {
 		return true

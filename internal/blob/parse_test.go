@@ -173,7 +173,7 @@ func TestIndexMemory(t *testing.T) {
 	}
 }
 
-// rebuilt makes an index once more from what it says.
+// rebuilt makes an index again from its content.
 func rebuilt(t *testing.T, x *Index) *Index {
 	b := NewBuilder(EncodeOptions{Kind: x.Kind(), Size: x.Size(), Parent: x.Parent(), StandsFor: x.Squashes()})
 	for i := range x.Len() {

@@ -18,7 +18,7 @@ const (
 	partHeader = len(partMagic) + 4
 )
 
-// PartFrame is what a part says of one of its frames.
+// PartFrame describes one frame of a part.
 type PartFrame struct {
 	Stored int
 	Sum    [sha256.Size]byte
@@ -45,14 +45,14 @@ func PartSum(frames []PartFrame) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// PartReader reads a part and gives out only the bytes of frames that it has verified.
+// PartReader reads a part and returns only bytes of verified frames.
 type PartReader struct {
 	src    io.Reader
 	frames []PartFrame
 	length int64
 	next   int    // frame to be read next
 	frame  []byte // buffer
-	ready  []byte // verified and not given out
+	ready  []byte // verified and not returned yet
 }
 
 // NewPartReader reads the header of a part.
@@ -91,7 +91,7 @@ func (p *PartReader) Frames() []PartFrame { return p.frames }
 // Length is the number of bytes of all frames.
 func (p *PartReader) Length() int64 { return p.length }
 
-// Read gives verified bytes. A frame that is not what its hash says ends it with ErrCorrupt.
+// Read returns verified bytes. A frame that does not match its hash ends it with ErrCorrupt.
 func (p *PartReader) Read(b []byte) (int, error) {
 	if len(p.ready) == 0 {
 		if p.next == len(p.frames) {
@@ -125,7 +125,7 @@ func (p *PartReader) fill() error {
 
 var _ io.Reader = (*PartReader)(nil)
 
-// WriteTo returns all verified bytes to w without a copy between.
+// WriteTo writes all verified bytes to w without an intermediate copy.
 func (p *PartReader) WriteTo(w io.Writer) (int64, error) {
 	var sum int64
 	for len(p.ready) > 0 || p.next < len(p.frames) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPartsAreVerified: of a part whose bytes are not those of its digests, nothing of the damaged frame is given out,
-// however it is read.
+// TestPartsAreVerified: of a part whose bytes do not match its digests, nothing of the damaged frame is
+// returned, however it is read.
 func TestPartsAreVerified(t *testing.T) {
 	bodies := [][]byte{bytes.Repeat([]byte("a"), 1000), bytes.Repeat([]byte("b"), 500)}
 	var frames []PartFrame
@@ -27,7 +27,7 @@ func TestPartsAreVerified(t *testing.T) {
 	} {
 		for _, c := range []struct {
 			flip int // byte of the body; -1: none
-			good int // bytes that are given out
+			good int // returned bytes
 		}{{-1, 1500}, {0, 0}, {999, 0}, {1000, 1000}, {1499, 1000}} {
 			body := bytes.Clone(whole)
 			if c.flip >= 0 {

@@ -8,31 +8,32 @@ import (
 // MaxChain is the most layers that a chain may have.
 const MaxChain = 128
 
-// FramePlacement says where a part of a decoded frame belongs: the Len bytes at At are those at Off of the disk.
+// FramePlacement describes where a range of a decoded frame belongs: the Len bytes at At are those at Off of
+// the disk.
 type FramePlacement struct {
 	Off, Len int64
 	At       int
 }
 
-// Plan says what must be fetched of a chain of layers to have the disk behind it: only frames that still hold
-// a live block. It is immutable, and equal chains have equal plans.
+// Plan describes what must be fetched of a chain of layers to build its disk: only frames that still hold a
+// live block. It is immutable, and equal chains have equal plans.
 type Plan struct {
 	size   int64
 	frames []planFrame
-	pieces [][]planPiece // of each layer, those of a frame side by side
+	pieces [][]planPiece // of each layer, those of a frame contiguous
 	zeros  []ZeroRun
 	stored int64
 }
 
 type planFrame struct{ layer, frame, first, count int32 }
 
-// planPiece is a Piece in less memory: no piece is longer than a frame.
+// planPiece is a FramePlacement in less memory: no placement is longer than a frame.
 type planPiece struct {
 	off     int64
 	len, at int32
 }
 
-// NewPlan plans for a chain, base first, of which the content that its first held layers make is there.
+// NewPlan plans for a chain, base first. The content of its first held layers exists already.
 func NewPlan(chain []*Index, held int) (*Plan, error) {
 	if err := checkChain(chain); err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func heldSize(chain []*Index, held int) int64 {
 	return chain[held-1].size
 }
 
-// checkChain tells that layers fit on each other.
+// checkChain reports an error if the layers do not fit on each other.
 func checkChain(chain []*Index) error {
 	switch {
 	case len(chain) == 0:
@@ -88,7 +89,7 @@ func checkChain(chain []*Index) error {
 	return nil
 }
 
-// add appends the piece of a data segment.
+// add appends the placement of a data segment.
 func (p *Plan) add(frames [][]planFrame, g segment) {
 	n := int32(g.end - g.off)
 	list := frames[g.layer]
@@ -100,7 +101,7 @@ func (p *Plan) add(frames [][]planFrame, g segment) {
 	p.pieces[g.layer] = append(p.pieces[g.layer], planPiece{off: g.off, len: n, at: int32(g.at)})
 }
 
-// hide appends what of a range that reads as zeros now is not zero in the content that is there.
+// hide appends the parts of a zero range that are not zero in the existing content.
 func (p *Plan) hide(held *parentData, g segment) {
 	for r := range held.data(g.off, g.end) {
 		k := len(p.zeros) - 1
@@ -118,13 +119,13 @@ func (p *Plan) Size() int64 { return p.size }
 // Len is the number of frames to be fetched.
 func (p *Plan) Len() int { return len(p.frames) }
 
-// Frame returns the place of frame i of the plan in the chain. They are in the order of the layers and, in each
-// layer, of its file.
+// Frame returns the position of frame i of the plan in the chain. Frames are in the order of the layers and, in
+// each layer, of its file.
 func (p *Plan) Frame(i int) (layer, frame int) {
 	return int(p.frames[i].layer), int(p.frames[i].frame)
 }
 
-// Pieces returns what frame i of the plan has for the disk, in the order of both.
+// Pieces returns the placements of frame i of the plan, in the order of both frame and disk.
 func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
 	return func(yield func(FramePlacement) bool) {
 		f := p.frames[i]
@@ -136,8 +137,8 @@ func (p *Plan) Pieces(i int) iter.Seq[FramePlacement] {
 	}
 }
 
-// Zeros gives, in order, the ranges that are zero although the content that is there, cut or lengthened with
-// zeros to Size, holds something else.
+// Zeros returns, in order, the ranges that must be zeroed: the existing content, cut or extended with zeros to
+// Size, has other data there.
 func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 	return func(yield func(ZeroRun) bool) {
 		for _, z := range p.zeros {
@@ -157,7 +158,7 @@ func SeenBytes(chain []*Index) (sum int64, err error) {
 	if err := checkChain(chain); err != nil {
 		return 0, err
 	}
-	at := make([]int, len(chain)) // the frame of each layer that was seen last, and 1; they come in order
+	at := make([]int, len(chain)) // the last counted frame of each layer, plus 1; frames come in order
 	s := newSweep(chain, 0, chain[len(chain)-1].size)
 	for g, more := s.next(); more; g, more = s.next() {
 		if g.data() && at[g.layer] != g.frame+1 {
@@ -168,7 +169,7 @@ func SeenBytes(chain []*Index) (sum int64, err error) {
 	return sum, nil
 }
 
-// parentData walks the data of the layers that are held, in step with the sweep over the whole chain.
+// parentData walks the data of the existing layers, in step with the sweep over the whole chain.
 type parentData struct {
 	sweep *chainWalk
 	cur   segment

@@ -70,8 +70,8 @@ func (r *recipe) fill(b *Builder, o EncodeOptions) (*Index, error) {
 	return b.Index()
 }
 
-// owner returns which layer of a chain decides a byte and where it is in its frame. It is what a plan must say,
-// found in the plainest way.
+// owner returns the layer of a chain that defines a byte, and the position in its frame. It is the reference
+// for a plan, computed in the simplest way.
 func owner(chain []*Index, off int64) segment {
 	for layer, x := range slices.Backward(chain) {
 		for i := range x.Len() {
@@ -95,7 +95,7 @@ func owner(chain []*Index, off int64) segment {
 	return segment{extent{frame: noFrame}, noLayer}
 }
 
-// said is what a plan says of a byte; layer is noLayer when it says nothing.
+// said is a plan's entry for a byte; layer is noLayer without one.
 func said(p *Plan, off int64) segment {
 	g := segment{extent{frame: noFrame}, noLayer}
 	n := 0
@@ -162,7 +162,7 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// TestSeenBytes: they take no memory for each piece, of which an index has several in a few bytes.
+// TestSeenBytes: it takes no memory per placement, of which an index has several in a few bytes.
 func TestSeenBytes(t *testing.T) {
 	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
 	chain = append(chain, scattered(t, 5_000, EncodeOptions{Parent: chain[0].ChainID()}, 2))
@@ -185,7 +185,7 @@ func TestSeenBytes(t *testing.T) {
 	}
 }
 
-// TestPlanIsOrdered looks at what a reader of plans may count on.
+// TestPlanIsOrdered checks the guarantees for readers of plans.
 func TestPlanIsOrdered(t *testing.T) {
 	chain := []*Index{scattered(t, 20_000, EncodeOptions{}, 1)}
 	for i := range 3 {
@@ -215,7 +215,7 @@ func TestPlanIsOrdered(t *testing.T) {
 	}
 }
 
-// TestPlanTellsZerosFromDiscards keeps ranges apart that touch, and leaves out what is zero already.
+// TestPlanTellsZerosFromDiscards: adjacent ranges stay separate, and ranges that are zero already are left out.
 func TestPlanTellsZerosFromDiscards(t *testing.T) {
 	build := func(o EncodeOptions, runs []Run, zeros ...ZeroRun) *Index {
 		o.Kind, o.Size = KindDisk, 8*BlockSize

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Digest names a layer: the sha256 of its index. The zero Root means none.
+// Digest names a layer: the sha256 of its index. The zero Digest means none.
 type Digest [sha256.Size]byte
 
-// ParseDigest reads the 64 lower-case hex digits of a root.
+// ParseDigest reads the 64 lower-case hex digits of a digest.
 func ParseDigest(s string) (Digest, error) {
 	var r Digest
 	if len(s) != 2*len(r) {
@@ -36,8 +36,8 @@ func hexDigit(c byte) byte {
 	return 255
 }
 
-// String returns the root's 64 hex digits.
+// String returns the 64 hex digits of the digest.
 func (r Digest) String() string { return hex.EncodeToString(r[:]) }
 
-// IsZero tells the root that names no layer.
+// IsZero reports whether the digest names no layer.
 func (r Digest) IsZero() bool { return r == Digest{} }

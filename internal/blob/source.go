@@ -7,12 +7,12 @@ import (
 	"io"
 )
 
-// Source is a file to be stored: its bytes and where it has any.
+// Source is a file to be stored: its bytes, and the ranges with data.
 type Source interface {
 	// ReadAt reads the file; many goroutines call it.
 	io.ReaderAt
-	// NextData returns the next range at or behind off that may hold anything but zeros; start == end
-	// means there is none. A source that does not know answers off and its size.
+	// NextData returns the next range at or behind off that may hold anything but zeros; start == end means
+	// there is none. A source without this information returns off and its size.
 	NextData(off int64) (start, end int64, err error)
 }
 
@@ -23,8 +23,8 @@ type ranges struct {
 	start, end int64 // of the newest range
 }
 
-// at returns the part behind off of the range that off is in, or the next one; both ends are size when there is
-// none. off only grows.
+// at returns the part behind off of the range that contains off, or the next range; both ends are size when
+// there is none. off only grows.
 func (r *ranges) at(off int64) (start, end int64, err error) {
 	if off >= r.end && r.start < r.size && off < r.size {
 		start, end, err = r.src.NextData(off)
@@ -43,7 +43,7 @@ func (r *ranges) at(off int64) (start, end int64, err error) {
 	return max(off, r.start), max(off, r.end), nil
 }
 
-// sourceFeed feeds an encoding with a whole file.
+// sourceFeed is the changeSource of an encoding of a whole file.
 type sourceFeed struct {
 	data ranges
 	off  int64
@@ -76,7 +76,7 @@ func (f *sourceFeed) load(s *rangeBatch, _ []byte) error {
 	})
 }
 
-// readDisk fills p. The early end of a file that shrank is an error like others.
+// readDisk fills p. The early end of a truncated file is an error like others.
 func readDisk(src io.ReaderAt, p []byte, off int64) error {
 	n, err := src.ReadAt(p, off)
 	if n == len(p) {

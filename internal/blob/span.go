@@ -3,27 +3,27 @@ package blob
 import "bytes"
 
 const (
-	// spanSize is the most bytes that are read at once.
+	// spanSize is the maximum number of bytes that are read at a time.
 	spanSize = 256 << 10
-	// spanParts is the most ranges that are collected for one reader.
+	// spanParts is the maximum number of ranges that are collected for one reader.
 	spanParts = spanSize / BlockSize
 )
 
-// changeSource says what of a disk goes into a layer.
+// changeSource produces the ranges of a disk that go into a layer.
 type changeSource interface {
 	// next fills the empty span with the parts to be read next, in order; false at the end. One goroutine
 	// calls it.
 	next(s *rangeBatch) (bool, error)
-	// load reads the parts of a span and puts what the layer stores of them, in order. Many goroutines call
-	// it, each with spanSize bytes of scratch.
+	// load reads the parts of a span and appends the ranges that the layer stores of them, in order. Many
+	// goroutines call it, each with spanSize bytes of scratch.
 	load(s *rangeBatch, scratch []byte) error
 }
 
 // rangeBatch is a list of ranges on their way from the disk into frames.
 type rangeBatch struct {
-	data  []byte        // of all parts that have any, back to back
-	parts []part        // what is to be read
-	found []storedRange // what the layer stores
+	data  []byte        // of all parts with data, contiguous
+	parts []part        // ranges to read
+	found []storedRange // ranges that the layer stores
 	done  chan error
 }
 
@@ -48,13 +48,13 @@ func newSpan() *rangeBatch {
 
 func (s *rangeBatch) reset() { s.data, s.parts, s.found = s.data[:0], s.parts[:0], s.found[:0] }
 
-// full tells that no part can be added.
+// full reports whether no part can be added.
 func (s *rangeBatch) full() bool { return len(s.parts) == cap(s.parts) || s.room() == 0 }
 
 // room is the number of data bytes that fit.
 func (s *rangeBatch) room() int64 { return int64(cap(s.data) - len(s.data)) }
 
-// add appends as much of a range as fits and gives the place behind it.
+// add appends as much of a range as fits and returns the offset behind it.
 func (s *rangeBatch) add(c Change, in sides) int64 {
 	if c.Kind == ChangeData {
 		c.Len = min(c.Len, s.room())
@@ -64,7 +64,7 @@ func (s *rangeBatch) add(c Change, in sides) int64 {
 	return c.Off + c.Len
 }
 
-// each calls do with each part and the place for its data.
+// each calls do with each part and the buffer of its data.
 func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	rest := s.data
 	for _, c := range s.parts {
@@ -80,7 +80,7 @@ func (s *rangeBatch) each(do func(c part, data []byte) error) error {
 	return nil
 }
 
-// keep stores the blocks of p, which is at off, each as kindOf says, or not at all.
+// keep stores the blocks of p, which is at off, as the kinds that kindOf returns, or leaves them out.
 func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int) (ChangeKind, bool)) {
 	for at := 0; at < len(p); at += BlockSize {
 		end := min(at+BlockSize, len(p))
@@ -101,5 +101,5 @@ func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int)
 
 var zeros [BlockSize]byte
 
-// isZero tells that a block, at most BlockSize long, has only zeros.
+// isZero reports whether a block, at most BlockSize long, has only zeros.
 func isZero(block []byte) bool { return bytes.Equal(block, zeros[:len(block)]) }

@@ -10,11 +10,11 @@ import (
 // Upload names one file of a push while its parts arrive.
 type Upload struct {
 	Session string // letters and digits
-	File    int    // place in the push
+	File    int    // index in the push
 }
 
-// FullMessage begins the error of whatever a store has no space for. Both ends of a push know it: trying again
-// at once does not help.
+// FullMessage begins every error of a store without free space. Both ends of a push know it: an immediate retry
+// does not help.
 const FullMessage = "The registry's disk is full"
 
 // File is an open layer file or upload.
@@ -29,38 +29,38 @@ type Stored struct {
 	Root     Digest
 	Size     int64
 	Modified time.Time
-	Problem  string // why it cannot be a layer, begins with a verb; "": nothing is known
+	Problem  string // why it cannot be a layer, begins with a verb; "": no problem known
 }
 
-// Store keeps layer files. Its methods may be called from many goroutines, but the caller sees to it that an
-// upload is completed or dropped when no part of it is being written, and that Trash and Restore of one root
-// do not meet. blobtest is its conformance suite.
+// Store stores layer files. Its methods may be called from many goroutines. The caller must not complete or
+// drop an upload while a part of it is being written, and must not call Trash and Restore concurrently for one
+// layer. blobtest is its conformance suite.
 type Store interface {
-	// WritePart writes what r gives at off of an upload; the first part makes the upload. Parts may come in
-	// any order and again. What was written before an error may stay.
+	// WritePart writes the bytes of r at off of an upload; the first part creates the upload. Parts may come in
+	// any order and repeatedly. Bytes written before an error may stay.
 	WritePart(ctx context.Context, u Upload, off int64, r io.Reader) (int64, error)
-	// Discard returns the space of a range of an upload back, as far as the file system can; what is read there
-	// later is not said. Bytes beside the range stay. No such upload is no error.
+	// Discard frees the space of a range of an upload, as far as the file system can; later reads of the range
+	// return unspecified bytes. Bytes outside the range stay. A missing upload is not an error.
 	Discard(ctx context.Context, u Upload, off, n int64) error
-	// OpenUpload opens what is there of an upload; fs.ErrNotExist when there is nothing.
+	// OpenUpload opens the received bytes of an upload; fs.ErrNotExist when there are none.
 	OpenUpload(ctx context.Context, u Upload) (File, error)
 	// Complete makes an upload that holds all frames of x the layer file of x. When it returns, the layer
 	// survives a crash. A layer that already exists is kept and the upload removed.
 	Complete(ctx context.Context, u Upload, x *Index) error
-	// Drop removes a session's uploads. None there is no error.
+	// Drop removes a session's uploads. It is not an error if there are none.
 	Drop(ctx context.Context, session string) error
 
 	// Open opens a layer file; fs.ErrNotExist when there is none.
 	Open(ctx context.Context, root Digest) (File, error)
 	// List names all layer files.
 	List(ctx context.Context) ([]Stored, error)
-	// Trash puts a layer file aside; now is when, for Purge.
+	// Trash moves a layer file to the trash; now is the time for Purge.
 	Trash(ctx context.Context, root Digest, now time.Time) error
-	// Quarantine puts a damaged layer file aside: as Trash does, but Restore never takes it back.
+	// Quarantine moves a damaged layer file away: as Trash does, but Restore never restores it.
 	Quarantine(ctx context.Context, root Digest, now time.Time) error
-	// Restore takes a layer file back from the trash; false when it is not there.
+	// Restore moves a layer file back from the trash; false when it is not there.
 	Restore(ctx context.Context, root Digest) (bool, error)
-	// Purge removes what was put into the trash before a time and says how many files that were.
+	// Purge removes files that were moved to the trash before a time, and returns their number.
 	Purge(ctx context.Context, before time.Time) (int, error)
 	// Space returns the free and the total bytes of the store.
 	Space(ctx context.Context) (free, total int64, err error)

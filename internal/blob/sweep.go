@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// segment is a range of a disk and the layer of its chain that decides what is there.
+// segment is a range of a disk and the layer of its chain that defines its content.
 type segment struct {
 	extent
-	layer int // or noLayer: no layer speaks of it, so it is zero
+	layer int // or noLayer: no layer covers it, so it is zero
 }
 
 const noLayer = -1
 
-// data tells that the segment holds bytes of a frame.
+// data reports whether the segment holds bytes of a frame.
 func (s segment) data() bool { return s.frame != noFrame }
 
-// chainWalk goes once over a range of the disk behind a chain of layers. Each extent of each layer is looked at
-// once, so that a long chain costs little more than the sum of its runs.
+// chainWalk makes one pass over a range of the disk behind a chain of layers. Each extent of each layer is
+// visited once, so that a long chain costs little more than the sum of its runs.
 type chainWalk struct {
 	walks   []*layerWalk
-	now     []extent // of each layer: the one that comes next or is entered
+	now     []extent // of each layer: the next or the entered one
 	ahead   queue    // layers whose extent begins behind pos
 	entered layerSet // layers whose extent may cover pos
 	pos     int64
 	end     int64
 }
 
-// newSweep goes from off to end. Layers are in the order of the chain, base first.
+// newSweep starts a sweep from off to end. Layers are in the order of the chain, base first.
 func newSweep(chain []*Index, off, end int64) *chainWalk {
 	s := &chainWalk{
 		walks:   make([]*layerWalk, len(chain)),
@@ -42,7 +42,7 @@ func newSweep(chain []*Index, off, end int64) *chainWalk {
 	return s
 }
 
-// advance takes up the layer's next extent that reaches behind pos.
+// advance reads the layer's next extent that ends behind pos.
 func (s *chainWalk) advance(layer int) {
 	e, ok := s.walks[layer].next(s.pos)
 	if !ok {
@@ -64,7 +64,7 @@ func (s *chainWalk) next() (segment, bool) {
 		g.extent = s.now[top].from(s.pos)
 		g.end = min(g.end, s.end)
 	}
-	// Lower layers that begin meanwhile are hidden; the first higher one ends the segment.
+	// Lower layers that begin within the segment are hidden; the first higher one ends it.
 	for len(s.ahead) > 0 && s.ahead[0].off < g.end {
 		if s.ahead[0].layer > top {
 			g.end = s.ahead[0].off
@@ -76,14 +76,15 @@ func (s *chainWalk) next() (segment, bool) {
 	return g, true
 }
 
-// enter lets the layers in whose extents have begun.
+// enter adds the layers whose extents have begun.
 func (s *chainWalk) enter() {
 	for len(s.ahead) > 0 && s.ahead[0].off <= s.pos {
 		s.entered.add(s.ahead.pop().layer)
 	}
 }
 
-// top returns the highest layer whose extent covers pos. What ended is replaced by the layer's next extent.
+// top returns the highest layer whose extent covers pos. An extent that ended is replaced by the layer's next
+// one.
 func (s *chainWalk) top() int {
 	for {
 		top := s.entered.highest()
@@ -111,13 +112,13 @@ func (s layerSet) highest() int {
 	return noLayer
 }
 
-// entry is a layer that waits for the sweep to come to off.
+// entry is a layer that the sweep enters at off.
 type entry struct {
 	off   int64
 	layer int
 }
 
-// queue is a heap of the layers that wait, the nearest first.
+// queue is a heap of the layers to enter, the nearest first.
 type queue []entry
 
 func (q *queue) push(e entry) {

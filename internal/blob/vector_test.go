@@ -23,8 +23,8 @@ func vectors(t *testing.T) (base, delta, stands *Layer) {
 	return base, delta, consolidated(t, []*Layer{base, delta})
 }
 
-// TestVector holds the bytes that the document shows: each block of hex digits is a layer file, comments aside,
-// and each root behind one is its name.
+// TestVector compares the layers with the bytes in the document: each block of hex digits is a layer file,
+// without comments, and each digest after one is its name.
 func TestVector(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/layer-format.md")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestVector(t *testing.T) {
 	}
 }
 
-// hexDigits returns the hex digits of a listing: on each line, what is before the first two spaces or a word.
+// hexDigits returns the hex digits of a listing: on each line, the text before the first two spaces or a word.
 func hexDigits(listing string) string {
 	var b strings.Builder
 	for line := range strings.Lines(listing) {

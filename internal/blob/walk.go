@@ -2,17 +2,17 @@ package blob
 
 import "math"
 
-// extent is a range of the disk, in bytes, as one layer has it.
+// extent is a range of the disk in one layer, in bytes.
 type extent struct {
 	off, end int64
 	frame    int  // that holds its bytes, or noFrame: it reads as zeros
 	at       int  // of its first byte in the decoded frame
-	discard  bool // the guest gave it back
+	discard  bool // the guest discarded it
 }
 
 const noFrame = -1
 
-// from cuts what lies before off.
+// from cuts the part before off.
 func (e extent) from(off int64) extent {
 	if off > e.off {
 		e.at += int(off - e.off)
@@ -25,7 +25,7 @@ func (e extent) from(off int64) extent {
 type runList struct {
 	d     decoder
 	left  int
-	block int64 // behind the newest run
+	block int64 // end of the newest run
 }
 
 // begin starts the list at p.
@@ -37,7 +37,7 @@ func (l *runList) begin(x *Index, p place) {
 // the first.
 type dataWalk struct {
 	x     *Index
-	frame int // whose runs come next
+	frame int // frame whose runs come next
 	at    int // of the next run in the frame before
 	list  runList
 }
@@ -86,8 +86,8 @@ func (w *zeroWalk) next() (extent, bool) {
 	return extent{off: run.Off, end: run.Off + run.Len, frame: noFrame, discard: n&1 == 1}, true
 }
 
-// layerWalk walks all that a layer says of the disk: its data and zero runs and, at last, the range behind its
-// end, which hides whatever the layers below hold there.
+// layerWalk walks all extents of a layer: its data and zero runs and, at last, the range behind its end, which
+// hides the content of the layers below.
 type layerWalk struct {
 	data  dataWalk
 	zeros zeroWalk

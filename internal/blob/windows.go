@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// windowBytes is the part of a disk that is swept at once. A smaller one is swept too often by who reads
-	// forward, a larger one holds too much that who reads here and there does not need.
+	// windowBytes is the part of a disk that is swept at a time. A smaller one is swept too often for
+	// sequential readers, a larger one holds too many unused segments for random readers.
 	windowBytes = 4 << 20
 	// keptSegments bounds the memory of windows, each segment has 48 bytes.
 	keptSegments = 1 << 17
 )
 
-// segmentCache keeps the segments of parts of a disk, since to find the place of a block again takes a look into the
-// index of each layer of the chain.
+// segmentCache caches the segments of parts of a disk, since finding the position of a block again requires a
+// search in the index of each layer of the chain.
 type segmentCache struct {
 	mu    sync.Mutex // guards the fields below
 	at    map[int64][]segment
@@ -38,7 +38,7 @@ func (w *segmentCache) get(chain []*Index, number int64) []segment {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keepLocked(number, append(make([]segment, 0, len(all)), all...)) // without what is left over
+	w.keepLocked(number, append(make([]segment, 0, len(all)), all...)) // without spare capacity
 	return all
 }
 
@@ -59,7 +59,7 @@ func (w *segmentCache) keepLocked(number int64, all []segment) {
 	w.held += len(all)
 }
 
-// segments returns what covers a range of the disk, in order and cut to it.
+// segments returns the segments that cover a range of the disk, in order and cut to it.
 func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment] {
 	return func(yield func(segment) bool) {
 		for off < end {
@@ -78,7 +78,7 @@ func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment
 	}
 }
 
-// endsBehind has a search find the first segment that ends behind off.
+// endsBehind compares segments in a search for the first one that ends behind off.
 func endsBehind(g segment, off int64) int {
 	if g.end <= off {
 		return -1

@@ -17,14 +17,14 @@ import (
 const MaxConfig = 1 << 20
 
 const (
-	// maxDepth is how deep values of a configuration may are in each other: each level indents all of its lines.
+	// maxDepth is the maximum nesting depth of a configuration's values: each level indents all of its lines.
 	maxDepth = 16
 	// maxYAML is the largest configuration object in bytes of YAML that is written.
 	maxYAML = maxConfig / 2
 )
 
-// CanonicalConfig returns the one form of a configuration object that content ids rest on: JSON without white
-// space, keys sorted. The object must survive the way through YAML unchanged.
+// CanonicalConfig returns the canonical form of a configuration object, from which content IDs are computed:
+// JSON without white space, keys sorted. The object must survive the conversion to YAML and back unchanged.
 func CanonicalConfig(raw []byte) ([]byte, error) {
 	if len(raw) > MaxConfig {
 		return nil, fmt.Errorf("configuration is longer than %d bytes", MaxConfig)
@@ -54,7 +54,7 @@ func CanonicalConfig(raw []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// ConfigToYAML turns a configuration object from JSON into YAML. Fields it does not know are kept.
+// ConfigToYAML converts a configuration object from JSON to YAML. It keeps unknown fields.
 func ConfigToYAML(raw []byte) ([]byte, error) {
 	object, err := decodeJSON(raw)
 	if err != nil {
@@ -71,8 +71,8 @@ func ConfigToYAML(raw []byte) ([]byte, error) {
 	return text, nil
 }
 
-// tree makes YAML nodes of what decodeJSON gives, keys sorted. Text that is not plain ASCII on one line goes
-// into double quotes: the block form, which the encoder would choose, does not always decode again.
+// tree converts the results of decodeJSON to YAML nodes, keys sorted. Text that is not plain ASCII on one line
+// is double-quoted: the block form, which the encoder would choose, does not always decode again.
 func tree(v any) (*yaml.Node, error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -97,7 +97,7 @@ func tree(v any) (*yaml.Node, error) {
 		return n, nil
 	case string:
 		return textNode(v), nil
-	case int64: // and so on: the library's own way takes a hundred times as long for each
+	case int64: // and so on: the library's own conversion takes a hundred times as long for each
 		return scalar("!!int", strconv.FormatInt(v, 10)), nil
 	case float64:
 		return scalar("!!float", strconv.FormatFloat(v, 'g', -1, 64)), nil
@@ -122,7 +122,7 @@ func textNode(s string) *yaml.Node {
 	return n
 }
 
-// ConfigToJSON turns a configuration object from YAML into JSON.
+// ConfigToJSON converts a configuration object from YAML to JSON.
 func ConfigToJSON(text []byte) ([]byte, error) {
 	object := map[string]any{}
 	if err := yaml.Unmarshal(text, &object); err != nil {
@@ -139,7 +139,7 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return nil, fmt.Errorf("configuration is not JSON: %w", syntax)
 	}
-	if err != nil || object == nil || dec.More() { // the decoder's own words are those of a Go programmer
+	if err != nil || object == nil || dec.More() { // the decoder's messages are for Go programmers
 		return nil, errors.New("configuration is not one JSON object")
 	}
 	if depth(object, maxDepth) < 0 {
@@ -167,7 +167,7 @@ func depth(v any, left int) int {
 	return least
 }
 
-// numbers turns json.Number, which YAML would write as text, into int64 or float64.
+// numbers converts json.Number, which YAML would write as text, to int64 or float64.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -51,7 +51,7 @@ func Open(base string) (*Dir, error) {
 	return &Dir{SafeDir: f, base: base}, nil
 }
 
-// Create opens a storage for writing and makes the directories that are missing.
+// Create opens a storage for writing and creates missing directories.
 func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := os.MkdirAll(base, 0o750); err != nil {
 		return nil, fmt.Errorf("make storage directory: %w", err)
@@ -71,7 +71,7 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 	return &Dir{SafeDir: f, base: base}, nil
 }
 
-// syncParent makes the name of the storage itself durable. A parent that cannot be read was not made here.
+// syncParent makes the name of the storage itself durable. A parent that cannot be read was not created here.
 func (f *SafeDir) syncParent(base string) error {
 	parent, err := os.Open(filepath.Dir(base))
 	if errors.Is(err, fs.ErrPermission) {
@@ -87,7 +87,7 @@ func (f *SafeDir) syncParent(base string) error {
 // Base is the path that the storage was opened with.
 func (d *Dir) Base() string { return d.base }
 
-// Present reports whether the storage is still at its path: nil when it is. What is open continues to be readable when the
+// Present returns nil if the storage is still at its path, else an error. Open files stay readable if the
 // directory was moved away, or another one mounted over it.
 func (d *Dir) Present() error {
 	there, err := os.Stat(d.base)
@@ -104,14 +104,14 @@ func (d *Dir) Present() error {
 	return nil
 }
 
-// Damage is something in the storage that cannot be served, and why.
+// Damage describes data in the storage that cannot be served.
 type Damage struct {
 	ID      string // directory below vm_dir
 	Number  int    // version, -1 for the template as a whole
 	Problem string
 }
 
-// Templates reads all templates in the order of their ids. What is damaged is left out and named: only a
+// Templates reads all templates in the order of their IDs. Damaged ones are left out and reported: only a
 // vm_dir that cannot be read at all is an error.
 func (d *Dir) Templates() ([]Template, []Damage, error) {
 	entries, err := d.Names(VMDir)
@@ -133,8 +133,8 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 	return list, damaged, nil
 }
 
-// Each calls do with 0 to n-1, in any order, several at a time, and returns when all are done: reading thousands of
-// small files, the disk waits less.
+// Each calls do with 0 to n-1, in any order, several at a time, and returns when all are done. Reading
+// thousands of small files concurrently keeps the disk busy.
 func Each(n int, do func(i int)) {
 	var next atomic.Int64
 	var work sync.WaitGroup
@@ -148,7 +148,7 @@ func Each(n int, do func(i int)) {
 	work.Wait()
 }
 
-// Problem returns why a template could not be read, as an operator would.
+// Problem describes why a template could not be read, in words for operators.
 func Problem(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it has no " + templateFile
@@ -156,7 +156,7 @@ func Problem(err error) string {
 	return err.Error()
 }
 
-// Template reads one template. fs.ErrNotExist when there is none.
+// Template reads one template. It returns fs.ErrNotExist when there is none.
 func (d *Dir) Template(id string) (Template, error) {
 	var t Template
 	clean, ok := ParseID(id)
@@ -183,18 +183,17 @@ func (d *Dir) Template(id string) (Template, error) {
 	return t, nil
 }
 
-// ErrGeneration is the failure of a compare-and-swap: the template on disk is not the one that the write
-// rests on.
+// ErrGeneration is the failure of a compare-and-swap: the template on disk has another generation than the
+// write expects.
 var ErrGeneration = errors.New("template generation moved")
 
-// ErrTooLong is the failure to write a template whose versions and layers are more than a template.json may
-// name.
+// ErrTooLong is the failure to write a template with more versions and layers than a template.json may contain.
 var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, maxTemplate)
 
 func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }
 
-// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory
-// and the directories of its new versions must be there already (see StageVersion).
+// Save writes a template whose Gen is one more than that on disk; a new template has Gen 1. Its directory and
+// the directories of its new versions must exist (see StageVersion).
 func (d *Dir) Save(t *Template) error {
 	t.Schema = Schema
 	if err := t.Validate(); err != nil {

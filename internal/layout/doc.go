@@ -1,12 +1,11 @@
-// Package layout knows the registry's directories on disk and the metadata files
-// in them. The registry writes through it; scanners and tools read through it.
+// Package layout defines the registry's directories on disk and the metadata files in them. The registry writes
+// through it; scanners and tools read through it.
 //
-// It is not the registry: it holds no index in memory, takes no lock, decides
-// nothing about tags and never looks into a layer file.
+// It is not the registry: it holds no index in memory, takes no lock, decides nothing about tags and never
+// reads a layer file.
 //
-// Invariant: the rename of template.json is the only commit point. What a
-// template.json does not name is not there, and what it names was on stable
-// storage before.
+// Invariant: the rename of template.json is the only commit point. Files that a template.json does not name do
+// not exist for readers, and those that it names were on stable storage before.
 //
 //	<base>/vm_dir/<template uuid>/template.json
 //	<base>/vm_dir/<template uuid>/pulls.log

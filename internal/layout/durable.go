@@ -11,23 +11,23 @@ import (
 
 // Hooks let tests stop the process at a step and observe what is synced. The zero value is for production.
 type Hooks struct {
-	// Step is called before every step that changes what a crash leaves behind: "<label>.create", ".sync",
+	// Step is called before every step that changes the state after a crash: "<label>.create", ".sync",
 	// ".rename", ".dirsync", ".fromsync", ".remove". internal/tools/failpoint lists them all.
 	Step func(step string)
-	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records what it is called for.
+	// Sync replaces fsync of an open file or directory. internal/tools/crashfs records its calls.
 	Sync func(*os.File) error
-	// MaxTemplate is the most bytes of a template.json; 0 is 64 MiB.
+	// MaxTemplate is the maximum size of a template.json in bytes; 0 is 64 MiB.
 	MaxTemplate int64
 }
 
 // SafeDir is a directory that no name can leave, with writes that survive a crash. Names are relative and
-// slash-separated. It may be used from many goroutines; two writers of one name are the caller's matter.
+// slash-separated. It may be used from many goroutines; the caller must not write one name concurrently.
 type SafeDir struct {
 	root  *os.Root
 	hooks Hooks
 
 	mu       sync.Mutex
-	unsynced map[string]bool // directories of which a sync failed, or did not come about
+	unsynced map[string]bool // directories whose sync failed or was not reached
 }
 
 // OpenFolder opens an existing directory.
@@ -39,13 +39,13 @@ func OpenFolder(dir string, hooks Hooks) (*SafeDir, error) {
 	return &SafeDir{root: root, hooks: hooks, unsynced: map[string]bool{}}, nil
 }
 
-// Root returns the directory for reads and for files that need no durability of their own.
+// Root returns the directory for reads and for files that need not be durable.
 func (f *SafeDir) Root() *os.Root { return f.root }
 
 // Close closes the directory.
 func (f *SafeDir) Close() error { return f.root.Close() }
 
-// Step announces a step that the caller is about to take itself.
+// Step announces a step that the caller is about to take.
 func (f *SafeDir) Step(step string) {
 	if f.hooks.Step != nil {
 		f.hooks.Step(step)
@@ -110,7 +110,7 @@ func (f *SafeDir) WriteFile(label, name string, data []byte) error {
 	return f.Replace(label, temp, name)
 }
 
-// tempSuffix marks a file that a crash may leave behind and that nothing reads.
+// tempSuffix marks a file that a crash may leave and that nothing reads.
 const tempSuffix = ".tmp"
 
 // Replace moves a file or directory within its directory and syncs that.
@@ -133,8 +133,8 @@ func (f *SafeDir) Rename(label, from, to string) error {
 	return f.SyncDir(path.Dir(from))
 }
 
-// RemoveAll removes a file or directory with all below it; one that is not there is no error. A crash may
-// leave part of it.
+// RemoveAll removes a file or directory with all below it; a missing one is not an error. A crash may leave
+// part of it.
 func (f *SafeDir) RemoveAll(label, name string) error {
 	f.Step(label + ".remove")
 	if err := f.root.RemoveAll(name); err != nil {
@@ -143,8 +143,8 @@ func (f *SafeDir) RemoveAll(label, name string) error {
 	return nil
 }
 
-// SyncDir makes the names in a directory durable, and those for which that failed before: a file that is found in its
-// place may be one of them.
+// SyncDir makes the names in a directory durable, including those whose earlier sync failed: an existing file
+// may be one of them.
 func (f *SafeDir) SyncDir(name string) error {
 	err := f.syncDir(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,15 +157,15 @@ func (f *SafeDir) SyncDir(name string) error {
 	return f.Settle()
 }
 
-// owe remembers a directory whose names may not be durable.
+// owe records a directory whose names may not be durable.
 func (f *SafeDir) owe(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsynced[name] = true
 }
 
-// Settle makes the names durable for which that failed before. Whoever finds nothing left to do calls it before saying
-// so.
+// Settle syncs the directories whose earlier sync failed. A caller that finds nothing left to do must call it
+// before it reports success.
 func (f *SafeDir) Settle() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -105,7 +105,7 @@ func TestFilesOnDisk(t *testing.T) {
 func TestSaveIsCompareAndSwap(t *testing.T) {
 	d := create(t)
 	tpl := Template{ID: testID, Name: "x", Gen: 1}
-	for gen, ok := range []bool{false, true, true, false} { // generation 0 is none, 3 skips one
+	for gen, ok := range []bool{false, true, true, false} { // generation 0 does not exist, 3 skips one
 		tpl.Gen = int64(gen)
 		if gen == 3 {
 			tpl.Gen = 5
@@ -348,12 +348,13 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// TestLargeConfigurations: what is taken can be read again, and costs memory in proportion to its bytes.
+// TestLargeConfigurations: an accepted configuration can be read again, and costs memory in proportion to its
+// bytes.
 func TestLargeConfigurations(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
 	for name, c := range map[string]struct {
 		raw  string
-		says string // "" means taken
+		says string // "": accepted
 	}{
 		"as deep as can be": {deep(16), ""},
 		"too deep":          {deep(17), "more than 16 deep"},
@@ -400,7 +401,7 @@ func TestChainsAreSharedInMemory(t *testing.T) {
 	}
 }
 
-// TestNewStorageSurvivesALossOfPower: the name of a storage that was made is durable, and what is saved into it.
+// TestNewStorageSurvivesALossOfPower: the name of a new storage is durable, and so is what is saved into it.
 func TestNewStorageSurvivesALossOfPower(t *testing.T) {
 	base := t.TempDir()
 	tree, err := crashfs.Watch(base)

@@ -13,7 +13,7 @@ import (
 // maxList bounds the text file of a version that names layer files, in bytes.
 const maxList = 16 << 20
 
-// lists are the text files of a version that are made from template.json, for scripts of others.
+// lists are the text files of a version that are made from template.json, for external scripts.
 var lists = []struct {
 	name  string
 	names func(*Version) []string
@@ -22,8 +22,8 @@ var lists = []struct {
 	{"state_files", (*Version).StateFiles},
 }
 
-// StaleLists names the text files of a settled version that do not say what template.json does. It is the
-// version that a swap changed in its layers, or one whose files somebody edited.
+// StaleLists names the text files of a committed version that differ from template.json. They belong to a
+// version whose layers were swapped, or whose files were edited.
 func (d *Dir) StaleLists(id string, v *Version) ([]string, error) {
 	var stale []string
 	for _, l := range lists {
@@ -38,7 +38,7 @@ func (d *Dir) StaleLists(id string, v *Version) ([]string, error) {
 	return stale, nil
 }
 
-// RewriteLists makes the text files of a settled version again that are stale, and says which.
+// RewriteLists rewrites the stale text files of a committed version, and returns their names.
 func (d *Dir) RewriteLists(id string, v *Version) ([]string, error) {
 	stale, err := d.StaleLists(id, v)
 	if err != nil || len(stale) == 0 || !d.settled(id, v) {
@@ -59,19 +59,18 @@ func (d *Dir) settled(id string, v *Version) bool {
 	return err == nil && strings.TrimSpace(string(held)) == v.ContentID
 }
 
-// UncommittedVersions reports whether a version's directory waits for its move to the final place, which the next start
-// of a registry, or a repair, makes.
+// UncommittedVersions reports whether a version's directory waits for its move to the final place, which the
+// next start of a registry, or a repair, makes.
 func (d *Dir) UncommittedVersions(id string, v *Version) bool {
 	_, err := d.root.Stat(stagePath(id, v))
 	return err == nil
 }
 
-// Aside is where a repair puts directories of templates that cannot be read. Nothing removes them but an
-// operator.
+// Aside is the quarantine directory for templates that cannot be read. Only an operator removes its content.
 const Aside = "aside_dir"
 
-// Quarantine moves a template's directory out of the way: one rename. stamp is the time in epoch nanoseconds.
-// It gives the new place below the storage.
+// Quarantine moves a template's directory out of the way with one rename. stamp is the time in epoch
+// nanoseconds. It returns the new path relative to the storage.
 func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	if !localName(id) {
 		return "", fmt.Errorf("%q is not the name of a directory", id)
@@ -81,7 +80,7 @@ func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	}
 	target := path.Join(Aside, TrashName(stamp, id))
 	for _, err := d.root.Stat(target); err == nil; _, err = d.root.Stat(target) {
-		stamp++ // set aside twice within the clock's resolution
+		stamp++ // quarantined twice within the clock's resolution
 		target = path.Join(Aside, TrashName(stamp, id))
 	}
 	return target, d.Rename("aside", path.Join(VMDir, id), target)
@@ -91,7 +90,7 @@ func localName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
-// QuarantinedNames lists what was set aside.
+// QuarantinedNames lists the quarantined directories.
 func (d *Dir) QuarantinedNames() ([]string, error) {
 	entries, err := d.Names(Aside)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,9 +106,9 @@ func (d *Dir) QuarantinedNames() ([]string, error) {
 	return out, nil
 }
 
-// NamedLayers returns the names of layer files that stand in the text files of a template's directory, which
-// may be damaged or set aside: dir is its place below the storage. What cannot be read names nothing. As long
-// as such a directory is there, its layers are all that is left of it.
+// NamedLayers returns the names of layer files in the text files of a template's directory, which may be
+// damaged or quarantined. dir is its path relative to the storage. Unreadable files name nothing. As long as
+// such a directory exists, its layers are all that is left of it.
 func (d *Dir) NamedLayers(dir string) []string {
 	entries, err := d.Names(dir)
 	if err != nil {
@@ -135,5 +134,5 @@ func (d *Dir) NamedLayers(dir string) []string {
 	return out
 }
 
-// TemplatePath is the place of a template's directory below the storage.
+// TemplatePath is the path of a template's directory relative to the storage.
 func TemplatePath(id string) string { return path.Join(VMDir, id) }

@@ -19,10 +19,11 @@ const (
 	maxPulls  = 16 << 20
 )
 
-// Times of pulls are kept beside template.json and not in it, so that a pull never rewrites metadata. The log
-// has one line a pull, "<epoch seconds> <content id>", and is folded to the newest line for each content id.
+// Times of pulls are stored in a separate file and not in template.json, so that a pull never rewrites
+// metadata. The log has one line per pull, "<epoch seconds> <content id>", and is compacted to the newest line
+// for each content ID.
 
-// Pulls reads the time of the last pull of each content id, in epoch seconds. Lines that a crash cut are
+// Pulls reads the time of the last pull of each content ID, in epoch seconds. Lines that a crash truncated are
 // ignored.
 func (d *Dir) Pulls(id string) (map[string]int64, error) {
 	last := map[string]int64{}
@@ -43,7 +44,7 @@ func (d *Dir) Pulls(id string) (map[string]int64, error) {
 	return last, nil
 }
 
-// AppendPull records a pull. It does not sync: the loss of a time in a power cut is no damage.
+// AppendPull records a pull. It does not sync: the loss of a time in a power cut does no damage.
 func (d *Dir) AppendPull(id, content string, when int64) error {
 	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {

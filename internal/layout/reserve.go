@@ -8,18 +8,18 @@ import (
 	"os"
 )
 
-// reserveFile takes room that is given up when the disk is full, so that what is small and matters can still be
+// reserveFile occupies space that is released when the disk is full, so that small important files can still be
 // written.
 const reserveFile = "reserve"
 
-// HasReserve reports whether the reserve is there.
+// HasReserve reports whether the reserve exists.
 func (d *Dir) HasReserve() bool {
 	st, err := d.root.Stat(reserveFile)
 	return err == nil && st.Size() > 0
 }
 
-// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random: no file system makes
-// less of them.
+// MakeReserve makes a reserve of size bytes. Where space cannot be allocated its bytes are random, so that a
+// file system cannot compress them.
 func (d *Dir) MakeReserve(size int64) error {
 	temp := reserveFile + tempSuffix
 	err := d.fillReserve(temp, size)
@@ -63,7 +63,7 @@ func fill(f *os.File, size int64) error {
 	return nil
 }
 
-// DropReserve returns the reserve up; false when there is none.
+// DropReserve removes the reserve; false when there is none.
 func (d *Dir) DropReserve() (bool, error) {
 	d.Step("reserve.remove")
 	err := d.root.Remove(reserveFile)

@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// What scanners found in a version is in the template's directory, under the content that was scanned:
+// Scan results of a version are in the template's directory, under the content that was scanned:
 //
 //	<template uuid>/.scans/<content id>.json.gz
 //
-// The file is a report, compressed. What lists say of it, its note, stands in the header of the compression: it is
-// read without the report, and one rename brings both. The dot keeps the directory from scripts of others, to whom
-// every directory that they see beside template.json is a version.
+// The file is a compressed report. Its note, which lists show, is in the gzip header: it is read without the
+// report, and one rename replaces both. The dot hides the directory from external scripts, which take every
+// visible directory next to template.json for a version.
 
 const (
 	scansDir   = ".scans"
@@ -29,21 +29,21 @@ const (
 
 	// MaxNote is the longest note of a report in bytes.
 	MaxNote = 2048
-	// noteAt is the place of the note: ten bytes of the header, the length of the extra field, and the mark
+	// noteAt is the position of the note: ten bytes of the header, the length of the extra field, and the mark
 	// and length of its only part. See RFC 1952, 2.3.
 	noteAt   = 16
 	noteMark = "BY"
 )
 
-// ErrNote is the failure to read a file that is no report with a note.
+// ErrNote is the error for a file that is not a report with a note.
 var ErrNote = errors.New("it is not the results of a scan")
 
 func scansPath(id string) string { return path.Join(VMDir, id, scansDir) }
 
 func scanPath(id, content string) string { return path.Join(scansPath(id), content+scanSuffix) }
 
-// ScanDraft is a report that is being written and that no reader sees. One goroutine uses it, and ends it with
-// Drop, after Commit too.
+// ScanDraft is a report that is being written and that readers do not see. One goroutine uses it, and ends it
+// with Drop, also after Commit.
 type ScanDraft struct {
 	dir  *Dir
 	id   string
@@ -53,7 +53,7 @@ type ScanDraft struct {
 	zip  *gzip.Writer
 }
 
-// DraftScan begins a report about a version of a template that is there.
+// DraftScan begins a report about a version of an existing template.
 func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
 	if err := d.MkdirAll(scansPath(id)); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (d *Dir) DraftScan(id string) (*ScanDraft, error) {
 	return s, nil
 }
 
-// Write takes the next bytes of the report.
+// Write appends the next bytes of the report.
 func (s *ScanDraft) Write(p []byte) (int, error) { return s.zip.Write(p) }
 
 // Seal ends the report and makes it durable with its note, which does not end in a space.
@@ -98,7 +98,7 @@ func (s *ScanDraft) Seal(note []byte) error {
 	return nil
 }
 
-// Commit makes a sealed report the one about a content, in place of an older one.
+// Commit makes a sealed report the current one of a content, in place of an older one.
 func (s *ScanDraft) Commit(content string) error {
 	if !hexDigits(content, 64) {
 		return fmt.Errorf("%q is not a content id", content)
@@ -110,7 +110,7 @@ func (s *ScanDraft) Commit(content string) error {
 	return nil
 }
 
-// Drop removes what was not committed.
+// Drop removes an uncommitted draft.
 func (s *ScanDraft) Drop() {
 	if s.file != nil {
 		_ = s.file.Close()
@@ -122,7 +122,7 @@ func (s *ScanDraft) Drop() {
 	}
 }
 
-// StoredScan is a report that is read. It must be closed.
+// StoredScan is a report that is open for reading. It must be closed.
 type StoredScan struct {
 	Note []byte
 	file *os.File
@@ -174,8 +174,8 @@ func readNote(r io.Reader) ([]byte, error) {
 	return bytes.TrimRight(head[noteAt:], " "), nil
 }
 
-// Scans returns the notes of a template's reports by the contents that they are about: an empty one where a file is
-// damaged. It is nil where there never was a report.
+// Scans returns the notes of a template's reports by their contents: an empty one where a file is damaged. It
+// is nil if the template never had a report.
 func (d *Dir) Scans(id string) (map[string][]byte, error) {
 	entries, err := d.Names(scansPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +207,7 @@ func (d *Dir) note(id, content string) ([]byte, error) {
 	return readNote(file)
 }
 
-// RemoveScan removes the report about a content permanently; one that is not there is no error.
+// RemoveScan removes the report about a content permanently; a missing one is not an error.
 func (d *Dir) RemoveScan(id, content string) error {
 	if !hexDigits(content, 64) {
 		return fmt.Errorf("%q is not a content id", content)
@@ -219,11 +219,11 @@ func (d *Dir) RemoveScan(id, content string) error {
 	if err := d.SyncDir(scansPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = d.root.Remove(scansPath(id)) // it stays while something is in it
+	_ = d.root.Remove(scansPath(id)) // fails while it has entries
 	return nil
 }
 
-// TidyScans removes drafts that a crash left. No draft of the template may be going on.
+// TidyScans removes drafts that a crash left. No draft of the template may be in progress.
 func (d *Dir) TidyScans(id string) error {
 	entries, err := d.Names(scansPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -239,6 +239,6 @@ func (d *Dir) TidyScans(id string) error {
 			}
 		}
 	}
-	_ = d.root.Remove(scansPath(id)) // it stays while something is in it
+	_ = d.root.Remove(scansPath(id)) // fails while it has entries
 	return nil
 }

@@ -60,7 +60,7 @@ func report(t *testing.T, d *Dir, content string) (note, text string) {
 	return string(s.Note), string(raw)
 }
 
-// TestScans: reports come and go as a whole, with their notes, beside the versions.
+// TestScans: reports are added and removed as a whole, with their notes, next to the versions.
 func TestScans(t *testing.T) {
 	d := scanned(t)
 	if notes, err := d.Scans(testID); notes != nil || err != nil {
@@ -107,7 +107,7 @@ func TestScans(t *testing.T) {
 	}
 }
 
-// TestScanDrafts: what is not committed is not there, and leaves nothing.
+// TestScanDrafts: an uncommitted draft is not visible, and leaves nothing.
 func TestScanDrafts(t *testing.T) {
 	d := scanned(t)
 	if err := attach(d, "../../../x", "n", "r"); err == nil {
@@ -142,7 +142,7 @@ func TestScanDrafts(t *testing.T) {
 	}
 }
 
-// TestDamagedScans: a file that is no report is named as one that cannot be read.
+// TestDamagedScans: a file that is not a report is reported as unreadable.
 func TestDamagedScans(t *testing.T) {
 	d := scanned(t)
 	if err := attach(d, root1, "note", "report"); err != nil {

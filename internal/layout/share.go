@@ -2,9 +2,9 @@ package layout
 
 import "slices"
 
-// share lets the versions of a template have what is equal in them once in memory: the chain of a version is mostly
-// that of the next one without its last layer, so that thousands of templates would take many times their need. The
-// template was just read and nobody else has it.
+// share makes equal parts of a template's versions share memory. The chain of a version is mostly that of the
+// next one without its last layer, so that thousands of templates would take many times their need. The
+// template was just read and is not shared yet.
 func (t *Template) share() {
 	t.Versions = tight(t.Versions)
 	for i := range t.Versions {
@@ -37,7 +37,7 @@ func (f *File) share(with *File) {
 	}
 }
 
-// tight returns a list without the room behind it that a decoder leaves: four places for one file.
+// tight returns a list without the spare capacity that a decoder leaves: four elements for one file.
 func tight[T any](list []T) []T {
 	if len(list) == cap(list) {
 		return list

@@ -34,7 +34,7 @@ type Template struct {
 // Version is one tag. It never changes once it is written.
 type Version struct {
 	Tag         string `json:"tag"`
-	Number      int    `json:"number"`     // its place in Versions
+	Number      int    `json:"number"`     // its index in Versions
 	ContentID   string `json:"content_id"` // 64 hex digits
 	Description string `json:"description"`
 	Arch        string `json:"arch"`
@@ -66,8 +66,8 @@ type Layer struct {
 // FileName is the layer's name in images_dir or state_file_dir.
 func (l Layer) FileName() string { return l.Root + LayerSuffix }
 
-// Name is the canonical name of the content of a chain that ends in the layer: the layer's root, or, when it
-// stands for the layers that it was made of, the name that their chain had.
+// Name is the canonical name of the content of a chain that ends in the layer: the layer's digest, or, for a
+// squashed layer, the name of the chain that it replaces.
 func (l Layer) Name() string {
 	if l.Tip != "" {
 		return l.Tip
@@ -78,7 +78,7 @@ func (l Layer) Name() string {
 // Tip is the canonical name of the file's content: that of its newest layer.
 func (f *File) Tip() string { return f.Layers[len(f.Layers)-1].Name() }
 
-// consolidated reports whether a layer of the version took the place of others: its text files may be older.
+// consolidated reports whether a layer of the version replaced others: its text files may be older.
 func (v *Version) consolidated() bool {
 	return slices.ContainsFunc(v.Files, func(f File) bool {
 		return slices.ContainsFunc(f.Layers, func(l Layer) bool { return l.Tip != "" })
@@ -113,8 +113,8 @@ func (v *Version) Size() int64 {
 	return v.addSize(seen)
 }
 
-// Increments gives for each version the number of stored bytes that no older one has; their sum is what the
-// template takes, each layer counted once.
+// Increments returns for each version the number of stored bytes that no older one has. Their sum is the size
+// of the template, each layer counted once.
 func (t *Template) Increments() []int64 {
 	seen := map[string]bool{}
 	out := make([]int64, len(t.Versions))
@@ -137,7 +137,7 @@ func (v *Version) addSize(seen map[string]bool) int64 {
 	return sum
 }
 
-// Validate checks everything that a reader relies on.
+// Validate checks all properties that readers rely on.
 func (t *Template) Validate() error {
 	if t.Schema != Schema {
 		return fmt.Errorf("schema %d is not %d", t.Schema, Schema)
@@ -207,7 +207,7 @@ func ParseID(s string) (string, bool) {
 	return s, true
 }
 
-// ValidLayerName tells the names that may stand in images_dir and state_file_dir: 32 or 64 lower-case hex
+// ValidLayerName reports whether a name is valid in images_dir and state_file_dir: 32 or 64 lower-case hex
 // digits and the suffix.
 func ValidLayerName(name string) bool {
 	stem, ok := strings.CutSuffix(name, LayerSuffix)
@@ -228,18 +228,18 @@ func hexDigits(s string, n int) bool {
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }
 
-// ValidArch tells "amd64", "arm64" and "".
+// ValidArch reports whether arch is "amd64", "arm64" or "".
 func ValidArch(arch string) bool { return arch == "" || arch == "amd64" || arch == "arm64" }
 
-// ValidTag tells a tag: any text without control characters, 1 to 255 bytes. Tags never become paths.
+// ValidTag reports whether tag is any text without control characters, 1 to 255 bytes. Tags never become paths.
 func ValidTag(tag string) bool { return tag != "" && ValidText(tag, 255) }
 
-// ValidText tells UTF-8 text without control characters of at most limit bytes.
+// ValidText reports whether s is UTF-8 text without control characters of at most limit bytes.
 func ValidText(s string, limit int) bool {
 	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// ValidFileName tells a name that is safe in every directory: letters, digits, ".", "_", "-", at most 128
+// ValidFileName reports whether name is safe in every directory: letters, digits, ".", "_", "-", at most 128
 // bytes, no leading dot.
 func ValidFileName(name string) bool {
 	if name == "" || len(name) > 128 || name[0] == '.' {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// TrashName is the name that something deleted at an epoch nanosecond has in trash_dir.
+// TrashName is the name in trash_dir of an entry that was deleted at an epoch nanosecond.
 func TrashName(stamp int64, name string) string { return fmt.Sprintf("%d-%s", stamp, name) }
 
 // Trashed is an entry of trash_dir.
@@ -18,10 +18,10 @@ type Trashed struct {
 	Name  string // its name before
 }
 
-// Path is the entry's place below the storage.
+// Path is the entry's path relative to the storage.
 func (t Trashed) Path() string { return path.Join(TrashDir, TrashName(t.Stamp, t.Name)) }
 
-// Trash lists what was deleted and not yet purged.
+// Trash lists entries that were deleted and not yet purged.
 func (d *Dir) Trash() ([]Trashed, error) {
 	entries, err := d.Names(TrashDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,12 +40,12 @@ func (d *Dir) Trash() ([]Trashed, error) {
 	return out, nil
 }
 
-// Usage is the number of bytes of the files below a directory or of a file; what is not there has none.
+// Usage is the total size in bytes of a file, or of the files below a directory; a missing one has 0.
 func (d *Dir) Usage(name string) int64 {
 	var sum int64
 	_ = fs.WalkDir(d.root.FS(), name, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // removed meanwhile, or not readable: it is an estimate
+			return nil // removed since then, or not readable: it is an estimate
 		}
 		if st, err := e.Info(); err == nil && st.Mode().IsRegular() {
 			sum += st.Size()
@@ -55,7 +55,8 @@ func (d *Dir) Usage(name string) int64 {
 	return sum
 }
 
-// PurgeTrash removes entries that were deleted before an epoch nanosecond and whose name is wanted. It says how many.
+// PurgeTrash removes entries that were deleted before an epoch nanosecond and whose name matches want. It
+// returns their number.
 func (d *Dir) PurgeTrash(before int64, want func(name string) bool) (int, error) {
 	entries, err := d.Trash()
 	if err != nil {

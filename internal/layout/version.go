@@ -19,9 +19,9 @@ const (
 	MaxNVRAM = 4 << 20
 )
 
-// A version's directory is written beside its final place, because the place may belong to a version that
-// the same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and trust
-// the one whose content_id is the version's, so no moment between the steps shows them anything else.
+// A version's directory is written next to its final place, because the place may belong to a version that the
+// same swap reverts: StageVersion, then Save, then CommitVersion. Readers look at both places and use the one
+// whose content_id is the version's, so every step shows them a consistent version.
 
 // StageVersion writes the directory of a version that a following Save will name. config is JSON.
 func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
@@ -58,8 +58,8 @@ func (d *Dir) StageVersion(id string, v *Version, config, nvram []byte) error {
 	return d.SyncDir(stage)
 }
 
-// CommitVersion moves a staged directory to its final place, over what a reverted version left there. It
-// does nothing when the version is settled.
+// CommitVersion moves a staged directory to its final place and replaces that of a reverted version. It does
+// nothing when the version is committed.
 func (d *Dir) CommitVersion(id string, v *Version) error {
 	final, stage := versionPath(id, v.Number), stagePath(id, v)
 	if _, err := d.root.Stat(stage); errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func (d *Dir) CheckVersion(id string, v *Version) error {
 	return err
 }
 
-// versionFile looks at the final place, the staged one, and once more at the final one: the directory may be
-// moved between two looks.
+// versionFile reads from the final place, the staged one, and once more from the final one: the directory may
+// be moved between two reads.
 func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]byte, error) {
 	var err error
 	for _, dir := range []string{versionPath(id, v.Number), stagePath(id, v), versionPath(id, v.Number)} {
@@ -117,8 +117,8 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Tidy settles what a crash left between Save and CommitVersion, writes text files again that a swap of layers
-// made stale, and removes directories and temporary files that the template does not name.
+// Tidy commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
+// layers made stale, and removes directories and temporary files that the template does not name.
 func (d *Dir) Tidy(t *Template) error {
 	entries, err := d.Names(path.Join(VMDir, t.ID))
 	if err != nil {
@@ -127,7 +127,7 @@ func (d *Dir) Tidy(t *Template) error {
 	staged := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix) })
 	for i := range t.Versions {
 		v := &t.Versions[i]
-		if staged { // otherwise no version needs a look of its own
+		if staged { // otherwise no version needs a separate check
 			if err := d.CommitVersion(t.ID, v); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (d *Dir) Tidy(t *Template) error {
 			return err
 		}
 	}
-	for _, e := range entries { // what was settled no longer exists, which is no error
+	for _, e := range entries { // a committed version's staging directory no longer exists, which is not an error
 		if !stray(e.Name(), len(t.Versions)) {
 			continue
 		}
@@ -150,7 +150,7 @@ func (d *Dir) Tidy(t *Template) error {
 	return nil
 }
 
-// stray tells names that this package made and that belong to no version.
+// stray reports whether a name was made by this package and belongs to no version.
 func stray(name string, versions int) bool {
 	if strings.HasPrefix(name, stagePrefix) || strings.HasSuffix(name, tempSuffix) {
 		return true
@@ -177,8 +177,8 @@ func lines(names []string) []byte {
 	return []byte(strings.Join(names, "\n") + "\n")
 }
 
-// RemoveStaged removes the directory of a template that holds staged versions at most: what a push of a new
-// template left that ended before its Save. It says whether it did.
+// RemoveStaged removes the directory of a template that contains only staged versions, which a push of a new
+// template left that ended before its Save. It reports whether it did.
 func (d *Dir) RemoveStaged(id string) (bool, error) {
 	if !d.OnlyStaged(id) {
 		return false, nil
@@ -186,8 +186,8 @@ func (d *Dir) RemoveStaged(id string) (bool, error) {
 	return true, d.RemoveAll("tidy", path.Join(VMDir, id))
 }
 
-// OnlyStaged reports whether the directory of a template holds staged versions and nothing else. It is empty when
-// the push ended before its first one.
+// OnlyStaged reports whether the directory of a template contains only staged versions. It is empty when the
+// push ended before its first one.
 func (d *Dir) OnlyStaged(id string) bool {
 	if _, ok := ParseID(id); !ok {
 		return false

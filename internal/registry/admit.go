@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The default limits of what callers may have and send.
+// Default limits of a caller.
 const (
 	DefaultMaxPushes      = 256
 	DefaultMaxReservation = 50 // percent
@@ -19,7 +19,7 @@ const (
 	DefaultMaxLogBytes    = 256 << 20
 )
 
-// The settings that hold the limits, for refusals.
+// Settings of these limits, which refusals name.
 const (
 	settingPushes      = "SVC_MAX_PUSHES"
 	settingReservation = "SVC_MAX_PUSH_RESERVATION"
@@ -27,11 +27,11 @@ const (
 	settingLogBytes    = "SVC_MAX_LOG_ROW_BYTES"
 )
 
-// retryPush is when a caller who met a limit of pushes is asked to try again.
+// retryPush is the retry delay sent to a caller that met a limit of pushes.
 const retryPush = 30 * time.Second
 
-// admit refuses a push when its caller, or all callers together, have as many unfinished ones as they may. The caller
-// holds booking.
+// admit refuses a push when its caller, or all callers together, have reached the limit of unfinished pushes.
+// The caller holds booking.
 func (r *Registry) admit(ctx context.Context, caller string) error {
 	r.endEmpty(ctx)
 	all, mine := r.openPushes(), 0
@@ -51,7 +51,7 @@ func (r *Registry) admit(ctx context.Context, caller string) error {
 	return r.evictSession(ctx, all)
 }
 
-// evictSession ends the push that was idle longest of those that may go for another one.
+// evictSession ends the evictable push that was idle longest.
 func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 	slices.SortFunc(all, func(a, b *session) int { return a.lastTouch().Compare(b.lastTouch()) })
 	now := r.o.Now()
@@ -71,7 +71,8 @@ func (r *Registry) openPushes() []*session {
 	return slices.DeleteFunc(r.allSessions(), func(s *session) bool { return s.done() != nil })
 }
 
-// endEmpty ends the pushes that were opened a while ago and of which nothing has come: what they reserve is for others.
+// endEmpty ends pushes that are older than Options.EmptyPush and have received nothing. It releases their
+// reservations.
 func (r *Registry) endEmpty(ctx context.Context) {
 	now := r.o.Now()
 	for _, s := range r.openPushes() {
@@ -84,8 +85,8 @@ func (r *Registry) endEmpty(ctx context.Context) {
 	}
 }
 
-// admitReservation refuses a push whose caller has reserved as much of the free space as one may. A single push is not
-// refused for its size: what it has beyond that is not reserved.
+// admitReservation refuses a push whose caller has reserved its maximum share of the free space. A single push
+// is not refused for its size: what exceeds the share is not reserved.
 func (r *Registry) admitReservation(caller string, free int64) error {
 	if caller == "" {
 		return nil
@@ -97,14 +98,14 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 	return nil
 }
 
-// mostReserved is what the pushes of one caller may reserve of the free space.
+// mostReserved is the maximum that the pushes of one caller may reserve of the free space.
 func (r *Registry) mostReserved(free int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(0, free)), uint64(r.o.MaxReservation))
 	most, _ := bits.Div64(hi, lo, 100)
 	return int64(most)
 }
 
-// rowLimit bounds what is taken of log rows in a minute. Its methods may be called from many goroutines.
+// rowLimit bounds the log rows that are accepted per minute. Its methods may be called from many goroutines.
 type rowLimit struct {
 	rows  int
 	bytes int64
@@ -155,8 +156,8 @@ func (l *rowLimit) take(caller string, more taken) error {
 	return nil
 }
 
-// TakeRows appends rows of a caller to the central logs, within the limits of a minute; "" is nobody in particular, who is
-// held to the totals alone.
+// TakeRows appends log rows of a caller to the central logs, within the limits per minute. An empty caller is
+// limited only by the totals.
 func (r *Registry) TakeRows(caller string, rows []api.LogRow) (api.LogAppendResult, error) {
 	more := taken{rows: len(rows)}
 	for i := range rows {

@@ -24,11 +24,11 @@ func mustBeBusy(t *testing.T, err error, says string) {
 	}
 }
 
-// TestPushesOfOneCallerBlockNobody: whoever opens pushes without sending anything meets a limit of their own, and what
-// they opened ends within minutes.
+// TestPushesOfOneCallerBlockNobody: a caller that opens pushes without sending data meets its own limit, and
+// those pushes end within minutes.
 func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	base, clock := quickDir(t), newClock()
-	clock.now = time.Now() // that of the files, by which a restart judges who was idle
+	clock.now = time.Now() // that of the files, by which a restart decides which pushes were idle
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, MaxPushes: 16})
 	must(t, err)
 	defer r.Close()
@@ -88,8 +88,8 @@ func encodeEmpty(t *testing.T) *blob.Index {
 	return x
 }
 
-// TestReservationsOfOneCaller: what one caller announces leaves room for others, and a second push of theirs waits for
-// the first.
+// TestReservationsOfOneCaller: the reservations of one caller leave capacity for others, and a second push of
+// that caller waits for the first.
 func TestReservationsOfOneCaller(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	free, _, err := r.store.Space(t.Context())
@@ -110,8 +110,8 @@ func TestReservationsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestFinishedPushLeavesNothing: on disk there is nothing of a push that is committed, and a commit that is sent again
-// is answered, after a restart too.
+// TestFinishedPushLeavesNothing: a committed push leaves no files on disk, and a repeated commit is answered,
+// also after a restart.
 func TestFinishedPushLeavesNothing(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -138,7 +138,7 @@ func TestFinishedPushLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestMisplacedPart: a part that was sent to another place is not taken for the beginning of its layer.
+// TestMisplacedPart: a part that was sent to a wrong offset is not taken for the beginning of its layer.
 func TestMisplacedPart(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	a := makeContent("disk", api.FileDisk, "a")
@@ -154,7 +154,7 @@ func TestMisplacedPart(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
-// TestLogRowsOfOneCaller: rows are bounded in number and bytes, for each caller and in total, until the minute is over.
+// TestLogRowsOfOneCaller: rows are bounded in number and bytes, per caller and in total, until the minute ends.
 func TestLogRowsOfOneCaller(t *testing.T) {
 	clock := newClock()
 	r, err := Open(t.Context(), Options{Base: t.TempDir(), Now: clock.Now, MaxLogRows: 40, MaxLogRowsBytes: 4000})
@@ -205,8 +205,8 @@ func TestEventsCountAsLogRows(t *testing.T) {
 	must(t, send("hostile", 10, 1))
 }
 
-// TestResumeIsOfTheSameCaller: who knows a resume key does not continue with the push of another one, nor with layers of
-// other templates than it may rest on.
+// TestResumeIsOfTheSameCaller: a caller that knows a resume key cannot continue the push of another caller, and
+// cannot use layers of templates other than those it may rest on.
 func TestResumeIsOfTheSameCaller(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	req := request(idA, "v1", makeContent("disk", api.FileDisk, "a"))
@@ -231,7 +231,8 @@ func TestResumeIsOfTheSameCaller(t *testing.T) {
 	}
 }
 
-// TestDamageIsKnownAtStart: names and sizes of layer files are judged when the storage is opened, before the scrub.
+// TestDamageIsKnownAtStart: names and sizes of layer files are checked when the storage is opened, before the
+// scrub.
 func TestDamageIsKnownAtStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(path string) error
@@ -273,7 +274,7 @@ func TestDamageIsKnownAtStart(t *testing.T) {
 	}
 }
 
-// TestUnreadableTemplateIsNotUnknown: a pull of a template whose metadata is damaged says so.
+// TestUnreadableTemplateIsNotUnknown: a pull of a template with damaged metadata reports the damage.
 func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -291,7 +292,8 @@ func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	}
 }
 
-// TestWhatDisagrees: a tag and a version that are not one say so; an unknown tag has the text of the contract.
+// TestWhatDisagrees: a tag and a version that disagree are reported as such; an unknown tag has the text of the
+// contract.
 func TestWhatDisagrees(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	mustPush(t, r, request(idA, "v1"))
@@ -314,7 +316,8 @@ func TestWhatDisagrees(t *testing.T) {
 	}
 }
 
-// TestArchIsThatOfAllVersions: setting the arch of a template changes its versions, and what pulls are told.
+// TestArchIsThatOfAllVersions: setting the architecture of a template changes its versions, and later
+// manifests.
 func TestArchIsThatOfAllVersions(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	for _, tag := range []string{"v1", "v2"} {
@@ -333,7 +336,7 @@ func TestArchIsThatOfAllVersions(t *testing.T) {
 	}
 }
 
-// TestStorageIsNotForOthers: what a registry creates is for its user and group; what is there keeps its mode.
+// TestStorageIsNotForOthers: new files of a registry are for its user and group; existing ones keep their mode.
 func TestStorageIsNotForOthers(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "storage")
 	must(t, os.MkdirAll(filepath.Join(base, layout.ImagesDir), 0o700))

@@ -52,7 +52,7 @@ func BenchmarkOpen10000(b *testing.B) {
 	}
 }
 
-// BenchmarkListJSON10000 is what a request for the list costs: at most 50 ms.
+// BenchmarkListJSON10000 measures a request for the list: at most 50 ms.
 func BenchmarkListJSON10000(b *testing.B) {
 	r := open(b, manyTemplates(b, 10000, 1), newClock())
 	for b.Loop() {
@@ -62,7 +62,7 @@ func BenchmarkListJSON10000(b *testing.B) {
 	}
 }
 
-// BenchmarkDetail10000 is what a request for one template of 10,000 versions costs, without results of scans and with
+// BenchmarkDetail10000 measures a request for one template of 10,000 versions, without scan results and with
 // some for each.
 func BenchmarkDetail10000(b *testing.B) {
 	r := open(b, manyTemplates(b, 1, 10000), newClock())
@@ -94,7 +94,7 @@ func BenchmarkDetail10000(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenScanned10000 opens a storage of 1,000 templates whose 10 versions each have results of a scan.
+// BenchmarkOpenScanned10000 opens a storage of 1,000 templates whose 10 versions each have scan results.
 func BenchmarkOpenScanned10000(b *testing.B) {
 	base := manyTemplates(b, 1000, 10)
 	r := open(b, base, newClock())

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/registry/files"
 )
 
-// auxStorage is what the registry keeps beside its templates, which come first: on a full disk logs are dropped and
-// files refused.
+// auxStorage is what the registry stores in addition to its templates. Templates have priority: on a full disk
+// logs are dropped and files are refused.
 type auxStorage struct {
 	logs  *central.Logs
 	files *files.Store
@@ -47,7 +47,7 @@ func (r *Registry) Logs() *central.Logs { return r.beside.logs }
 // Files returns the file server.
 func (r *Registry) Files() *files.Store { return r.beside.files }
 
-// tidy removes logs whose time is over.
+// tidy removes expired logs.
 func (b *auxStorage) tidy() {
 	b.logs.Tidy()
 	b.files.Tidy()

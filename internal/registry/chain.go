@@ -21,8 +21,8 @@ func layerOf(x *blob.Index) layout.Layer {
 	return l
 }
 
-// chainTo returns the shortest chain of layers whose content has a name, among the disks of template id or else of
-// any other; nil when there is none.
+// chainTo returns the shortest chain of layers with the content that tip names, among the disks of template id
+// or else of any other; nil when there is none.
 func (s *snapshot) chainTo(id, tip string) []layout.Layer {
 	if e := s.templates[id]; e != nil {
 		if chain := e.chainTo(tip); chain != nil {
@@ -57,7 +57,7 @@ func (e *entry) chainTo(tip string) []layout.Layer {
 	return best
 }
 
-// only returns the snapshot with some templates alone; nil: with all.
+// only returns the snapshot restricted to some templates; nil: all of them.
 func (s *snapshot) only(ids []string) *snapshot {
 	if ids == nil {
 		return s
@@ -71,14 +71,14 @@ func (s *snapshot) only(ids []string) *snapshot {
 	return few
 }
 
-// mayRestOn reports whether a push may have a layer that it did not send: one of the templates on whose layers
-// it may rest, or one that no template has any more. nil: any.
+// mayRestOn reports whether a push may use a layer that it did not send: a layer of one of the given templates,
+// or one that no template references. nil: any.
 func (r *Registry) mayRestOn(on []string, root string) bool {
 	return on == nil || r.HasLayer(on, root)
 }
 
-// chains finds what the files of a push are, or rest on, in their order: of the templates on whose layers it
-// may rest, or of all for nil.
+// chains finds the stored chains of the files of a push, or the chains of their parents, in their order: those
+// of the given templates, or of all for nil.
 func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string) ([][]layout.Layer, error) {
 	snap := r.snap.Load().only(on)
 	out := make([][]layout.Layer, len(req.Files))
@@ -98,11 +98,11 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string)
 	return out, nil
 }
 
-// chainOf returns the chain whose content a file of a push is, when its sender has named it; nil when not all of it
-// is here. No version needs to have it any more: a disk whose version was reverted is found as long as its layers
-// are here or in the trash.
+// chainOf returns the chain whose content a file of a push names; nil when not all of it is stored. No version
+// needs to reference it: a disk whose version was reverted is found as long as its layers are stored or in the
+// trash.
 func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api.PushFile, on []string) []layout.Layer {
-	var above []layout.Layer // what no version has, base first
+	var above []layout.Layer // layers that no version has, base first
 	var indexes int64
 	for tip := f.Root; tip != ""; {
 		if chain := snap.chainTo(id, tip); chain != nil && f.Kind == api.FileDisk {
@@ -124,8 +124,8 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 	return above
 }
 
-// unreferencedLayer returns a layer that no version needs to have, and what it rests on. False: it is not here, or cannot be
-// of the file; one that ends its chain has the file's size.
+// looseLayer returns a layer that no version needs, and the name of its parent layer. It returns false
+// if the layer is not here or cannot belong to the file. The last layer of a chain must have the file's size.
 func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
@@ -144,7 +144,7 @@ func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, 
 	return layerOf(x), own.Parent, fits(x, own) == nil
 }
 
-// unusable tells of a layer that is not there or damaged.
+// unusable reports whether a layer is missing or damaged.
 func (r *Registry) unusable(l layout.Layer) bool {
 	root, err := blob.ParseDigest(l.Root)
 	return err != nil || !r.usable(root)
@@ -169,8 +169,7 @@ func noParent(f api.PushFile) error {
 	return farm.Errorf(farm.CodeNoParent, "The registry does not hold layer %s, which %s rests on: send the disk as a whole", cmp.Or(f.Parent, f.Root), f.Name)
 }
 
-// pinChains makes the layers stay that the files of a session rest on. It fails when one of them is gone or
-// damaged.
+// pinChains pins the parent layers of the files of a session. It fails when one of them is missing or damaged.
 func (r *Registry) pinChains(ctx context.Context, s *session) error {
 	for _, u := range s.uploads {
 		for _, l := range u.chain {

@@ -54,7 +54,7 @@ func (g *grown) base(t testing.TB) content {
 	})
 }
 
-// next changes the disk and gives what changed.
+// next changes the disk and returns the changes.
 func (g *grown) next(t testing.TB) content {
 	before := slices.Clone(g.data)
 	for range 3 {
@@ -126,7 +126,7 @@ func mustBeClean(t testing.TB, r *Registry) {
 	}
 }
 
-// pushTags pushes a base and n tags on it, and gives what each disk holds.
+// pushTags pushes a base and n tags on it, and returns the contents of each disk.
 func pushTags(t testing.TB, r *Registry, id string, g *grown, n int) (disks [][]byte, contents []content) {
 	t.Helper()
 	for i := range n + 1 {
@@ -217,7 +217,7 @@ func TestParentsAreJudged(t *testing.T) {
 	if want := "The registry does not hold layer " + v1.root() + ", which disk rests on: send the disk as a whole"; err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	// An index that rests on something else than was announced.
+	// An index whose parent differs from the announced one.
 	wrong := v2
 	wrong.spec.Parent = v0.root()
 	if _, err := push(r, request(idA, "x", wrong), wrong); farm.CodeOf(err) != farm.CodeInvalid {
@@ -238,10 +238,11 @@ func TestParentsAreJudged(t *testing.T) {
 	}
 }
 
-// TestParentRevertedDuringAPush: what a push rests on stays, whoever reverts it, over days and a restart.
+// TestParentRevertedDuringAPush: the layers that a push rests on stay even if their version is reverted, for
+// days and across a restart.
 func TestParentRevertedDuringAPush(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
-	clock.now = time.Now() // that of the files, by which a restart judges who was idle
+	clock.now = time.Now() // that of the files, by which a restart decides which pushes were idle
 	o := Options{Base: base, Now: clock.Now, IdlePush: 1000 * time.Hour, EmptyPush: 1000 * time.Hour}
 	r, err := Open(t.Context(), o)
 	must(t, err)
@@ -262,7 +263,7 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 	r, err = Open(t.Context(), o)
 	must(t, err)
 	defer r.Close()
-	for range 4 { // before anything is asked of the push again
+	for range 4 { // before another request for the push
 		clock.add(26 * time.Hour)
 		must(t, r.Collect(t.Context()))
 	}
@@ -276,7 +277,8 @@ func TestParentRevertedDuringAPush(t *testing.T) {
 	mustBeClean(t, r)
 }
 
-// TestGCKeepsWhatPushesNeed: a collection that an operator asks for neither counts nor takes what an open push rests on.
+// TestGCKeepsWhatPushesNeed: a requested garbage collection neither counts nor removes the layers that an open
+// push rests on.
 func TestGCKeepsWhatPushesNeed(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(5)
@@ -315,7 +317,7 @@ func TestConsolidation(t *testing.T) {
 	mustPush(t, r, request(idA, "v17", c), c) // the same disk
 	disks = append(disks, slices.Clone(g.data), slices.Clone(g.data))
 	before, _ := r.Detail(idA)
-	late := g.next(t) // a push that begins before and ends behind it
+	late := g.next(t) // a push that begins before it and ends after it
 	s, err := r.Negotiate(t.Context(), request(idA, "v18", late))
 	must(t, err)
 	roots, err := send(r, s, []content{late})
@@ -327,7 +329,7 @@ func TestConsolidation(t *testing.T) {
 	}
 	_, err = r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots})
 	must(t, err)
-	on := g.next(t) // and one on the tip, which is a layer of its own no more
+	on := g.next(t) // and one on the tip, which is no longer a separate layer
 	mustPush(t, r, request(idA, "v19", on), on)
 	disks = append(disks, slices.Clone(g.data))
 	for range 2 {
@@ -386,7 +388,7 @@ func TestDeadLayersAreConsolidated(t *testing.T) {
 	if !bytes.Equal(assemble(t, r, idA, "v0"), before) || !bytes.Equal(assemble(t, r, idA, "v1"), g.data) {
 		t.Fatal("another disk")
 	}
-	// Nobody may push a layer that stands for others.
+	// Clients may not push a squashed layer.
 	d, _ := r.Detail(idA)
 	req := request(idB, "x", v1)
 	req.Files[0].Parent, req.Files[0].Root = "", strings.TrimSuffix(d.Versions[1].Images[0], ".ank")

@@ -16,14 +16,14 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// CheckOptions say how a storage is looked over.
+// CheckOptions configures a check of a storage.
 type CheckOptions struct {
 	Deep     bool                         // read and verify every frame of every layer
 	Rate     int64                        // bytes a second of a deep check; 0: no bound
 	Progress func(api.StorageJobProgress) // nil, or called often while it runs
 }
 
-// CheckStorage looks over a storage that no registry has open, and changes nothing in it.
+// CheckStorage checks a storage that no registry has open, and changes nothing in it.
 func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.RegistryCheck, error) {
 	dir, err := layout.Open(base)
 	if err != nil {
@@ -44,7 +44,7 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 	return c.run(ctx)
 }
 
-// Check looks over the storage while everything continues.
+// Check checks the storage while the registry runs.
 func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck, error) {
 	c := newInspector(r.dir, r.store, o)
 	c.still, c.known = &r.write, r.knownDamage()
@@ -60,15 +60,15 @@ func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck
 	return report, err
 }
 
-// checker looks over a storage and changes nothing. One goroutine uses it.
+// checker checks a storage and changes nothing. One goroutine uses it.
 type checker struct {
 	dir   *layout.Dir
 	store blob.Store
 	o     CheckOptions
-	// still is held while what looks wrong is looked at again, so that nothing changes meanwhile; nil: nobody
-	// else is there.
+	// still is locked while an apparent problem is checked again, so that nothing changes during the check. It
+	// is nil if no other user of the storage exists.
 	still sync.Locker
-	known map[blob.Digest]string // layers that were found to be damaged before, and why
+	known map[blob.Digest]string // layers that were found damaged before, with the reason
 
 	pace   rateLimiter
 	total  int64
@@ -77,17 +77,17 @@ type checker struct {
 	report api.RegistryCheck
 }
 
-// layerFacts are what was found out about a layer file.
+// layerFacts are the results of the check of a layer file.
 type layerFacts struct {
 	foot     blob.Footer
 	size     int64
 	kind     blob.Kind
 	parent   blob.Digest
 	tip      blob.Digest
-	problem  string // "" when there is none
-	curable  bool   // it is in the trash
+	problem  string // "" without one
+	curable  bool   // a copy is in the trash
 	verified bool   // all frames were read
-	damaged  bool   // its bytes are not what they should be
+	damaged  bool   // its bytes are wrong
 }
 
 func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
@@ -138,7 +138,7 @@ func (c *checker) readTrash() error {
 	return err
 }
 
-// estimate sums up what a deep check will read.
+// estimate sums the bytes that a deep check will read.
 func (c *checker) estimate() error {
 	if !c.o.Deep {
 		return nil
@@ -163,8 +163,8 @@ func (c *checker) estimate() error {
 	return nil
 }
 
-// template looks at one template. What seems wrong is looked at once more while nothing changes: a push may
-// have been in the middle of its swap.
+// template checks one template. An apparent problem is checked a second time while nothing changes: the first
+// check may have run in the middle of a push's swap.
 func (c *checker) template(ctx context.Context, id string) error {
 	seen, err := c.look(ctx, id)
 	if err == nil && len(seen.findings) > 0 && c.still != nil {
@@ -183,7 +183,7 @@ func (c *checker) template(ctx context.Context, id string) error {
 	return nil
 }
 
-// templateCheck is what one look at a template gave.
+// templateCheck is the result of one check of a template.
 type templateCheck struct {
 	id                  string
 	templates, versions int
@@ -198,7 +198,7 @@ func (s *templateCheck) add(number int, loss bool, layer, format string, args ..
 	s.findings = append(s.findings, f)
 }
 
-// look reads a template and all that it names. An error means that the check itself cannot go on.
+// look reads a template and all that it names. An error means that the check itself cannot continue.
 func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
 	s := &templateCheck{id: id}
 	t, err := c.dir.Template(id)
@@ -220,12 +220,12 @@ func (c *checker) look(ctx context.Context, id string) (*templateCheck, error) {
 	return s, nil
 }
 
-// unreadable returns what a directory is whose template cannot be read.
+// unreadable returns the finding for a directory whose template cannot be read.
 func (c *checker) unreadable(s *templateCheck, cause error) {
 	place := layout.TemplatePath(s.id)
 	entries, err := c.dir.Names(place)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+	case errors.Is(err, fs.ErrNotExist): // deleted since then
 	case !isID(s.id):
 		s.add(-1, false, "", "the directory is not a template's: its name is not a UUID")
 	case err == nil && len(entries) == 0:
@@ -244,7 +244,7 @@ func isID(name string) bool {
 	return ok && id == name
 }
 
-// file looks at the chain of one file.
+// file checks the chain of one file.
 func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version, f *layout.File) error {
 	var below blob.Digest // tip of the layers below
 	for i, l := range f.Layers {
@@ -270,7 +270,7 @@ func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version,
 	return nil
 }
 
-// misfit says in what a layer file is not what the template's entry of it says.
+// misfit describes how a layer file differs from its entry in the template; "" if it does not differ.
 func (c *checker) misfit(f *layout.File, l layout.Layer, facts *layerFacts) string {
 	switch {
 	case facts.size != l.Size:
@@ -285,7 +285,7 @@ func (c *checker) misfit(f *layout.File, l layout.Layer, facts *layerFacts) stri
 	return ""
 }
 
-// layer finds out about a layer file, once. What could not be read is looked at again.
+// layer checks a layer file once. A file that could not be read is checked again.
 func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, error) {
 	if l := c.layers[root]; l != nil && (l.problem == "" || l.damaged) {
 		return l, nil
@@ -311,10 +311,10 @@ func (c *checker) layer(ctx context.Context, root blob.Digest) (*layerFacts, err
 	return l, nil
 }
 
-// damageOf returns what is wrong with a layer that could not be read.
+// damageOf describes the damage of a layer that could not be read.
 func damageOf(err error) string { return fmt.Sprintf("is damaged: %v", err) }
 
-// isDamage tells bytes that are wrong, or that the disk cannot read, from failures that pass.
+// isDamage reports whether bytes are wrong or the disk cannot read them, in contrast to temporary failures.
 func isDamage(err error) bool { return isCorrupt(err) || errors.Is(err, syscall.EIO) }
 
 func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts) (err error) {
@@ -349,7 +349,7 @@ func (c *checker) readLayer(ctx context.Context, root blob.Digest, l *layerFacts
 	return err
 }
 
-// verify reads the frames of a layer from the disk, at a pace, the first ones left out.
+// verify reads the frames of a layer from the disk, at the rate of p, beginning with the frame first.
 func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *rateLimiter) error {
 	var room blob.FrameBuffer
 	for i := first; i < layer.Index().Len(); i++ {
@@ -357,7 +357,7 @@ func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *r
 		if err := p.wait(ctx, frame.Stored); err != nil {
 			return err
 		}
-		disk.Forget(f, frame.Offset, int64(frame.Stored)) // what the memory holds says nothing of the disk
+		disk.Forget(f, frame.Offset, int64(frame.Stored)) // reread from the disk, not from the page cache
 		if _, err := layer.ReadFrame(i, &room); err != nil {
 			return err
 		}
@@ -367,7 +367,7 @@ func verify(ctx context.Context, f blob.File, layer *blob.Layer, first int, p *r
 	return nil
 }
 
-// directory looks at what is next to the layers.
+// directory checks the files next to the layers.
 func (c *checker) directory(s *templateCheck, t *layout.Template, v *layout.Version) {
 	config, err := c.dir.Config(t.ID, v)
 	if err != nil {

@@ -68,14 +68,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// wounds are what can happen to a storage: what a check without and with deep says, and what is left after a
-// repair.
+// wounds are the kinds of damage of a storage, with the findings of a check without and with deep, and the
+// state after a repair.
 var wounds = []struct {
 	name              string
 	do                func(*testing.T, *hurt)
 	says              string // in a finding of the check
 	loss, deep, left  int    // losses: check, deep check, after the repair
-	faults            int    // findings of the check that are none
+	faults            int    // findings of the check other than losses
 	aside             int
 	readable          int // versions that can be pulled after the repair
 	withoutFindingsIn bool
@@ -162,8 +162,8 @@ var wounds = []struct {
 	},
 }
 
-// TestCheckAndRepair: a check finds every wound and changes nothing, a repair cures what can be cured, loses no
-// version that can be read, and does the same beside a running registry.
+// TestCheckAndRepair: a check finds every kind of damage and changes nothing. A repair fixes what can be fixed,
+// loses no readable version, and does the same next to a running registry.
 func TestCheckAndRepair(t *testing.T) {
 	for _, w := range wounds {
 		t.Run(w.name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestCheckAndRepair(t *testing.T) {
 	}
 }
 
-// TestRepairBesideARegistry wounds the storage of a registry that runs.
+// TestRepairBesideARegistry damages the storage of a registry that runs.
 func TestRepairBesideARegistry(t *testing.T) {
 	for _, w := range wounds {
 		t.Run(w.name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestRepairBesideARegistry(t *testing.T) {
 			repaired, err := r.Repair(t.Context(), CheckOptions{Deep: true})
 			must(t, err)
 			if strings.HasPrefix(w.name, "template") {
-				return // the registry still knows what the file said, which a restart shows
+				return // the registry still has the file's old content in memory; a restart reveals the damage
 			}
 			if repaired.Lost != w.left {
 				t.Fatalf("repair: %+v", repaired)
@@ -223,7 +223,7 @@ func TestRepairBesideARegistry(t *testing.T) {
 	}
 }
 
-// pullable counts the versions whose manifest is given out.
+// pullable counts the versions whose manifest is returned.
 func pullable(r *Registry) int {
 	n := 0
 	for _, item := range r.List() {
@@ -254,8 +254,8 @@ func treeOf(t *testing.T, base string) []string {
 	return out
 }
 
-// TestAsideKeepsLayers: what a damaged template named stays through days of collection, in its place and aside,
-// and a template whose file is put right is there again.
+// TestAsideKeepsLayers: layers that a damaged template named stay through days of collection, with the template
+// in its place and in quarantine. A template whose file was repaired is available again.
 func TestAsideKeepsLayers(t *testing.T) {
 	h := makeHurt(t)
 	file := h.in(layout.VMDir, idB, "template.json")
@@ -305,7 +305,7 @@ func TestAsideKeepsLayers(t *testing.T) {
 	}
 }
 
-// TestRepairTakesLayersIn: a layer file that somebody copied back makes its version whole without a restart.
+// TestRepairTakesLayersIn: a layer file that an operator copied back completes its version without a restart.
 func TestRepairTakesLayersIn(t *testing.T) {
 	h := makeHurt(t)
 	raw, err := os.ReadFile(h.layer(h.c))
@@ -319,7 +319,7 @@ func TestRepairTakesLayersIn(t *testing.T) {
 	_, err = r.Repair(t.Context(), CheckOptions{})
 	must(t, err)
 	must(t, verifyAll(r))
-	// A layer that nothing needs and nobody can read goes, one that can be read stays.
+	// An unreferenced layer that cannot be read is removed, one that can be read stays.
 	for i, text := range []string{"no layer", string(raw)} {
 		name := strings.Repeat(fmt.Sprint(i+1), 64)
 		if i == 1 {
@@ -336,8 +336,8 @@ func TestRepairTakesLayersIn(t *testing.T) {
 	}
 }
 
-// TestGCAndStats: an operator's collection needs no time of grace, says what it would do, and leaves what a pull
-// may need.
+// TestGCAndStats: a requested collection needs no grace period, reports what it would do, and leaves layers
+// that a pull may need.
 func TestGCAndStats(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)

@@ -18,7 +18,7 @@ const collectEvery = time.Minute
 // keepResult is how long a committed push answers a repeated commit.
 const keepResult = time.Hour
 
-// Run collects, verifies and puts chains together until ctx ends.
+// Run collects garbage, scrubs and squashes until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -43,10 +43,12 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// MaxPause bounds a pause of the collection: whoever asks for one and dies must not block it permanently.
+// MaxPause bounds a pause of garbage collection, so that a client that pauses it and dies does not block it
+// permanently.
 const MaxPause = 10 * time.Minute
 
-// Pause keeps Run from collecting anything for a time; 0 lets it go on. A collection that continues ends first.
+// Pause keeps Run from collecting anything for a time; 0 ends the pause. It waits for the end of a running
+// collection.
 func (r *Registry) Pause(length time.Duration) error {
 	if length < 0 || length > MaxPause {
 		return farm.Invalid("seconds", "must be between 0 and %d", int(MaxPause/time.Second))
@@ -67,8 +69,9 @@ func (r *Registry) collectUnlessPaused(ctx context.Context) error {
 	return r.Collect(ctx)
 }
 
-// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, removes
-// the results of scans of contents that no version has any more, and empties the trash of what is older than Options.TrashKeep. It stops nobody: pushes and pulls go on beside it.
+// Collect ends idle pushes, moves layer files that nothing has needed for Options.Grace to the trash, and
+// removes scan results of contents that no version has. It also removes trash older than Options.TrashKeep.
+// Pushes and pulls run concurrently with it.
 func (r *Registry) Collect(ctx context.Context) error {
 	now := r.o.Now()
 	var errs []error
@@ -111,7 +114,7 @@ func (s *session) idle(now time.Time, limit time.Duration) bool {
 
 func (r *Registry) expire(ctx context.Context, s *session) error {
 	if !s.commit.TryLock() {
-		return nil // a commit is going on
+		return nil // a commit is running
 	}
 	defer s.commit.Unlock()
 	if s.done() == nil {
@@ -120,8 +123,8 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 	return r.endSession(ctx, s)
 }
 
-// unreferencedLayers returns the layers that nothing has needed for the grace time. The time of the first look counts,
-// so a layer that was loose only between two looks begins again.
+// unreferencedLayers returns the layers that have been unreferenced for the grace period. The period starts
+// when a collection first finds the layer unreferenced, and starts again after it was referenced.
 func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,19 +148,19 @@ func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 }
 
 func (r *Registry) referencedLocked(root blob.Digest) bool {
-	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is asked of all layers
+	if r.refs[root] > 0 || r.pins[root] > 0 { // almost always: this is called for all layers
 		return true
 	}
 	_, leased := r.leases[root]
 	return leased
 }
 
-// trash puts a layer aside unless somebody needs it by now, or has put it there before.
+// trash moves a layer to the trash unless it is referenced by now or already in the trash.
 func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) error {
 	defer r.roots.lock(root)()
 	r.mu.Lock()
 	l := r.held[root]
-	if l == nil || r.referencedLocked(root) { // somebody was faster
+	if l == nil || r.referencedLocked(root) { // another goroutine was faster
 		r.mu.Unlock()
 		return nil
 	}

@@ -83,8 +83,8 @@ func TestCollection(t *testing.T) {
 	}
 }
 
-// TestTwoCollectAtOnce: of two that would put the same layer aside the second one finds it gone, whatever
-// becomes of the trash.
+// TestTwoCollectAtOnce: of two goroutines that move the same layer to the trash the second one finds it
+// removed, whatever the state of the trash.
 func TestTwoCollectAtOnce(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -148,7 +148,7 @@ func TestIdlePushIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestSessionsMakePlace: neither what was pushed lately nor pushes that were left behind keep others out.
+// TestSessionsMakePlace: neither recently committed pushes nor abandoned ones keep others out.
 func TestSessionsMakePlace(t *testing.T) {
 	base, clock := quickDir(t), newClock()
 	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, EmptyPush: 1000 * time.Hour})
@@ -252,7 +252,7 @@ func TestDamagedTemplates(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	damaged := r.Status().Damaged
-	if len(damaged) != len(ids) { // the empty directory is no template, and gone; a layer is missing
+	if len(damaged) != len(ids) { // the empty directory is not a template, and is removed; a layer is missing
 		t.Fatalf("%+v", damaged)
 	}
 	last := damaged[len(damaged)-1]
@@ -278,7 +278,7 @@ func TestDamagedTemplates(t *testing.T) {
 	if n := len(r.Status().Damaged); n != len(ids)-2 {
 		t.Fatalf("%d damaged", n)
 	}
-	// An empty directory did not stand in the way of a push.
+	// An empty directory did not prevent a push.
 	mustPush(t, r, request("cccccccc-0000-4000-8000-000000000001", "v1", a), a)
 	if _, err := push(r, request("cccccccc-0000-4000-8000-000000000003", "v1", a), a); err == nil {
 		t.Fatal("a template of a newer schema was overwritten")
@@ -321,14 +321,14 @@ func TestTimesOfPulls(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections beside each other; with pulls, whose
-// leases keep layers, and without, so that layers come and go.
+// TestEverythingAtOnce runs pushes, reverts, deletes, lists and collections concurrently. It runs with pulls,
+// whose leases keep layers, and without, so that layers come and go.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Run("with pulls", func(t *testing.T) { everythingAtOnce(t, 2) })
 	t.Run("without pulls", func(t *testing.T) { everythingAtOnce(t, 0) })
 }
 
-// raceTime is how long everything runs at once: REGISTRY_RACE=60s for the acceptance.
+// raceTime is how long everything runs concurrently: REGISTRY_RACE=60s for the acceptance test.
 func raceTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("REGISTRY_RACE")
@@ -340,8 +340,8 @@ func raceTime(t *testing.T) time.Duration {
 	return length
 }
 
-// chainPusher pushes tags that rest on each other to template idC, and checks that what it pushed is there until
-// the next revert. What it rested on may be gone: then it begins again.
+// chainPusher pushes tags that rest on each other to template idC, and checks that a pushed version exists
+// until the next revert. If the parent is removed, it starts again.
 func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 	g := newGrown(seed)
 	full := true
@@ -404,7 +404,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 			expected("push", err)
 		})
 	}
-	for seed := range 2 * min(1, pullers) { // with leases, since it reads what may be reverted meanwhile
+	for seed := range 2 * min(1, pullers) { // with leases, since it reads what may be reverted concurrently
 		loop(chainPusher(t, r, uint64(seed)))
 	}
 	loop(func(n int) {
@@ -455,7 +455,7 @@ func everythingAtOnce(t *testing.T, pullers int) {
 	everyLayerIsNamed(t, base, r, clock)
 }
 
-// everyLayerIsNamed: what is left behind a collection is in the text files of some version.
+// everyLayerIsNamed: after a collection all remaining layers are in the text files of some version.
 func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 	t.Helper()
 	clock.add(2000 * time.Hour) // leases and idle pushes have ended
@@ -487,7 +487,7 @@ func everyLayerIsNamed(t *testing.T, base string, r *Registry, clock *clock) {
 	}
 }
 
-// TestPause: nothing is collected while the registry is paused, and a pause ends by itself.
+// TestPause: nothing is collected while the registry is paused, and a pause ends automatically.
 func TestPause(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -504,7 +504,7 @@ func TestPause(t *testing.T) {
 		}
 		return len(layerFiles(t, base))
 	}
-	collect(0) // the first look at the loose layer
+	collect(0) // the first collection that finds the layer unreferenced
 	for range 30 {
 		if err := r.Pause(MaxPause); err != nil {
 			t.Fatal(err)

@@ -17,9 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// What a configuration may ask for. The limits are those of the nodes, which start
-// nothing beyond them: a template that no node can ever start is refused when it is
-// pushed, by whoever made it, and not when somebody waits for it.
+// Limits of a configuration. They are those of the nodes, which start nothing beyond them: a template that no
+// node can ever start is refused when it is pushed, not when a user waits for an instance.
 const (
 	maxCores    = 512
 	minRAM      = 64       // MB
@@ -39,8 +38,8 @@ var (
 	ramForm = regexp.MustCompile(`^([1-9][0-9]{0,8})(MB?|GB?)?$`)
 )
 
-// checkConfig refuses a configuration that does not decode into the fields that are
-// known, or whose values no node can serve. Fields that are not known are let be.
+// checkConfig refuses a configuration that does not decode into the known fields, or whose values no node can
+// serve. It ignores unknown fields.
 func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -62,13 +61,13 @@ func wrong(field, format string, args ...any) error {
 	return farm.Invalid("config."+field, format, args...)
 }
 
-// kinds says what Go calls a JSON value otherwise.
+// kinds maps Go kinds to names for JSON values in error messages.
 var kinds = map[reflect.Kind]string{
 	reflect.Struct: "an object", reflect.Map: "an object", reflect.Pointer: "an object", reflect.Slice: "a list",
 	reflect.String: "text", reflect.Int: "a whole number", reflect.Bool: "true or false",
 }
 
-// misfit returns which field is of a wrong type.
+// misfit returns the field that has a wrong type.
 func misfit(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

@@ -82,14 +82,14 @@ func TestConfigurationsAreChecked(t *testing.T) {
 	}
 }
 
-// sameField lets the decoder leave out the places in lists, which it does not say.
+// sameField lets the decoder omit indexes of lists, which it does not report.
 func sameField(got, want string) bool {
 	return got == want || slices.Equal(strings.FieldsFunc(got, inList), strings.FieldsFunc(want, inList))
 }
 
 func inList(r rune) bool { return r == '[' || r == ']' || '0' <= r && r <= '9' }
 
-// FuzzCheckConfig: whatever is let through decodes for everybody who reads it.
+// FuzzCheckConfig: every accepted configuration decodes for all of its readers.
 func FuzzCheckConfig(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"ram":"4G","cpu":{"cores":2}}`, `{"hard_drives":[{"file":"disk.img"}]}`, `{"CPU":5}`, `{"a":[`} {
 		f.Add([]byte(seed))
@@ -128,7 +128,7 @@ func TestNamesAndTagsAreSeen(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAPush: what a push may have at the most is taken, and one more is not.
+// TestLimitsOfAPush: a push at its limits is accepted, and one beyond them is not.
 func TestLimitsOfAPush(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("x", n) }
 	for field, c := range map[string]struct {
@@ -163,7 +163,7 @@ func TestLimitsOfAPush(t *testing.T) {
 	}
 }
 
-// TestConfigurationFitsWithItsName: what a negotiation takes, the commit takes too.
+// TestConfigurationFitsWithItsName: what a negotiation accepts, the commit accepts too.
 func TestConfigurationFitsWithItsName(t *testing.T) {
 	for size, fits := range map[int]bool{layout.MaxConfig - 2000: true, layout.MaxConfig - 10: false} {
 		if fits && !fulltest.All() {

@@ -25,9 +25,9 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/failpoint"
 )
 
-// The crash test runs the operations below over a file layer that knows what was synced. Before every step that changes
-// the disk, and after every operation, it takes what a crash may leave there: after a loss of power, and after a kill.
-// Each such storage is opened and judged, and the operations are carried to their end.
+// The crash test runs the operations below over a file layer that records what was synced. Before every step
+// that changes the disk, and after every operation, it copies the state that a crash may leave: after a power
+// loss and after a kill. It opens and checks each such storage, and completes the remaining operations.
 
 // crashAll is set in the environment to carry on from every state.
 const crashAll = "BUILDYARD_TEST_ALL"
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// warm makes the shared decoder before a test with a clock of its own does: its channels would be bound to that.
+// warm makes the shared decoder before a test with a fake clock does: its channels would be bound to that test.
 func warm() {
 	c := makeContent("disk", api.FileDisk, "warm")
 	if _, err := blob.Unpack(c.index.Frame(0), c.stored, nil); err != nil {
@@ -140,7 +140,8 @@ var crashChain = func() []content {
 	return []content{one, two}
 }()
 
-// crashCollect collects as days would: what is loose at the first look goes at the second.
+// crashCollect collects like days of collections would: layers unreferenced at the first one are removed by the
+// second.
 func crashCollect(r *Registry) error {
 	r.mu.Lock()
 	for _, l := range r.held {
@@ -213,17 +214,17 @@ var unmet = map[string]string{
 	"layer.remove": "two pushes complete one layer in the same moment: TestConcurrentPushesOfOneTag and the race test do",
 }
 
-// crash is what is left of a storage.
+// crash is the state that a crash left.
 type crash struct {
 	base  string
 	where string // the step before which it happened, or an operation
 	keep  crashfs.Keep
 	done  int  // operations that had returned
 	begun bool // the next one had begun
-	whole bool // go on to the end of all operations
+	whole bool // continue to the end of all operations
 }
 
-// crashWalk takes the states after a crash at every step.
+// crashWalk records the states after a crash at every step.
 type crashWalk struct {
 	t    *testing.T
 	dir  string
@@ -256,8 +257,8 @@ func (w *crashWalk) end() {
 	w.take(crash{where: "after " + operations[w.done-1].name, done: w.done})
 }
 
-// take writes the states that a crash may leave now, but for those that were seen: all, or a third of them by chance
-// and those that are carried on from. The caller holds mu.
+// take writes the states that a crash may leave now, without those that were seen: all of them, or a random
+// third and those that the test continues from. The caller holds mu.
 func (w *crashWalk) take(c crash) {
 	whole := c.whole
 	for i, keep := range crashfs.Keeps {
@@ -286,8 +287,8 @@ func (w *crashWalk) take(c crash) {
 	}
 }
 
-// TestCrashAtEveryPoint crashes before every step and after every operation. The target "registry" of test/fault kills
-// the real program under the real client.
+// TestCrashAtEveryPoint crashes before every step and after every operation. The target "registry" of
+// test/fault kills the real program under the real client.
 func TestCrashAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every step")
@@ -342,8 +343,8 @@ func crashRun(t *testing.T, base string, w *crashWalk) {
 	}
 }
 
-// judge opens the storage after a crash: what was acknowledged is there, the operation that was cut happened as a whole
-// or not at all, and everything can be carried on.
+// judge opens the storage after a crash and checks three conditions: acknowledged changes exist, the
+// interrupted operation happened completely or not at all, and the remaining operations succeed.
 func (c crash) judge() error {
 	clock := newClock()
 	if _, err := os.Stat(c.base + "/vm_dir"); err == nil {
@@ -377,7 +378,7 @@ func (c crash) judge() error {
 	return c.goOn(r, clock, state == before)
 }
 
-// goOn carries the operations to their end, repeated from the one that was cut, if need be.
+// goOn completes the operations, beginning with the interrupted one, which is repeated if needed.
 func (c crash) goOn(r *Registry, clock *clock, repeat bool) error {
 	next := c.done
 	if !repeat {
@@ -400,7 +401,7 @@ func (c crash) goOn(r *Registry, clock *clock, repeat bool) error {
 	return judgeLeftovers(c.base, r, clock)
 }
 
-// judgeLeftovers collects for some days: afterwards the store holds what the template needs and nothing else.
+// judgeLeftovers collects for some days: afterwards the store contains only what the template needs.
 func judgeLeftovers(base string, r *Registry, clock *clock) error {
 	for range 5 {
 		clock.add(26 * time.Hour)
@@ -430,7 +431,8 @@ func judgeLeftovers(base string, r *Registry, clock *clock) error {
 	return nil
 }
 
-// TestCrashLosesUnsyncedParts: parts whose bytes a power cut took are found out at the commit and sent again.
+// TestCrashLosesUnsyncedParts: parts whose bytes were lost in a power cut are detected at the commit and sent
+// again.
 func TestCrashLosesUnsyncedParts(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
@@ -450,7 +452,7 @@ func TestCrashLosesUnsyncedParts(t *testing.T) {
 	if err := os.WriteFile(part, make([]byte, len(a.stored)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// The map was cut in the middle of an entry, too.
+	// The map was truncated within an entry, too.
 	m, err := os.OpenFile(base+"/upload_dir/"+s.Session+"/0.map", os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

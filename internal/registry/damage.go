@@ -34,8 +34,8 @@ func (r *Registry) damage() []layout.Damage {
 	return out
 }
 
-// keepNamed holds the layers that the directory of a damaged template names: its version list is lost, but as
-// long as somebody may still look into it, what it named stays. place is below the storage.
+// keepNamed keeps the layers that the directory of a damaged template names. Its version list is lost, but the
+// layers stay as long as an operator may inspect the directory. place is relative to the storage.
 func (r *Registry) keepNamed(place string) {
 	var roots []blob.Digest
 	for _, name := range r.dir.NamedLayers(place) {
@@ -52,7 +52,7 @@ func (r *Registry) keepNamed(place string) {
 	}
 }
 
-// releaseLocked ends what keepNamed began.
+// releaseLocked reverts keepNamed.
 func (r *Registry) releaseLocked(place string) {
 	for _, root := range r.kept[place] {
 		if r.refs[root]--; r.refs[root] == 0 {
@@ -62,7 +62,7 @@ func (r *Registry) releaseLocked(place string) {
 	delete(r.kept, place)
 }
 
-// markDamaged notes that a layer must not be used any more, and why: it begins with a verb.
+// markDamaged records that a layer must not be used, and why: the reason begins with a verb.
 func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.mu.Lock()
 	known := r.bad[root] == problem
@@ -75,7 +75,7 @@ func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	}
 }
 
-// clearDamage takes a mark away from a layer that was found whole.
+// clearDamage removes the damage mark of a layer that was found intact.
 func (r *Registry) clearDamage(root blob.Digest) {
 	r.mu.Lock()
 	known := r.bad[root] != ""

@@ -13,14 +13,14 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// deletedDir has an empty file for the id of every template that was deleted here. Such an id names what people
-// and grants still refer to: who creates a template under it again needs what a deletion needs.
+// deletedDir has an empty file for the ID of every template that was deleted here. Users and grants may still
+// refer to such an ID: a caller that creates a template under it again needs the permission to delete.
 const deletedDir = "deleted_dir"
 
-// maxDeleted bounds the ids that are remembered; beyond it the ones that were deleted first are forgotten.
+// maxDeleted bounds the recorded IDs; beyond it the oldest deletions are forgotten.
 const maxDeleted = 100_000
 
-// deleted remembers the ids of deleted templates.
+// deleted records the IDs of deleted templates.
 type deleted struct {
 	mu  sync.Mutex // guards the fields below
 	ids map[string]bool
@@ -44,7 +44,7 @@ func (d *deleted) set(id string, is bool) {
 	}
 }
 
-// list returns all ids, and what ends grants on them.
+// list returns all IDs, and the function that ends grants on them.
 func (d *deleted) list() (ids []string, end func(ctx context.Context, ids []string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,16 +54,16 @@ func (d *deleted) list() (ids []string, end func(ctx context.Context, ids []stri
 	return ids, d.end
 }
 
-// EndGrants sets what ends the grants on templates that were deleted. It is called after each deletion, before a
-// template is created under such an id again, and by EndDeletedGrants.
+// EndGrants sets the function that ends the grants on deleted templates. It is called after each deletion,
+// before a template is created under such an ID again, and by EndDeletedGrants.
 func (r *Registry) EndGrants(end func(ctx context.Context, ids []string) error) {
 	r.deleted.mu.Lock()
 	defer r.deleted.mu.Unlock()
 	r.deleted.end = end
 }
 
-// EndDeletedGrants ends the grants on all templates that were deleted: on those whose deletion a crash or a store
-// that was away has cut.
+// EndDeletedGrants ends the grants on all deleted templates, including those whose deletion was interrupted by
+// a crash or an unavailable store.
 func (r *Registry) EndDeletedGrants(ctx context.Context) error {
 	ids, end := r.deleted.list()
 	snap := r.snap.Load()
@@ -83,7 +83,7 @@ func (r *Registry) endGrants(ctx context.Context, id string) error {
 	return end(ctx, []string{id})
 }
 
-// remember notes durably that a template is about to be deleted.
+// remember records durably that a template is about to be deleted.
 func (r *Registry) remember(id string) error {
 	if err := r.dir.MkdirAll(deletedDir); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (r *Registry) remember(id string) error {
 	return nil
 }
 
-// readopt ends what is left of a deleted template before another one gets its id.
+// readopt ends the grants on a deleted template before another one gets its ID.
 func (r *Registry) readopt(ctx context.Context, id string) error {
 	if !r.deleted.has(id) {
 		return nil
@@ -106,7 +106,7 @@ func (r *Registry) readopt(ctx context.Context, id string) error {
 	return nil
 }
 
-// forget notes that there is a template under an id again. The file may stay after a failure: the next Open
+// forget records that a template exists under an ID again. The file may stay after a failure: the next Open
 // removes it.
 func (r *Registry) forget(id string) {
 	if !r.deleted.has(id) {
@@ -118,12 +118,12 @@ func (r *Registry) forget(id string) {
 	}
 }
 
-// loadDeleted reads the ids of deleted templates. One that is there after all was about to be deleted, or was put
-// back.
+// loadDeleted reads the IDs of deleted templates. One that still exists was about to be deleted, or was
+// restored.
 func (r *Registry) loadDeleted() error {
 	r.deleted.ids = map[string]bool{}
 	entries, err := r.dir.Names(deletedDir)
-	if errors.Is(err, fs.ErrNotExist) { // of a storage where nothing was deleted yet
+	if errors.Is(err, fs.ErrNotExist) { // nothing was deleted yet
 		return nil
 	}
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 
 const (
 	mib = 1 << 20
-	// hopeful is the share of the announced bytes that a push is expected to store at the least: files have
-	// holes and compress, and what would fit is never refused for being announced.
+	// hopeful is the divisor of the announced bytes that yields the minimum that a push is expected to store.
+	// Files have holes and compress, and a push that would fit is never refused for the announced size.
 	hopeful = 20
-	// slack is what has to be free for a push that announces as much.
+	// slack is the free space that a push requires at most for its announced size.
 	slack = 64 * mib
 )
 
-// full returns a failure for want of space its code and its sentence. Deferred, with the address of the result.
+// full sets code and message of a failure for lack of space. It is deferred, with the address of the result.
 func full(err *error) {
 	if isFull(*err) && farm.CodeOf(*err) != farm.CodeUnavailable {
 		*err = farm.Unavailable(*err, blob.FullMessage)
@@ -31,8 +31,9 @@ func full(err *error) {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// expected is what is booked for a file of a push: the most that its sender says there can be, with the index, or else
-// a share of its size, which is the least that is likely. What is here is not stored again.
+// expected is the number of bytes reserved for a file of a push. It is the maximum that the client announced,
+// plus the index, or else a share of the file's size as the lowest likely value. A file that is already stored
+// needs none.
 func expected(f api.PushFile, chain []layout.Layer) int64 {
 	if isSame(f, chain) {
 		return 0
@@ -44,7 +45,7 @@ func expected(f api.PushFile, chain []layout.Layer) int64 {
 	return f.Size / hopeful
 }
 
-// reserved is what the pushes that go on may still store, as far as that is known.
+// reserved is the number of bytes that the unfinished pushes may still store, as far as that is known.
 func (r *Registry) reserved() int64 {
 	var sum int64
 	for _, s := range r.openPushes() {
@@ -53,7 +54,7 @@ func (r *Registry) reserved() int64 {
 	return sum
 }
 
-// reservedBy is what the pushes of one caller may still store.
+// reservedBy is the number of bytes that the pushes of one caller may still store.
 func (r *Registry) reservedBy(caller string) int64 {
 	var sum int64
 	for _, s := range r.openPushes() {
@@ -64,8 +65,8 @@ func (r *Registry) reservedBy(caller string) int64 {
 	return sum
 }
 
-// promised is what is kept for the pushes that go on: what they may still store, of those of one caller no more than
-// one may reserve.
+// promised is the space reserved for the unfinished pushes: what they may still store, limited per caller to
+// the maximum that one caller may reserve.
 func (r *Registry) promised(free int64) int64 {
 	byCaller := map[string]int64{}
 	for _, s := range r.openPushes() {
@@ -81,7 +82,7 @@ func (r *Registry) promised(free int64) int64 {
 	return sum
 }
 
-// reserved is what the push may still store.
+// reserved is the number of bytes that the push may still store.
 func (s *session) reserved() int64 {
 	var sum int64
 	for _, u := range s.uploads {
@@ -90,7 +91,8 @@ func (s *session) reserved() int64 {
 	return sum
 }
 
-// received is the number of bytes that are there of an upload; of one whose index is there, all that is to come.
+// received is the number of bytes received of an upload. Once its index was received, the whole file counts as
+// received.
 func (u *upload) received() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -104,8 +106,9 @@ func (u *upload) received() int64 {
 	return sum
 }
 
-// room refuses a push that has no hope to fit beside those that go on, before a byte of it is sent. Before it refuses, it empties the trash, and then gives up what pushes hold that
-// have been idle for long. The caller holds booking.
+// room refuses a push that cannot fit next to the unfinished pushes, before any of its bytes are sent. Before
+// it refuses, it empties the trash and then ends pushes that have been idle for longer than keepIdle. The
+// caller holds booking.
 func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest, chains [][]layout.Layer) error {
 	var announced, need int64
 	for i, f := range req.Files {
@@ -122,7 +125,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		return err
 	}
 	free, _, err := r.store.Space(ctx)
-	if err == nil && need <= free { // what cannot fit at all is refused as that
+	if err == nil && need <= free { // a push that cannot fit at all is refused for that reason
 		err = r.admitReservation(caller, free)
 	}
 	if err != nil {
@@ -143,7 +146,7 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
 }
 
-// emptyTrash removes permanently what could have been taken back for a while: a push needs the room.
+// emptyTrash permanently removes files that could have been restored for a while: a push needs the space.
 func (r *Registry) emptyTrash(ctx context.Context) {
 	if r.trashSize.Load() == 0 {
 		return
@@ -155,7 +158,7 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 	r.measureTrash()
 }
 
-// usable reports whether a layer is there and whole.
+// usable reports whether a layer is stored and not damaged.
 func (r *Registry) usable(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,17 +177,17 @@ func (r *Registry) expirePushes(ctx context.Context) {
 	}
 }
 
-// holds reports whether a layer is there.
+// holds reports whether a layer is stored.
 func (r *Registry) holds(root blob.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held[root] != nil
 }
 
-// giveUp takes a part that the disk had no space for out of flight. What was written of it is given back,
-// unless the same bytes were received before or are being received again.
+// giveUp removes a part for which the disk had no space from the parts in flight. It frees the space of what
+// was written, unless the same bytes were received before or are being received again.
 func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
-	u.mu.Lock() // over the discarding, so that nobody begins to write there meanwhile
+	u.mu.Lock() // until the discard ends, so that no part begins to write there
 	defer u.mu.Unlock()
 	u.flying = slices.DeleteFunc(u.flying, func(q *part) bool { return q == p })
 	if slices.ContainsFunc(u.flying, p.overlaps) {
@@ -198,7 +201,7 @@ func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
 	u.gate.RLock()
 	defer u.gate.RUnlock()
 	if u.sealed {
-		return // the file is a layer's by now
+		return // the file has become a layer since then
 	}
 	if err := r.store.Discard(ctx, u.id, p.off, p.length); err != nil {
 		r.log.Warn("space of a failed part stays taken", "session", u.id.Session, "error", err)

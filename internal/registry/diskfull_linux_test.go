@@ -34,7 +34,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes all space of a directory's file system; the function gives it back.
+// fill allocates all space of a directory's file system; the function releases it.
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	name := filepath.Join(dir, "filler")
@@ -75,8 +75,8 @@ func mustBeFull(t *testing.T, what string, err error) {
 	}
 }
 
-// TestFullDisk fills the disk before every step of a push: each says so, gives back
-// what it wrote, and continues when there is space again.
+// TestFullDisk fills the disk before every step of a push: each step reports it, frees what it wrote, and
+// continues when there is space again.
 func TestFullDisk(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := open(t, base, newClock())
@@ -88,7 +88,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	filler := fill(t, base)
-	if err := os.Truncate(filepath.Join(base, "filler"), 44*mib); err != nil { // room for a piece of the part
+	if err := os.Truncate(filepath.Join(base, "filler"), 44*mib); err != nil { // enough space for a frame of the part
 		t.Fatal(err)
 	}
 	before := free(t, r)
@@ -169,8 +169,7 @@ func TestHopelessPushes(t *testing.T) {
 	}
 }
 
-// TestIdlePushMakesRoom: what a push holds that nobody continues with is given up for one
-// that would not fit otherwise, and only then.
+// TestIdlePushMakesRoom: an idle push is ended for one that would not fit otherwise, and only then.
 func TestIdlePushMakesRoom(t *testing.T) {
 	clock := newClock()
 	r := open(t, smallDisk(t, "48m"), clock)
@@ -198,7 +197,7 @@ func TestIdlePushMakesRoom(t *testing.T) {
 	}
 }
 
-// TestScanOnAFullDisk: the results of a scan are not small: they wait for room, never take the reserve, and leave
+// TestScanOnAFullDisk: scan results are not small writes: they wait for space, never use the reserve, and leave
 // nothing. The older ones stay, and can be removed.
 func TestScanOnAFullDisk(t *testing.T) {
 	base := smallDisk(t, "48m")
@@ -216,7 +215,7 @@ func TestScanOnAFullDisk(t *testing.T) {
 	if got := scanned(r, latest); got != "1 critical: {}" {
 		t.Error(got)
 	}
-	must(t, r.SetArch(t.Context(), idA, "arm64")) // which takes the reserve
+	must(t, r.SetArch(t.Context(), idA, "arm64")) // which uses the reserve
 	if err := attachScan(r, latest, summaryOf(2), "{}"); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Revert removes a version and all newer ones. Their layers go when nobody else needs them.
+// Revert removes a version and all newer ones. Their layers become garbage unless other versions need them.
 func (r *Registry) Revert(_ context.Context, ref Ref) (err error) {
 	defer full(&err)
 	return r.spending(func() error { return r.revert(ref) })
@@ -66,7 +66,7 @@ func (r *Registry) delete(clean string) error {
 		return err
 	}
 	err := r.dir.Delete(clean, r.o.Now().UnixNano())
-	if errors.Is(err, fs.ErrNotExist) { // a call that failed later on has moved it
+	if errors.Is(err, fs.ErrNotExist) { // an earlier call that failed later has moved it
 		err = r.dir.Settle()
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Registry) delete(clean string) error {
 	return nil
 }
 
-// knows reports whether a template is there, be it damaged.
+// knows reports whether a template exists, even if it is damaged.
 func (s *snapshot) knows(id string) bool {
 	if s.templates[id] != nil {
 		return true
@@ -124,8 +124,8 @@ func successor(t *layout.Template) *layout.Template {
 	return &next
 }
 
-// save writes a template and shows it to readers. After a failure the disk is read again, since it is not
-// known which of the two generations a crash would leave. The caller holds write.
+// save writes a template and publishes it to readers. After a failure it reads the disk again, since it is
+// unknown which of the two generations a crash would leave. The caller holds write.
 func (r *Registry) save(t *layout.Template) error {
 	err := r.dir.Save(t)
 	if err == nil {

@@ -38,7 +38,7 @@ func (s *syncs) hooks() layout.Hooks {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			point := s.step
-			if point == "mkdir.dirsync" { // which operation it is says which directory is made
+			if point == "mkdir.dirsync" { // the operation determines which directory is created
 				point += " in " + s.operation
 			}
 			if s.points = append(s.points, point); len(s.points) == s.fail {
@@ -61,8 +61,8 @@ func (s *syncs) failed() bool {
 	return s.fail > 0 && len(s.points) >= s.fail
 }
 
-// TestFailedSyncAtEveryPoint: an operation of which a sync fails says so. What it acknowledges in spite of that is lost
-// in no crash, at once or when it is tried again.
+// TestFailedSyncAtEveryPoint: an operation with a failed sync returns an error. What it acknowledges despite
+// that survives every crash, immediately or after it is tried again.
 func TestFailedSyncAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every sync")
@@ -72,8 +72,8 @@ func TestFailedSyncAtEveryPoint(t *testing.T) {
 	}
 }
 
-// sampledSteps returns the numbers, from 1, of the steps to try: each point once, in one of the operations that reach it.
-// With BUILDYARD_TEST_ALL it returns all.
+// sampledSteps returns the numbers, from 1, of the steps to try: each point once, in one of the operations that
+// reach it. With BUILDYARD_TEST_ALL it returns all.
 func sampledSteps(steps []string) []int {
 	times := map[string][]int{}
 	var all []int
@@ -92,8 +92,8 @@ func sampledSteps(steps []string) []int {
 	return some
 }
 
-// failSync carries the operations out up to the one of which a sync fails, and judges what a crash leaves of one that
-// was acknowledged. It returns the points of all syncs.
+// failSync runs the operations up to the one with the failed sync, and checks what a crash leaves of an
+// operation that was acknowledged. It returns the points of all syncs.
 func failSync(t *testing.T, fail int) []string {
 	t.Helper()
 	dir := quickDir(t)
@@ -117,7 +117,7 @@ func failSync(t *testing.T, fail int) []string {
 		if err != nil && !errors.Is(err, errSync) {
 			t.Fatalf("sync %d failed, %s: %v", fail, op.name, err)
 		}
-		if err != nil { // a client tries again; what it finds in its place is not durable yet
+		if err != nil { // a client tries again; the files that it finds in place are not durable yet
 			err = op.do(r)
 		}
 		if err == nil && s.failed() {
@@ -130,7 +130,7 @@ func failSync(t *testing.T, fail int) []string {
 	return s.points
 }
 
-// judge opens what each kind of crash leaves after so many operations.
+// judge opens and checks what each kind of crash leaves after the first done operations.
 func (s *syncs) judge(t *testing.T, dir string, done int) {
 	t.Helper()
 	for i, keep := range crashfs.Keeps {

@@ -91,7 +91,7 @@ func TestOldestDeletedIDsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestUnknownTemplate: what is asked of a template that is not there is refused.
+// TestUnknownTemplate: all operations on a missing template are refused.
 func TestUnknownTemplate(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	for what, do := range map[string]func(id string) error{
@@ -109,7 +109,7 @@ func TestUnknownTemplate(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfPushes: what a start finds of pushes that cannot be resumed is removed, and those that can be stay.
+// TestLeftoversOfPushes: a start removes pushes that cannot be resumed, and keeps those that can.
 func TestLeftoversOfPushes(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -146,7 +146,7 @@ func TestLeftoversOfPushes(t *testing.T) {
 	must(t, err)
 }
 
-// TestPlacesThatAreTaken: an operation fails when something else has the place that it needs.
+// TestPlacesThatAreTaken: an operation fails when another file or directory has the path that it needs.
 func TestPlacesThatAreTaken(t *testing.T) {
 	take := func(t *testing.T, parts ...string) {
 		t.Helper()
@@ -200,7 +200,8 @@ func TestPlacesThatAreTaken(t *testing.T) {
 	})
 }
 
-// TestParentOfAnotherTemplate: a disk may rest on one of another template, also when its own template has others.
+// TestParentOfAnotherTemplate: a disk may rest on one of another template, also if its own template has other
+// disks.
 func TestParentOfAnotherTemplate(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	one, two := newGrown(41), newGrown(42)
@@ -215,7 +216,7 @@ func TestParentOfAnotherTemplate(t *testing.T) {
 	}
 }
 
-// TestRun: what a registry does by itself continues as long as it runs.
+// TestRun: the background jobs of a registry continue as long as it runs.
 func TestRun(t *testing.T) {
 	base := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

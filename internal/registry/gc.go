@@ -12,18 +12,17 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// everything is later than the time of all that is in the trash, also of what was put there while the clock was
-// wrong.
+// everything is later than all times in the trash, including those stamped while the clock was wrong.
 var everything = time.Unix(0, math.MaxInt64)
 
-// GCOptions say how far a collection goes that an operator asked for.
+// GCOptions configures a requested garbage collection.
 type GCOptions struct {
-	DryRun     bool // only say what would be done
-	EmptyTrash bool // remove what is in the trash whatever its age
+	DryRun     bool // only report what would be done
+	EmptyTrash bool // empty the trash, whatever its age
 }
 
-// GC collects at once, without the time of grace, what nothing needs. Pushes and pulls go on; what they may
-// need stays.
+// GC collects garbage immediately, without the grace period. Pushes and pulls continue, and the layers that
+// they may need stay.
 func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) {
 	out := api.RegistryGC{DryRun: o.DryRun}
 	now := r.o.Now()
@@ -105,14 +104,14 @@ func (r *Registry) purge(ctx context.Context, before time.Time) error {
 	return errors.Join(err, dirErr)
 }
 
-// measureTrash sums up the trash, for whoever asks until the next time.
+// measureTrash measures the trash and stores its size until the next measurement.
 func (r *Registry) measureTrash() int64 {
 	size := r.dir.Usage(layout.TrashDir)
 	r.trashSize.Store(size)
 	return size
 }
 
-// Stats returns what the storage holds.
+// Stats returns statistics of the storage.
 func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	free, total, err := r.store.Space(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (r *Registry) Stats(ctx context.Context) (api.RegistryStats, error) {
 	return out, nil
 }
 
-// sumLayers counts versions, what they hold and the longest chain, and gives the layers of disks and states.
+// sumLayers counts versions, their sizes and the longest chain, and returns the layers of disks and states.
 func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.Digest]bool) {
 	kinds := map[string]map[blob.Digest]bool{layout.Disk: {}, layout.State: {}}
 	for _, e := range snap.order {
@@ -169,7 +168,7 @@ func sumLayers(snap *snapshot, out *api.RegistryStats) (disks, states map[blob.D
 	return kinds[layout.Disk], kinds[layout.State]
 }
 
-// others sums up files among the layers that are not the registry's.
+// others sums the sizes of files among the layers that are not the registry's.
 func (r *Registry) others() int64 {
 	all := r.dir.Usage(layout.ImagesDir) + r.dir.Usage(layout.StateFileDir)
 	r.mu.Lock()

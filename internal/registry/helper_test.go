@@ -46,8 +46,8 @@ func (c *clock) add(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// quickDir is a directory in memory, where the system offers that, for tests that sync thousands of times and take no
-// power away.
+// quickDir is a directory in memory, where the system offers that, for tests that sync thousands of times and
+// simulate no power loss.
 func quickDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "registry-test-")
@@ -161,7 +161,7 @@ func mustPush(t testing.TB, r *Registry, req api.PushRequest, files ...content) 
 	return result
 }
 
-// tags returns the versions of a template as text: "v1 v2", or "none" when there is no template.
+// tags returns the versions of a template as text: "v1 v2", or "none" if the template does not exist.
 func tags(r *Registry, id string) string {
 	d, err := r.Detail(id)
 	if err != nil {
@@ -243,7 +243,7 @@ func layerFiles(t testing.TB, base string) []string {
 	return out
 }
 
-// noise is a disk that takes all of its size.
+// noise is a disk of incompressible data.
 func noise(t *testing.T, seed uint64, size int) content {
 	t.Helper()
 	l := blobtest.Make(t, blob.KindDisk, seed, size)

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// TestLatePartLeavesTheLayerAlone: somebody still sends a part, at the place where the layer's index will be, when
-// the push is committed.
+// TestLatePartLeavesTheLayerAlone: a client still sends a part, at the offset of the layer's index, when the
+// push is committed.
 func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "late")
@@ -32,7 +32,7 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- r.PutPart(t.Context(), s.Session, "disk", int64(len(c.stored)), body)
-		_ = body.Close() // as a server does: nobody sends into the void
+		_ = body.Close() // as a server does, so that further writes of the client fail
 	}()
 	_, err = feed.Write(append(late, one...))
 	must(t, err)
@@ -51,7 +51,7 @@ func TestLatePartLeavesTheLayerAlone(t *testing.T) {
 	}
 }
 
-// TestSealedUpload: parts are refused while a commit puts them together, and taken again when it fails.
+// TestSealedUpload: parts are refused while a commit completes the upload, and accepted again when it fails.
 func TestSealedUpload(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "sealed")
@@ -198,7 +198,7 @@ func TestDamagedDirectoryIsSaid(t *testing.T) {
 	}
 }
 
-// TestHalfCopiedLayerMakesWay: somebody began to copy a layer file into the storage, which then is pushed.
+// TestHalfCopiedLayerMakesWay: a layer that an operator began to copy into the storage is pushed.
 func TestHalfCopiedLayerMakesWay(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
@@ -208,8 +208,8 @@ func TestHalfCopiedLayerMakesWay(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
-// TestCommittedPushLetsGo: what only a push that continues needs is not kept for the hour in which its end may be
-// asked for again.
+// TestCommittedPushLetsGo: data that only an unfinished push needs is not kept for the hour in which the commit
+// may be repeated.
 func TestCommittedPushLetsGo(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "done")
@@ -250,14 +250,15 @@ func TestOldPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFileTooLarge: what the file system cannot hold is refused, and not the registry's fault.
+// TestFileTooLarge: a file that is too large for the file system is refused, and is not reported as the
+// registry's fault.
 func TestFileTooLarge(t *testing.T) {
 	if err := badPart(fmt.Errorf("write: %w", syscall.EFBIG)); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Error(err)
 	}
 }
 
-// TestStorageThatWentAway: a registry whose directory was moved, or replaced, says so and is not ready.
+// TestStorageThatWentAway: a registry whose directory was moved, or replaced, reports it and is not ready.
 func TestStorageThatWentAway(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "storage")
 	r := open(t, base, newClock())

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// IndexChunk says what a piece is of an index that comes in several.
+// IndexChunk describes one chunk of an index that is sent in several requests.
 type IndexChunk struct {
 	Root string // of the whole index
 	Off  int64
@@ -21,18 +21,18 @@ type IndexChunk struct {
 }
 
 const (
-	// indexRoom is how many bytes of indexes all pushes together have in memory; who comes later waits. A commit has
-	// a copy for a while.
+	// indexRoom bounds the bytes of indexes of all pushes in memory; further ones wait. A commit has a copy for
+	// a while.
 	indexRoom = blob.MaxIndex
-	// indexStep is how much of an index is in memory while it comes.
+	// indexStep is the number of bytes of an index in memory while it is received.
 	indexStep = 64 << 10
 
-	// Ends of the names of an index that comes, and of one that is received.
+	// File name suffixes of an index that is being received, and of a complete one.
 	indexComing = ".idx.part"
 	indexWhole  = ".idx"
 )
 
-// PutIndex receives the index of a file, of which all parts are there.
+// PutIndex receives the index of a file whose parts are complete.
 func (r *Registry) PutIndex(ctx context.Context, session, file, root string, body io.Reader) (err error) {
 	defer full(&err)
 	_, u, err := r.openFile(session, file)
@@ -45,8 +45,8 @@ func (r *Registry) PutIndex(ctx context.Context, session, file, root string, bod
 	return r.takeIndex(ctx, u, root)
 }
 
-// PutIndexChunk receives a piece of an index; with the last one the index is received. Pieces come in order, and
-// each may be sent again. They are not synced: after a crash they are sent again.
+// PutIndexChunk receives a chunk of an index; the last one completes the index. Chunks come in order, and each
+// may be sent again. They are not synced: after a crash they are sent again.
 func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
 	defer full(&err)
 	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {
@@ -65,14 +65,14 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 	}
 	err = r.takeIndex(ctx, u, p.Root)
 	if farm.CodeOf(err) == farm.CodeInvalid {
-		// Pieces of two indexes are mixed: the client reads the state and sends all of it again.
+		// Chunks of two indexes are mixed: the client reads the state and sends all of it again.
 		return farm.Errorf(farm.CodeConflict, "The pieces of the index of %s do not fit together: send them again", file)
 	}
 	return err
 }
 
-// keepIndex writes what comes of an index behind what is there before off, and says where that ends. Nobody waits for
-// a body: two that come at once may mix, which takeIndex finds out.
+// keepIndex writes a chunk of an index at off and returns the offset of its end. No lock is held while a body
+// is read: two concurrent bodies may mix, which takeIndex detects.
 func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
 	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, e
 	return off, badPart(err)
 }
 
-// writeIndex makes a step the end of what is there of an index.
+// writeIndex writes a step at off and truncates the received part of the index behind it.
 func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	u.indexing.Lock()
 	defer u.indexing.Unlock()
@@ -103,7 +103,7 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	_, err = f.WriteAt(step, off)
 	end := off + int64(len(step))
 	if err != nil {
-		end = off // what was written of it is in the way of nothing, but the disk may be full
+		end = off // the partial step does no harm, but the disk may be full
 	}
 	if err := errors.Join(err, f.Truncate(end)); err != nil {
 		return fmt.Errorf("keep index: %w", err)
@@ -111,7 +111,7 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	return nil
 }
 
-// takeIndex makes the index that has come the index of its file, if it is that.
+// takeIndex accepts a received index for its file after validation.
 func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error {
 	x, release, err := r.uploadedIndex(ctx, u.name(indexComing))
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error 
 	return nil
 }
 
-// uploadedIndex reads an index that was received. release gives back the room that it takes.
+// uploadedIndex reads an index that was received. release returns the memory that it takes.
 func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Index, release func(), err error) {
 	f, err := r.dir.Root().Open(name)
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 	})
 }
 
-// heldIndex reads the index of a layer that is there. release gives back the room that it takes.
+// heldIndex reads the index of a stored layer. release returns the memory that it takes.
 func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
@@ -186,7 +186,8 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 	})
 }
 
-// roomForIndex reads an index of so many bytes when there is room for it. Nobody may ask for more while he has some.
+// roomForIndex reads an index of size bytes once enough memory is available. A caller must not call it again
+// before it has released the index.
 func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*blob.Index, error)) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {
 		return nil, nil, farm.Invalid("index", "has %d bytes, %d are possible", size, blob.MaxIndex)
@@ -203,7 +204,7 @@ func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*b
 	return x, release, nil
 }
 
-// indexSum names the index that an earlier process received; the zero Root when there is none.
+// indexSum returns the digest of the index that an earlier process received; the zero digest without one.
 func (r *Registry) indexSum(name string) (blob.Digest, error) {
 	f, err := r.dir.Root().Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

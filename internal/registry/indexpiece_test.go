@@ -9,7 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestIndexInPieces: pieces come in order, each may come again, and what they make is judged as one index is.
+// TestIndexInPieces: chunks come in order, each may be sent again, and the complete index is checked like one
+// sent at a time.
 func TestIndexInPieces(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "text")
@@ -40,7 +41,7 @@ func TestIndexInPieces(t *testing.T) {
 	must(t, err)
 	mustBeClean(t, r)
 
-	// Pieces of two indexes are no index.
+	// Chunks of two indexes do not make an index.
 	other := makeContent("disk", api.FileDisk, "else")
 	s, err = r.Negotiate(t.Context(), request(idA, "v2", other))
 	must(t, err)
@@ -56,8 +57,8 @@ func TestIndexInPieces(t *testing.T) {
 	}
 }
 
-// TestKnownContent: a disk that is named by the tip of a chain becomes that chain, also when one layer has come to
-// stand for it, and the version is the same content.
+// TestKnownContent: a disk named by a chain ID becomes that chain, also after the chain was squashed, and the
+// version has the same content.
 func TestKnownContent(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)

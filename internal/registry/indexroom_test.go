@@ -12,7 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestFewIndexesAtATime: an index is read when there is room for it, and one that is still coming takes none.
+// TestFewIndexesAtATime: an index is read once enough memory is available, and one that is still being received
+// uses none.
 func TestFewIndexesAtATime(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "room")
@@ -32,7 +33,7 @@ func TestFewIndexesAtATime(t *testing.T) {
 	put := func(ctx context.Context) error {
 		return r.PutIndex(ctx, quick.Session, "disk", c.root(), bytes.NewReader(raw))
 	}
-	must(t, put(t.Context())) // beside the one that is coming
+	must(t, put(t.Context())) // concurrently with the one that is being received
 
 	must(t, r.indexes.Acquire(t.Context(), indexRoom))
 	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -57,8 +58,8 @@ func TestFewIndexesAtATime(t *testing.T) {
 	}
 }
 
-// TestIndexIsReadAtTheCommit: an open push keeps the name of its index and not the index, which is judged again when
-// it is needed.
+// TestIndexIsReadAtTheCommit: an open push keeps the digest of its index and not the index, which is checked
+// again when it is needed.
 func TestIndexIsReadAtTheCommit(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "read again")

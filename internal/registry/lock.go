@@ -18,7 +18,7 @@ import (
 // StorageInUseError is the failure to open a storage that another process has open.
 type StorageInUseError struct {
 	Base    string
-	Process string // its number, when it is known
+	Process string // process ID, when known
 	Address string // of its API, when it has one
 }
 
@@ -26,8 +26,8 @@ func (e *StorageInUseError) Error() string {
 	return fmt.Sprintf("the storage %s is in use by process %s", e.Base, e.Process)
 }
 
-// lockStorage makes this process the owner of a storage until the file is closed. address is where its API is,
-// for those who find the storage in use.
+// lockStorage makes this process the owner of a storage until the file is closed. address is that of its API,
+// for processes that find the storage in use.
 func lockStorage(base, address string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(base, ".lock"), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -49,8 +49,8 @@ func lockStorage(base, address string) (*os.File, error) {
 	return f, nil
 }
 
-// lockPatience is how long a lock is tried for. A program that is being started holds, for a moment, what
-// this process has just closed: the copies of its files go only when it is executed.
+// lockPatience is how long the lock is retried. A program that is being started briefly holds files that this
+// process has just closed: its copies are closed when it is executed.
 const lockPatience = 500 * time.Millisecond
 
 func flock(f *os.File) error {
@@ -73,7 +73,7 @@ type keyLock struct {
 	users int
 }
 
-// lock takes a layer's mutex and gives the function that releases it.
+// lock locks a layer's mutex and returns the function that releases it.
 func (k *keyedMutex) lock(root blob.Digest) (unlock func()) {
 	k.mu.Lock()
 	if k.keys == nil {

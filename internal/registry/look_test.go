@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout/layouttest"
 )
 
-// TestLookIsNoPull: whoever only looks moves no time and keeps no layer.
+// TestLookIsNoPull: a call of Look changes no pull time and keeps no layer.
 func TestLookIsNoPull(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)

@@ -7,10 +7,10 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters are what a registry counts of its own work since it was opened.
+// meters counts the work of a registry since it was opened.
 type meters struct {
 	pushes    metric.Counter // versions that were published
-	pulls     metric.Counter // manifests that were asked for
+	pulls     metric.Counter // manifests that were requested
 	received  metric.Counter // bytes
 	sent      metric.Counter // bytes
 	collected metric.Counter // layers
@@ -54,12 +54,12 @@ func (r *Registry) Families() []metric.Family {
 	}
 }
 
-// logFamily shows something of the central logs.
+// logFamily returns a metric of the central logs.
 func (r *Registry) logFamily(name string, kind metric.Kind, help string, pick func(central.Stats) int64) metric.Family {
 	return metric.Family{Name: name, Kind: kind, Help: help, Read: func(s *metric.Series) { s.Value(float64(pick(r.Logs().Stats()))) }}
 }
 
-// diskFamily shows something of the disk; nothing when that cannot be read.
+// diskFamily returns a metric of the disk; none when the disk cannot be read.
 func (r *Registry) diskFamily(name, help string, pick func(free, total int64) int64) metric.Family {
 	return metric.Family{Name: name, Kind: metric.KindGauge, Help: help, Read: func(s *metric.Series) {
 		if free, total, err := r.store.Space(context.Background()); err == nil {

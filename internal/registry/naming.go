@@ -7,21 +7,21 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// PushTarget is what a push is about.
+// PushTarget describes the target of a push.
 type PushTarget struct {
 	Template string // id
-	Exists   bool   // there is such a template, and this push did not make it
-	Reverts  bool   // versions of it go with the push
-	Deleted  bool   // there was such a template, which was deleted
+	Exists   bool   // the template exists, and was not created by this push
+	Reverts  bool   // the push reverts versions
+	Deleted  bool   // the template was deleted
 
-	Tag       string // that it gets; "" where only the template was asked about
+	Tag       string // the new tag; "" when only the template is known
 	ResumeKey string // of the push; likewise
 }
 
-// ParseID brings the id of a template into its normal form; false when it is none.
+// ParseID returns the normal form of a template's ID; false if it is not valid.
 func ParseID(id string) (string, bool) { return layout.ParseID(id) }
 
-// PushTarget returns what the push of a session is about.
+// PushTarget returns the target of the push of a session.
 func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	s, err := r.session(session)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *Registry) PushTarget(session string) (PushTarget, error) {
 	return t, nil
 }
 
-// TargetOf returns what a push into a template would be about; "" is a new one.
+// TargetOf returns the target of a possible push into a template; "" is a new one.
 func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
 	id, _ := layout.ParseID(template)
 	return r.targetOf(id, reverts, "")
@@ -47,8 +47,8 @@ func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget 
 	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil && r.deleted.has(id)}
 }
 
-// Naming gives the templates of which a version has a layer: their ids, in no order. It is empty
-// for a layer that none has any more, which only continues to be served to pulls that have begun.
+// Naming returns the IDs of the templates that have a version with a layer, in no order. It is empty for a
+// layer that no template references, which is served only to pulls that have begun.
 func (r *Registry) Naming(root string) []string {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *Registry) Naming(root string) []string {
 	return snap.naming[parsed]
 }
 
-// HasLayer reports whether one of some templates has a layer, or none of all has it any more, so that it only
-// goes on to be served to pulls that have begun. The ids are in their normal form.
+// HasLayer reports whether one of the given templates references a layer, or no template does. In the latter
+// case the layer is served only to pulls that have begun. The IDs are in normal form.
 func (r *Registry) HasLayer(templates []string, root string) bool {
 	parsed, err := blob.ParseDigest(root)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *Registry) HasLayer(templates []string, root string) bool {
 	})
 }
 
-// name notes which layers the templates have. Few ask for it, so that it waits for the first.
+// name indexes which layers the templates have. It runs at the first use, since few callers need it.
 func (s *snapshot) name() {
 	s.naming = map[blob.Digest][]string{}
 	for id, e := range s.templates {

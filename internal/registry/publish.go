@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Commit publishes the version of a push: every layer is put in its place, then one write of template.json
-// reverts what was asked for and adds the version. Sent again it gives the same answer.
+// Commit publishes the version of a push. It moves every layer into the store, then reverts the requested
+// versions and adds the new one in one write of template.json. A repeated call returns the same result.
 func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ api.PushResult, err error) {
 	defer full(&err)
 	s, err := r.session(id)
@@ -64,7 +64,7 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	return result, nil
 }
 
-// settle makes sure that a file's layer is in its place and stays there.
+// settle stores a file's layer and pins it.
 func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText string) (layout.File, error) {
 	f := layout.File{Name: u.spec.Name, Kind: u.spec.Kind, Format: u.spec.Format, Size: u.spec.Size}
 	root, err := blob.ParseDigest(rootText)
@@ -75,7 +75,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 		err := r.adoptChain(ctx, u, &f)
 		return f, err
 	}
-	if u.same() && u.spec.Parent != "" { // what its parent is made of was not kept
+	if u.same() && u.spec.Parent != "" { // the parent's chain was not kept
 		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
 	}
 	var l layout.Layer
@@ -97,7 +97,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	return f, nil
 }
 
-// indexBytes is what a pull of the layers holds of their indexes.
+// indexBytes is the total size of the layers' indexes, which a pull keeps in memory.
 func indexBytes(layers []layout.Layer) (sum int64) {
 	for _, l := range layers {
 		sum += l.IndexLength
@@ -105,7 +105,7 @@ func indexBytes(layers []layout.Layer) (sum int64) {
 	return sum
 }
 
-// adoptChain makes a file what its chain holds.
+// adoptChain sets a file's layers to its existing chain.
 func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) error {
 	root, err := blob.ParseDigest(u.chain[len(u.chain)-1].Root)
 	if err != nil {
@@ -123,8 +123,8 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	return nil
 }
 
-// found returns a layer that is there and was not sent. What PutIndex would have refused of it is a layer that the file
-// is not: its sender has to send the file.
+// found returns a layer that is stored and was not sent. It returns the errors of PutIndex when the layer
+// cannot be the content of the file, which the client then has to send.
 func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layout.Layer, error) {
 	x, release, err := r.heldIndex(ctx, root)
 	if err != nil {
@@ -137,7 +137,8 @@ func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layo
 	return layerOf(x), fits(x, u.spec)
 }
 
-// complete turns an upload into a layer file. Whoever is still sending a part of it must not write into that.
+// complete turns an upload into a layer file. It seals the upload, so that a part still being received cannot
+// write into the layer.
 func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blob.Digest) (_ layout.Layer, err error) {
 	u.seal()
 	defer func() {
@@ -160,12 +161,12 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 		return layout.Layer{}, err
 	}
 	if !r.pinHeld(ctx, s, root) { // the collector may have been faster
-		return layout.Layer{}, farm.NotFound() // the session ended meanwhile
+		return layout.Layer{}, farm.NotFound() // the session has ended since then
 	}
 	return layerOf(x), nil
 }
 
-// receivedIndex reads the index of an upload, which takeIndex has judged.
+// receivedIndex reads the index of an upload, which takeIndex has checked.
 func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Digest) (x *blob.Index, release func(), err error) {
 	u.mu.Lock()
 	here := !root.IsZero() && u.index == root
@@ -174,7 +175,7 @@ func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Diges
 		x, release, err = r.uploadedIndex(ctx, u.name(indexWhole))
 	}
 	switch {
-	case isCorrupt(err) || errors.Is(err, fs.ErrNotExist): // as if it had not come
+	case isCorrupt(err) || errors.Is(err, fs.ErrNotExist): // treated as not received
 	case err != nil:
 		return nil, nil, err
 	case x != nil && x.Root() == root:
@@ -185,14 +186,14 @@ func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Diges
 	return nil, nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
 }
 
-// place makes an upload a layer of the store. One that is there and damaged makes way for it.
+// place makes an upload a layer of the store. It moves a damaged layer of the same name to quarantine.
 func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) error {
 	root := x.Root()
 	defer r.roots.lock(root)()
 	r.mu.Lock()
 	damaged, known := r.bad[root] != "" && r.held[root] != nil, r.held[root] != nil
 	r.mu.Unlock()
-	if !known { // somebody may have begun to copy it in
+	if !known { // an operator may have begun to copy it in
 		_, err := r.readIndex(ctx, root)
 		damaged = isCorrupt(err)
 	}
@@ -296,8 +297,8 @@ func result(t *layout.Template, v *layout.Version) api.PushResult {
 	return api.PushResult{ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen, Size: v.Size()}
 }
 
-// plan returns the template that a push will write, without the new version: cur is what is there, nil when
-// nothing is. It is pure; negotiation asks it early, the commit decides by it.
+// plan returns the template that a push will write, without the new version. cur is the current template, nil
+// without one. It is pure: negotiation calls it early, the commit decides by it.
 func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Template, error) {
 	if cur == nil {
 		switch {
@@ -355,8 +356,8 @@ func finalConfig(raw json.RawMessage, t *layout.Template) ([]byte, error) {
 	return layout.CanonicalConfig(raw)
 }
 
-// contentID names what a version consists of. It depends on nothing else: not on tag, number or time, and not on
-// how the layers of a chain were put together.
+// contentID names the content of a version. It does not depend on tag, number or time, nor on the form of the
+// layer chains.
 func contentID(config []byte, files []layout.File, nvram []byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "buildyard version 1\nconfig %x\n", sha256.Sum256(config))

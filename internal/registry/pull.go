@@ -16,8 +16,8 @@ import (
 // foldPulls is the default of Options.FoldPulls.
 const foldPulls = 4096
 
-// Manifest gives everything that is needed to build a version and makes its layers stay for Options.Lease. It
-// counts as a pull. Where the layers are served is left to the caller.
+// Manifest returns everything that is needed to build a version and keeps its layers for Options.Lease. It
+// counts as a pull. The caller decides where the layers are served.
 func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, func(e *entry, v *layout.Version) (api.PullManifest, error) {
 		if err := r.leaseAll(e, v); err != nil {
@@ -31,7 +31,7 @@ func (r *Registry) Manifest(_ context.Context, ref Ref) (api.PullManifest, error
 	})
 }
 
-// Look returns what Manifest does, for whoever only wants to know: it is no pull, and its layers may go.
+// Look returns the same as Manifest, but does not count as a pull, so its layers may be removed.
 func (r *Registry) Look(_ context.Context, ref Ref) (api.PullManifest, error) {
 	return onVersion(r, ref, r.manifest)
 }
@@ -61,7 +61,8 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	return m, nil
 }
 
-// leaseAll keeps the layers of a version from collection for a while. It fails when one of them cannot be pulled.
+// leaseAll leases the layers of a version, which keeps them from collection for a while. It fails when one of
+// them cannot be pulled.
 func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 	for root := range layersOf(v) {
 		if err := r.lease(root); err != nil {
@@ -72,7 +73,7 @@ func (r *Registry) leaseAll(e *entry, v *layout.Version) error {
 	return nil
 }
 
-// lease keeps a layer from collection for a while. It fails when the layer is not there or must not be used.
+// lease keeps a layer from collection for a while. It fails when the layer is missing or damaged.
 func (r *Registry) lease(root blob.Digest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +87,7 @@ func (r *Registry) lease(root blob.Digest) error {
 	return nil
 }
 
-// recordPull notes the time. A failure to write it costs the time of a pull and nothing else.
+// recordPull records the time of a pull. A failure to write it loses only that time.
 func (r *Registry) recordPull(e *entry, v *layout.Version) {
 	r.meters.pulls.Inc()
 	now := r.o.Now().Unix()

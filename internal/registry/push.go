@@ -15,23 +15,23 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// parallel is the number of parts that a client is asked to have in flight.
+// parallel is the number of concurrent parts that a client is asked to send.
 const parallel = 4
 
-// Negotiate opens a push for nobody in particular, see NegotiateFor.
+// Negotiate opens a push without a caller, see NegotiateFor.
 func (r *Registry) Negotiate(ctx context.Context, req api.PushRequest) (api.PushSession, error) {
 	return r.NegotiateFor(ctx, "", req)
 }
 
-// NegotiateFor opens a push, or finds the one that the client's resume key belongs to. It refuses at once what
-// the commit would refuse, as far as that is known now. caller names whose limits it counts against; "" is nobody, who
-// is held to the totals alone.
+// NegotiateFor opens a push, or finds the one with the client's resume key. It refuses immediately what the
+// commit would refuse, as far as that is known now. caller selects the limits that apply; an empty caller is
+// limited only by the totals.
 func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.PushRequest) (api.PushSession, error) {
 	return r.NegotiateOn(ctx, caller, req, nil)
 }
 
-// NegotiateOn is NegotiateFor for a push that may rest on layers of some templates alone; what else it consists of
-// it has to send. nil: on layers of all.
+// NegotiateOn is NegotiateFor for a push that may rest only on layers of some templates, and must send
+// everything else. nil: on layers of all.
 func (r *Registry) NegotiateOn(ctx context.Context, caller string, req api.PushRequest, on []string) (_ api.PushSession, err error) {
 	defer full(&err)
 	if err := checkRequest(&req); err != nil {
@@ -67,7 +67,7 @@ func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session,
 	return s, nil
 }
 
-// book finds a place and room for a push and takes both.
+// book checks the limits and the free space for a push and reserves both.
 func (r *Registry) book(ctx context.Context, record sessionRecord) (*session, error) {
 	r.booking.Lock()
 	defer r.booking.Unlock()
@@ -93,8 +93,8 @@ func (s *snapshot) template(id string) *layout.Template {
 	return nil
 }
 
-// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there is
-// none.
+// resumable finds the session of a resume key that the same caller opened, for the same layers; nil when there
+// is none.
 func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *session {
 	for _, s := range r.allSessions() {
 		mine := s.caller == caller && slices.Equal(s.on, on)
@@ -106,8 +106,8 @@ func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *s
 	return nil
 }
 
-// longestName takes as many bytes as the name of a template can in a configuration: what fits with it fits when it
-// is committed.
+// longestName takes as many bytes as the longest template name in a configuration: a configuration that fits
+// with it fits at the commit.
 var longestName = strings.Repeat("\u2028", 255/len("\u2028"))
 
 func sameRequest(a, b api.PushRequest) bool {
@@ -116,7 +116,7 @@ func sameRequest(a, b api.PushRequest) bool {
 		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFile)
 }
 
-// sameFile compares what two negotiations say of a file; how much they expect to send is a guess.
+// sameFile compares the descriptions of a file in two negotiations, except the estimated bytes to send.
 func sameFile(a, b api.PushFile) bool {
 	a.Data, b.Data = 0, 0
 	return a == b
@@ -126,7 +126,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// checkRequest validates a negotiation and brings it into its normal form.
+// checkRequest validates a negotiation and normalizes it.
 func checkRequest(req *api.PushRequest) error {
 	if req.ID != "" {
 		id, ok := layout.ParseID(req.ID)
@@ -203,7 +203,7 @@ func checkFiles(files []api.PushFile) error {
 	return nil
 }
 
-// describe returns what the registry holds of each file of a session.
+// describe returns the state of each file of a session.
 func (r *Registry) describe(s *session) api.PushSession {
 	out := api.PushSession{
 		Session: s.id, ID: s.target, PartMax: blob.MaxPart, Parallel: parallel,
@@ -219,7 +219,7 @@ func (r *Registry) describe(s *session) api.PushSession {
 	return out
 }
 
-// Session returns what the registry holds of a push.
+// Session returns the state of a push.
 func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error) {
 	s, err := r.session(id)
 	if err != nil {
@@ -228,8 +228,8 @@ func (r *Registry) Session(_ context.Context, id string) (api.PushSession, error
 	return r.describe(s), nil
 }
 
-// PutPart receives frames of a file. off is the place of the first one in the layer file. A part may be sent
-// again; one that is cut or damaged counts as not sent.
+// PutPart receives frames of a file. off is the offset of the first one in the layer file. A part may be sent
+// again; one that is truncated or damaged counts as not sent.
 func (r *Registry) PutPart(ctx context.Context, session, file string, off int64, body io.Reader) error {
 	s, u, err := r.openFile(session, file)
 	if err == nil {
@@ -275,13 +275,13 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	case parentText(x) != spec.Parent:
 		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name, spec.Parent)
 	case !x.Squashes().IsZero():
-		// Nobody could tell whether it holds what it says: only the registry makes such layers.
+		// The registry cannot verify the content of such a layer: only the registry makes them.
 		return farm.Refused("Layers that stand for others are not taken")
 	}
 	return nil
 }
 
-// parentText names what a layer rests on, as a push does: "" is zeros.
+// parentText returns the parent of a layer in the form of a push: "" is zeros.
 func parentText(x *blob.Index) string {
 	if x.Parent().IsZero() {
 		return ""
@@ -301,7 +301,7 @@ func (r *Registry) openFile(session, file string) (*session, *upload, error) {
 	return s, u, err
 }
 
-// Abort returns a push up. One that is committed stays.
+// Abort ends a push. A committed one stays.
 func (r *Registry) Abort(ctx context.Context, id string) error {
 	s, err := r.session(id)
 	if err != nil {
@@ -316,8 +316,8 @@ func (r *Registry) Abort(ctx context.Context, id string) error {
 	return r.endSession(ctx, s)
 }
 
-// badPart returns the failures of received bytes their code: damage is the sender's or the network's, and worth
-// another attempt of the same part.
+// badPart sets the code of failures of received bytes: damage is caused by the sender or the network, and
+// another attempt of the same part may succeed.
 func badPart(err error) error {
 	switch {
 	case isCorrupt(err):

@@ -16,7 +16,7 @@ type Ref struct {
 	ID        string // template UUID
 	Tag       string
 	Number    *int   // 0-indexed
-	ContentID string // only looked at by Manifest
+	ContentID string // only used by Manifest
 }
 
 // List returns all templates, by name.
@@ -81,7 +81,7 @@ func (r *Registry) Info(ref Ref) (json.RawMessage, error) {
 	})
 }
 
-// unreadable says of a version whose directory cannot be read what is wrong, and what to do.
+// unreadable describes a version whose directory cannot be read, and names the remedy; nil without err.
 func unreadable(e *entry, v *layout.Version, err error) error {
 	if err == nil {
 		return nil
@@ -90,8 +90,8 @@ func unreadable(e *entry, v *layout.Version, err error) error {
 		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry check\" says more", v.Number, e.t.Name)}
 }
 
-// onVersion reads something of a version from disk. The version may be reverted between the look at the
-// snapshot and the read: as long as a failure comes with a newer snapshot of the template, it looks again.
+// onVersion reads something of a version from disk. The version may be reverted after the snapshot was loaded:
+// it retries as long as a failure coincides with a newer snapshot of the template.
 func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (T, error)) (T, error) {
 	for {
 		var none T
@@ -109,7 +109,7 @@ func onVersion[T any](r *Registry, ref Ref, read func(*entry, *layout.Version) (
 	}
 }
 
-// lookup finds a template. An id that is no UUID is unknown like any other.
+// lookup finds a template. An ID that is not a UUID is reported as unknown like any other.
 func (r *Registry) lookup(id string) (*entry, error) {
 	clean, _ := layout.ParseID(id)
 	e := r.snap.Load().templates[clean]
@@ -119,7 +119,7 @@ func (r *Registry) lookup(id string) (*entry, error) {
 	return e, nil
 }
 
-// unknown returns why there is no template of an id: it is damaged as a whole, or was never heard of.
+// unknown returns why a template was not found: it is damaged as a whole, or never existed.
 func (r *Registry) unknown(id string) error {
 	for _, d := range r.snap.Load().damaged {
 		if d.ID == id && d.Number < 0 {
@@ -142,7 +142,7 @@ func (r *Registry) resolve(ref Ref) (*entry, *layout.Version, error) {
 	return e, &e.t.Versions[i], nil
 }
 
-// find returns the place of a version among those of its template.
+// find returns the position of a version among those of its template.
 func find(versions []layout.Version, ref Ref) (int, error) {
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := &versions[i]
@@ -156,7 +156,7 @@ func find(versions []layout.Version, ref Ref) (int, error) {
 	return 0, noVersion(versions, ref)
 }
 
-// noVersion returns why a version was not found: it is unknown, or what names it disagrees.
+// noVersion returns why a version was not found: it is unknown, or its tag and number disagree.
 func noVersion(versions []layout.Version, ref Ref) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
@@ -193,7 +193,7 @@ func (r *Registry) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return out, nil
 }
 
-// Status says that the registry runs, and what it cannot serve.
+// Status returns the registry's state and what it cannot serve.
 func (r *Registry) Status() api.RegistryStatus {
 	out := api.RegistryStatus{Status: "Running", Version: r.o.Version}
 	for _, d := range r.damage() {
@@ -206,7 +206,7 @@ func (r *Registry) Status() api.RegistryStatus {
 	return out
 }
 
-// Ready reports whether the storage can be written to: nil when it can.
+// Ready returns nil if the storage is writable, else an error.
 func (r *Registry) Ready(ctx context.Context) error {
 	err := r.dir.Present()
 	if err == nil {

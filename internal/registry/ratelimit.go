@@ -7,11 +7,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// rateLimiter bounds the rate of work on bytes and says how far it is. One goroutine uses it.
+// rateLimiter bounds the rate of work on bytes and measures its progress. One goroutine uses it.
 type rateLimiter struct {
-	rate int64       // bytes a second at the most; 0: no bound
-	busy func() bool // nil, or whether others have work that comes first
-	// passed is told of each frame behind it.
+	rate int64       // maximum bytes a second; 0: no limit
+	busy func() bool // nil, or reports whether other work has priority
+	// passed is called for each frame that has been read.
 	passed func(frame int)
 
 	begun time.Time
@@ -20,13 +20,14 @@ type rateLimiter struct {
 }
 
 const (
-	// burst is how much time that was not used may be made good.
+	// burst is how much unused time may be made up for.
 	burst = 100 * time.Millisecond
-	// yield is how much slower work goes that others wait for: never so slow that it does not end.
+	// yield is the factor by which work slows down while other work has priority. It is bounded, so that the
+	// work ends.
 	yield = 10
 )
 
-// wait lets n bytes pass in their time.
+// wait blocks until n more bytes fit the rate.
 func (p *rateLimiter) wait(ctx context.Context, n int) error {
 	now := time.Now()
 	if p.begun.IsZero() {
@@ -47,7 +48,7 @@ func (p *rateLimiter) wait(ctx context.Context, n int) error {
 	return sleep(ctx, p.next.Sub(now))
 }
 
-// sleep waits for a time or for the end of the context, whose cause it gives.
+// sleep waits for a time or for the end of the context, whose cause it returns.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

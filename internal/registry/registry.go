@@ -18,29 +18,29 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Options say where a registry keeps its data. The zero value of a duration means its default.
+// Options configures a registry. The zero value of a duration means its default.
 type Options struct {
 	Base    string       // storage directory; made when it is missing
 	Version string       // shown in the status
-	Address string       // of the API, for tools that find the storage in use; "": it has none
+	Address string       // of the API, for tools that find the storage in use; "": none
 	Logger  *slog.Logger // nil means no log
 
 	Lease     time.Duration // layers of a manifest stay that long after the last range request: 15 min
 	Grace     time.Duration // layer files that no version needs are kept that long: 1 h
-	TrashKeep time.Duration // what was deleted can be taken back that long: 24 h
-	IdlePush  time.Duration // a push without a request is given up after: 24 h
+	TrashKeep time.Duration // how long deleted data can be restored: 24 h
+	IdlePush  time.Duration // a push without requests is ended after: 24 h
 
-	ConsolidateEvery time.Duration // how often Run looks for chains to put together: 1 min
+	ConsolidateEvery time.Duration // how often Run looks for chains to squash: 1 min
 	FoldPulls        int           // lines after which a log of pulls is written again: 4096
 
 	MaxPushes       int           // pushes that are not committed, a quarter of them of one caller: 256
 	MaxReservation  int           // percent of the free space that the pushes of one caller may reserve: 50
-	EmptyPush       time.Duration // a push that has received nothing is given up after: 5 min
-	MaxLogRows      int           // log rows that are taken in a minute, a quarter of them of one caller: 600000
+	EmptyPush       time.Duration // a push that has received nothing is ended after: 5 min
+	MaxLogRows      int           // log rows accepted per minute, a quarter of them of one caller: 600000
 	MaxLogRowsBytes int64         // bytes of them: 256 MiB
 
-	Reserve   int64 // bytes of a file that is given up when the disk is full; Run makes it; 0: none
-	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: it does not
+	Reserve   int64 // bytes of a file that is released when the disk is full; Run creates it; 0: none
+	ScrubRate int64 // bytes a second at which Run verifies all layers; 0: never
 
 	KeepLogs   time.Duration // how long central logs and those of failed VMs stay: 7 days
 	MaxLogSize int64         // bytes of the central logs, and of those of failed VMs: 1 GiB
@@ -60,13 +60,13 @@ type Registry struct {
 	beside  auxStorage
 	deleted deleted
 
-	// snap is what readers see. It is replaced as a whole, under write.
+	// snap is the metadata that readers see. It is replaced as a whole, under write.
 	snap atomic.Pointer[snapshot]
-	// write is held over a change of metadata: read snapshot, write template.json, swap.
+	// write is held during a change of metadata: read snapshot, write template.json, swap.
 	write   sync.Mutex
 	indexes *semaphore.Weighted // bytes of indexRoom
-	drafts  *semaphore.Weighted // results of scans that are on their way
-	// roots is taken for one layer while its file is completed, trashed or restored.
+	drafts  *semaphore.Weighted // scan results that are being received
+	// roots is locked for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
 	meters meters
@@ -76,11 +76,11 @@ type Registry struct {
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 
 	upkeep    storageJob
-	strained  atomic.Bool  // the reserve is given up
-	booking   sync.Mutex   // held from the look for room to the beginning of the push
+	strained  atomic.Bool  // the reserve was released
+	booking   sync.Mutex   // held from the check of the free space to the beginning of the push
 	trashSize atomic.Int64 // bytes in the trash when it was measured last
 
-	pausing     sync.Mutex // held over a collection; guards pausedUntil
+	pausing     sync.Mutex // held during a collection; guards pausedUntil
 	pausedUntil time.Time
 
 	watching sync.Mutex // guards watchers
@@ -91,7 +91,7 @@ type Registry struct {
 	pins     map[blob.Digest]int          // sessions that rely on a layer
 	leases   map[blob.Digest]time.Time    // pulls may need a layer until then
 	held     map[blob.Digest]*storedLayer // layer files of the store
-	bad      map[blob.Digest]string       // layers that are needed and missing, or damaged, and what is wrong
+	bad      map[blob.Digest]string       // layers that are referenced and missing, or damaged, with the problem
 	kept     map[string][]blob.Digest     // directories of damaged templates and the layers that they name
 	sessions map[string]*session
 	// committed are the sessions of pushes that were published, the oldest first.
@@ -101,10 +101,10 @@ type Registry struct {
 // storedLayer is a layer file of the store.
 type storedLayer struct {
 	size  int64
-	loose time.Time // since when nothing needed it, as far as the collection has seen; zero: it is needed
+	loose time.Time // since when it is unreferenced, as seen by collections; zero: it is referenced
 }
 
-// Open takes the storage, which no other process may have, reads it and finishes what a crash left undone.
+// Open locks the storage, reads it and finishes what a crash left undone.
 func Open(ctx context.Context, o Options) (*Registry, error) {
 	o = o.withDefaults()
 	dir, err := layout.Create(o.Base, o.Hooks)
@@ -123,7 +123,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		bad: map[blob.Digest]string{}, kept: map[string][]blob.Digest{},
 	}
 	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
-	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // logs ask for room long after
+	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // its callbacks outlive ctx
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -150,7 +150,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close returns the storage back. Pushes that are going on fail and can be resumed after the next Open.
+// Close releases the storage. Running pushes fail and can be resumed after the next Open.
 func (r *Registry) Close() error {
 	r.CancelStorageJob()
 	return errors.Join(r.beside.close(), r.dir.Close(), r.lock.Close())
@@ -220,8 +220,8 @@ func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
 
-// judgeSizes notes the layers of a template that are neither there nor in the trash, and those of another size than the
-// template says. It reads no layer: their content is the scrub's matter.
+// judgeSizes records the layers of a template that are missing from both the store and the trash, and those
+// whose size differs from the template. It reads no layer: the scrub verifies content.
 func (r *Registry) judgeSizes(ctx context.Context, t *layout.Template) {
 	for i := range t.Versions {
 		for _, f := range t.Versions[i].Files {
@@ -246,8 +246,8 @@ func (r *Registry) judgeSize(ctx context.Context, l layout.Layer) {
 	}
 }
 
-// dropStaged removes the directories of new templates whose push was cut before its commit: they hold nothing
-// but what the push staged.
+// dropStaged removes the directories of new templates whose push was interrupted before its commit: they
+// contain only what the push staged.
 func (r *Registry) dropStaged(damaged []layout.Damage) []layout.Damage {
 	kept := damaged[:0]
 	for _, d := range damaged {

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Repair cures what can be cured while everything continues, and says what it could not. It removes nothing that
-// can be read: directories without a readable template are set aside, where their layers stay too.
+// Repair fixes what can be fixed while the registry runs, and reports what remains. It removes nothing that can
+// be read: directories without a readable template are moved to quarantine, and their layers stay.
 func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
 	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{}, Left: []api.RegistryFinding{}}
 	before, err := r.Check(ctx, o)
@@ -51,7 +51,7 @@ func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.Regist
 	return out, nil
 }
 
-// gone returns the findings that are not found any more.
+// gone returns the findings of before that are missing from after.
 func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
 	type key struct {
 		template, layer, problem string
@@ -84,7 +84,7 @@ type repairer struct {
 	out *api.RegistryRepair
 }
 
-// damaged takes up what can be read again by now and sets aside what cannot.
+// damaged restores templates that are readable again and quarantines those that are not.
 func (m *repairer) damaged(context.Context) error {
 	for _, d := range m.r.snap.Load().damaged {
 		if err := m.template(d); err != nil {
@@ -110,7 +110,7 @@ func (m *repairer) template(d layout.Damage) error {
 		r.swap(d.ID, nil)
 		return nil
 	case !isID(d.ID), errors.Is(err, layout.ErrNewer), listErr != nil:
-		return nil // not ours, not damaged, or not to be touched now
+		return nil // not the registry's, not damaged, or not to be changed now
 	case r.dir.OnlyStaged(d.ID):
 		if err := r.dir.RemoveAll("repair", place); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (m *repairer) template(d layout.Damage) error {
 	return nil
 }
 
-// tidy finishes moves and writes text files again.
+// tidy finishes moves and rewrites text files.
 func (m *repairer) tidy(ctx context.Context) error {
 	for _, e := range m.r.snap.Load().order {
 		if err := context.Cause(ctx); err != nil {
@@ -147,7 +147,7 @@ func (m *repairer) tidyTemplate(id string) error {
 	defer r.write.Unlock()
 	e, err := r.lookup(id)
 	if err != nil {
-		return nil // deleted meanwhile
+		return nil // deleted since then
 	}
 	if err := r.dir.Tidy(e.t); err != nil {
 		return err
@@ -160,8 +160,8 @@ func (m *repairer) tidyTemplate(id string) error {
 	return nil
 }
 
-// layers takes in layer files that somebody put into the storage, takes back what is in the trash and needed,
-// and sets aside those that nothing needs and nobody can read.
+// layers adopts layer files that an operator put into the storage, restores referenced layers from the trash,
+// and quarantines unreferenced ones that cannot be read.
 func (m *repairer) layers(ctx context.Context) error {
 	r := m.r
 	stored, err := r.store.List(ctx)
@@ -184,11 +184,11 @@ func (m *repairer) layers(ctx context.Context) error {
 	return nil
 }
 
-// adopt makes a layer file the registry's that came into the storage by another way.
+// adopt registers a layer file that was copied into the storage.
 func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	defer r.roots.lock(s.Root)()
 	if _, err := r.readIndex(ctx, s.Root); err != nil || r.holds(s.Root) {
-		return // it is judged as one that nothing needs, or was collected, or is known by now
+		return // unreadable ones are handled as unreferenced; the others were collected or are known by now
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +197,7 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	r.log.Info("layer file taken in", "layer", s.Root.String())
 }
 
-// missing returns the layers that versions need and that are not there.
+// missing returns the layers that versions need and that are not stored.
 func (r *Registry) missing() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +210,7 @@ func (r *Registry) missing() []blob.Digest {
 	return out
 }
 
-// unneeded returns the layers that are there and that nothing needs.
+// unneeded returns the stored layers that nothing needs.
 func (r *Registry) unneeded() []blob.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *Registry) unneeded() []blob.Digest {
 	return out
 }
 
-// judge sets a layer aside that nothing needs when it cannot be read. One that can be read stays for a push to
-// take up, until it is collected.
+// judge quarantines an unreferenced layer that cannot be read. One that can be read stays available to pushes
+// until it is collected.
 func (m *repairer) judge(ctx context.Context, root blob.Digest) error {
 	r := m.r
 	_, err := r.readIndex(ctx, root)

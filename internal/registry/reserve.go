@@ -7,11 +7,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// reserveShare bounds the reserve on a small disk: it takes at most one part in so many of the whole.
+// reserveShare bounds the reserve on a small disk: its size is at most the disk's size divided by reserveShare.
 const reserveShare = 32
 
-// spending does a small write that must not fail for want of room: on a full disk the reserve is given up for it
-// and it is done once more. do must be fit to be repeated.
+// spending runs a small write that must not fail for lack of space: on a full disk it releases the reserve and
+// runs do once more. do must be repeatable.
 func (r *Registry) spending(do func() error) error {
 	err := do()
 	if !isFull(err) || r.o.Reserve == 0 {
@@ -29,7 +29,7 @@ func (r *Registry) spending(do func() error) error {
 	return do()
 }
 
-// mayGrow refuses bytes of pushes while the reserve is given up: what is left is for what is small.
+// mayGrow refuses bytes of pushes while the reserve is released: the remaining space is for small writes.
 func (r *Registry) mayGrow() error {
 	if r.strained.Load() {
 		return farm.Errorf(farm.CodeUnavailable, "%s: its reserve is in use; remove templates or make room", blob.FullMessage)
@@ -37,7 +37,7 @@ func (r *Registry) mayGrow() error {
 	return nil
 }
 
-// keepReserve makes the reserve when it is missing and there is room for it and for a push.
+// keepReserve creates the disk reserve when it is missing and the disk has space for it and for a push.
 func (r *Registry) keepReserve(ctx context.Context) {
 	if r.o.Reserve == 0 || r.dir.HasReserve() {
 		r.strained.Store(false)

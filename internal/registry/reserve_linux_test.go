@@ -28,7 +28,7 @@ func openReserving(t *testing.T, base string, hook func(string)) *Registry {
 	return r
 }
 
-// TestReserve: on a full disk what is small still goes, what is large waits until there is room.
+// TestReserve: on a full disk small writes still succeed, large ones wait until there is space.
 func TestReserve(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := openReserving(t, base, nil)
@@ -52,7 +52,7 @@ func TestReserve(t *testing.T) {
 	must(t, r.SetArch(t.Context(), idA, "arm64"))
 	must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v2"}))
 	must(t, r.Delete(t.Context(), idB))
-	r.keepReserve(t.Context()) // there is no room for it
+	r.keepReserve(t.Context()) // the disk has no space for it
 	err = r.PutPart(t.Context(), late.Session, "disk.img", 0, b.part())
 	mustBeStrained := func(what string, err error) {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestReservations: pushes that go on are promised what they have not sent yet.
+// TestReservations: space is reserved for the unsent data of unfinished pushes.
 func TestReservations(t *testing.T) {
 	base := smallDisk(t, "96m")
 	r := open(t, base, newClock())
@@ -107,7 +107,7 @@ func TestReservations(t *testing.T) {
 	little := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 30 * mib}}
 	small, err := announce(idB, little, 30*mib)
 	must(t, err)
-	// What is sent is promised no more, and what is given up neither.
+	// Sent data has no reservation any longer, and neither have aborted pushes.
 	must(t, r.PutPart(t.Context(), s.Session, "disk.img", 0, first.part()))
 	if got := reserved(); got != 51*mib-int64(len(first.stored))+30*mib+30*mib/50 {
 		t.Fatalf("%d bytes are reserved after a part", got)
@@ -157,8 +157,8 @@ func listSteps(t *testing.T) (steps []string) {
 	return steps
 }
 
-// TestFullAtEveryPoint fills the disk once at every point, like TestCrashAtEveryPoint: the operation succeeds or says
-// that the disk is full, no version is lost, and with room it is carried out.
+// TestFullAtEveryPoint fills the disk once at every point, like TestCrashAtEveryPoint: the operation succeeds
+// or reports that the disk is full, no version is lost, and with space it is completed.
 func TestFullAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a storage for every step")

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// pushKnown pushes a disk that its sender knows by the tip of its chain and has not changed. Sent says whether the
-// registry asked for it, and so got nothing.
+// pushKnown pushes an unchanged disk whose chain ID the client knows. sent reports whether the registry
+// requested the data.
 func pushKnown(t *testing.T, r *Registry, id, tag string, c content) (sent bool, err error) {
 	t.Helper()
 	req := request(id, tag, c)
@@ -25,8 +25,9 @@ func pushKnown(t *testing.T, r *Registry, id, tag string, c content) (sent bool,
 	return false, err
 }
 
-// TestRevertedDiskIsPushedAgain: the disk of a version that was reverted is found by its tip, over as many tags as
-// were reverted and while its layers are in the trash, and asked for when one of them is gone permanently.
+// TestRevertedDiskIsPushedAgain: the disk of a reverted version is found by its chain ID, across as many tags
+// as were reverted and while its layers are in the trash. It is requested again when one of them was removed
+// permanently.
 func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
@@ -78,7 +79,8 @@ func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	must(t, verifyAll(r))
 }
 
-// TestKnownDiskCostsNothing: no room is booked for a disk that is here, also when one layer stands for its chain.
+// TestKnownDiskCostsNothing: no space is reserved for a disk that is already stored, also if its chain was
+// squashed.
 func TestKnownDiskCostsNothing(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(13)
@@ -106,8 +108,8 @@ func TestKnownDiskCostsNothing(t *testing.T) {
 	}
 }
 
-// TestDiskThatRestsOnAnother: a layer that the registry holds is not the disk that was announced: its sender hears
-// what makes it send the disk as a whole.
+// TestDiskThatRestsOnAnother: an existing layer is not the announced disk: its client receives the error that
+// makes it send the disk as a whole.
 func TestDiskThatRestsOnAnother(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(12)

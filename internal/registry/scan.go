@@ -29,13 +29,13 @@ const (
 	maxCount = 1_000_000_000
 )
 
-// scans are the notes of the results that are attached to one template. The zero value is one without any.
+// scans holds the notes of the scan results of one template. The zero value has none.
 type scans struct {
 	mu sync.Mutex
-	of map[string]*scanNote // by content id; nil: there is a file that cannot be read
+	of map[string]*scanNote // by content ID; nil: a file that cannot be read
 }
 
-// scanNote is what is kept in memory of the results of a scan. It is immutable.
+// scanNote is the part of scan results that is kept in memory. It is immutable.
 type scanNote struct {
 	api.ScanSummary
 	Sum string `json:"sum"` // SHA-256 of the report in hex
@@ -47,7 +47,7 @@ func (s *scans) get(content string) *scanNote {
 	return s.of[content]
 }
 
-// summary returns what lists say of the results for a content; nil when there are none.
+// summary returns the summary of the scan results for a content; nil when there are none.
 func (s *scans) summary(content string) *api.ScanSummary {
 	if n := s.get(content); n != nil {
 		return &n.ScanSummary
@@ -64,7 +64,7 @@ func (s *scans) set(content string, n *scanNote) {
 	s.of[content] = n
 }
 
-// take makes the notes those of another one, which nobody else has.
+// take replaces the notes by those of other, which no other goroutine uses.
 func (s *scans) take(other *scans) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *scans) remove(content string) {
 	delete(s.of, content)
 }
 
-// stale returns the contents that no version of a template has any more.
+// stale returns the contents that no version of a template has.
 func (s *scans) stale(t *layout.Template) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *scans) stale(t *layout.Template) []string {
 	return out
 }
 
-// readScans reads the notes of a template's results, before any are received.
+// readScans reads the notes of a template's scan results, before any are received.
 func (r *Registry) readScans(id string) *scans {
 	s := &scans{}
 	notes, err := r.dir.Scans(id)
@@ -118,8 +118,8 @@ func (r *Registry) readScans(id string) *scans {
 	return s
 }
 
-// ScanDraft is the results of a scan on their way to a version. One goroutine uses it: it writes the report, calls
-// Attach, and Drop in any case.
+// ScanDraft is scan results that are being received. One goroutine uses it: it writes the report, calls Attach,
+// and Drop in any case.
 type ScanDraft struct {
 	r       *Registry
 	id      string // of the template
@@ -131,7 +131,7 @@ type ScanDraft struct {
 
 var _ io.Writer = (*ScanDraft)(nil)
 
-// DraftScan begins to receive the results of a scan of a version.
+// DraftScan begins to receive scan results of a version.
 func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
 	defer full(&err)
 	if err := r.mayGrow(); err != nil {
@@ -148,7 +148,7 @@ func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
 }
 
 func (r *Registry) draftScan(ref Ref) (*ScanDraft, error) {
-	r.write.Lock() // the directory must not go while a file is made in it
+	r.write.Lock() // the directory must not be removed while a file is created in it
 	defer r.write.Unlock()
 	e, v, err := r.resolve(ref)
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *Registry) draftScan(ref Ref) (*ScanDraft, error) {
 	return &ScanDraft{r: r, id: e.t.ID, content: v.ContentID, file: file, sum: sha256.New()}, nil
 }
 
-// Write takes the next bytes of the report, which together are one JSON object.
+// Write appends the next bytes of the report, which together are one JSON object.
 func (d *ScanDraft) Write(p []byte) (_ int, err error) {
 	defer full(&err)
 	if d.size += int64(len(p)); d.size > MaxScanReport {
@@ -171,8 +171,8 @@ func (d *ScanDraft) Write(p []byte) (_ int, err error) {
 	return d.file.Write(p)
 }
 
-// Attach makes the results those of the version's content, in place of older ones. content, unless it is "", is what
-// was scanned, and has to be what the version had when the draft began.
+// Attach attaches the results to the version's content, in place of older ones. content, unless it is "", is
+// what was scanned, and must be what the version had when the draft began.
 func (d *ScanDraft) Attach(s api.ScanSummary, content string) (err error) {
 	defer full(&err)
 	if err := checkScan(&s); err != nil {
@@ -205,7 +205,7 @@ func (r *Registry) attach(d *ScanDraft, n *scanNote) error {
 		return farm.Errorf(farm.CodeConflict, "The version that was scanned was reverted meanwhile")
 	}
 	err = d.file.Commit(d.content)
-	if errors.Is(err, fs.ErrNotExist) { // the draft went with the directory
+	if errors.Is(err, fs.ErrNotExist) { // the draft was removed with the directory
 		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again meanwhile: send the results again")
 	}
 	if err != nil {
@@ -219,13 +219,13 @@ func (r *Registry) attach(d *ScanDraft, n *scanNote) error {
 	return nil
 }
 
-// Drop ends a draft and removes what was not attached.
+// Drop ends a draft and removes unattached results.
 func (d *ScanDraft) Drop() {
 	d.file.Drop()
 	d.r.drafts.Release(1)
 }
 
-// checkScan refuses a summary that no scanner makes. Its times become those of UTC.
+// checkScan refuses an invalid summary and converts its times to UTC.
 func checkScan(s *api.ScanSummary) error {
 	for _, f := range []struct{ name, value string }{{"scanner", s.Scanner}, {"version", s.Version}} {
 		if f.value == "" || !layout.ValidText(f.value, maxScanText) {
@@ -253,16 +253,16 @@ func checkScan(s *api.ScanSummary) error {
 	return nil
 }
 
-// StoredScan is the results of a scan that are read. It must be closed.
+// StoredScan is scan results that are open for reading. It must be closed.
 type StoredScan struct {
 	api.ScanSummary
 	ContentID string
-	Tag       string    // names these results: other ones have another tag
+	Tag       string    // names these results: others have another tag
 	Report    io.Reader // one JSON object
 	io.Closer
 }
 
-// Scan opens the results that are attached to a version; farm.CodeNotFound when there are none.
+// Scan opens the scan results that are attached to a version; farm.CodeNotFound when there are none.
 func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	e, v, err := r.resolve(ref)
 	if err != nil {
@@ -273,7 +273,7 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	}
 	f, err := r.dir.OpenScan(e.t.ID, v.ContentID)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+	case errors.Is(err, fs.ErrNotExist): // removed since then
 		return nil, farm.NotFound()
 	case err != nil:
 		return nil, err
@@ -288,7 +288,7 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	}, nil
 }
 
-// RemoveScan removes the results that are attached to a version; farm.CodeNotFound when there are none.
+// RemoveScan removes the scan results that are attached to a version; farm.CodeNotFound when there are none.
 func (r *Registry) RemoveScan(_ context.Context, ref Ref) error {
 	r.write.Lock()
 	defer r.write.Unlock()
@@ -306,7 +306,7 @@ func (r *Registry) RemoveScan(_ context.Context, ref Ref) error {
 	return nil
 }
 
-// has reports whether there is a file for a content, be it damaged.
+// has reports whether a file exists for a content, even if it is damaged.
 func (s *scans) has(content string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +323,7 @@ func (r *Registry) dropScan(e *entry, content string) error {
 	return nil
 }
 
-// dropStale removes a template's results for contents that no version has any more. The caller holds write.
+// dropStale removes a template's scan results for contents that no version has. The caller holds write.
 func (r *Registry) dropStale(e *entry) error {
 	var errs []error
 	for _, content := range e.scans.stale(e.t) {
@@ -332,7 +332,7 @@ func (r *Registry) dropStale(e *entry) error {
 	return errors.Join(errs...)
 }
 
-// dropStaleScans does so for all templates.
+// dropStaleScans calls dropStale for all templates.
 func (r *Registry) dropStaleScans() error {
 	var errs []error
 	for _, seen := range r.snap.Load().order {

@@ -36,7 +36,7 @@ func attachScan(r *Registry, ref Ref, s api.ScanSummary, report string) error {
 	return d.Attach(s, ref.ContentID)
 }
 
-// scanned returns what is attached to a version: "1 critical: report", or the code of the failure.
+// scanned returns the scan results of a version: "1 critical: report", or the code of the failure.
 func scanned(r *Registry, ref Ref) string {
 	s, err := r.Scan(ref)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestScansOfVersions(t *testing.T) {
 	}
 }
 
-// TestStaleScans: results of contents that are gone go when others come, and when an operator collects.
+// TestStaleScans: results of removed contents are removed when others come, and by a requested collection.
 func TestStaleScans(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
@@ -152,7 +152,7 @@ func TestStaleScans(t *testing.T) {
 	}
 }
 
-// TestScanConflicts: results of what the version is not any more are refused, and leave nothing.
+// TestScanConflicts: scan results of content that the version no longer has are refused, and leave nothing.
 func TestScanConflicts(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
@@ -203,7 +203,7 @@ func TestScanConflicts(t *testing.T) {
 	}
 }
 
-// TestScanSummaries: what no scanner says is refused by name.
+// TestScanSummaries: invalid summaries are refused by name.
 func TestScanSummaries(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	mustPush(t, r, request(idA, "v1"))
@@ -242,7 +242,7 @@ func TestScanSummaries(t *testing.T) {
 	}
 }
 
-// TestDamagedScan: a file that cannot be read is none, can be removed, and makes way for another one.
+// TestDamagedScan: an unreadable file counts as none, can be removed, and is replaced by a new one.
 func TestDamagedScan(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())

@@ -21,27 +21,27 @@ const (
 	// scrubEvery is the minimum time from the beginning of one round to that of the next: a small store is not
 	// read all day.
 	scrubEvery = 7 * 24 * time.Hour
-	// scrubSave is how often the place in a round is written down.
+	// scrubSave is how often the position in a round is saved.
 	scrubSave = 30 * time.Second
-	// quiet is how long after a push or a pull the scrub goes slower.
+	// quiet is how long the scrub stays slower after a push or a pull.
 	quiet = 2 * time.Second
 )
 
-// scrubState is the content of scrub.json: where the verification of all layers is, and what it found. The loss
-// of it costs a round.
+// scrubState is the content of scrub.json: the position of the scrub, and what it found. Its loss costs one
+// round.
 type scrubState struct {
 	Cursor   string            `json:"cursor,omitempty"` // layer that is verified, in the order of the names
 	Frame    int               `json:"frame,omitempty"`  // its next frame
-	Passed   bool              `json:"passed,omitempty"` // it is verified: go on behind it
+	Passed   bool              `json:"passed,omitempty"` // it is verified: continue behind it
 	Began    int64             `json:"began,omitempty"`  // epoch seconds of the round
 	Finished int64             `json:"finished,omitempty"`
 	Verified int64             `json:"verified,omitempty"` // bytes in the round
-	Damaged  map[string]string `json:"damaged,omitempty"`  // layer -> what is wrong
+	Damaged  map[string]string `json:"damaged,omitempty"`  // layer -> problem
 }
 
 // scrubber verifies all layers one after the other.
 type scrubber struct {
-	writing sync.Mutex // held over a write of scrub.json
+	writing sync.Mutex // held during a write of scrub.json
 
 	mu     sync.Mutex // guards the fields below
 	state  scrubState
@@ -72,7 +72,7 @@ func (s scrubState) damaged() map[blob.Digest]string {
 	return out
 }
 
-// loadScrub takes up what an earlier process found out. Marks of layers that are gone go with them.
+// loadScrub loads what an earlier process found. It drops marks of layers that no longer exist.
 func (r *Registry) loadScrub() error {
 	state, err := readScrub(r.dir)
 	if err != nil {
@@ -87,8 +87,8 @@ func (r *Registry) loadScrub() error {
 	return nil
 }
 
-// saveScrub writes the state down. A failure costs what was found since the last write, which the next round
-// finds again.
+// saveScrub writes the state. A failure loses what was found since the last write, which the next round finds
+// again.
 func (r *Registry) saveScrub() {
 	s := &r.scrub
 	s.writing.Lock()
@@ -110,7 +110,7 @@ func (r *Registry) saveScrub() {
 	}
 }
 
-// knownDamage returns the layers that are there and damaged.
+// knownDamage returns the stored layers that are damaged.
 func (r *Registry) knownDamage() map[blob.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,16 +123,16 @@ func (r *Registry) knownDamage() map[blob.Digest]string {
 	return out
 }
 
-// touchTraffic notes that a push or a pull moves bytes now.
+// touchTraffic records that a push or a pull transfers bytes now.
 func (r *Registry) touchTraffic() { r.traffic.Store(time.Now().UnixNano()) }
 
 func (r *Registry) busy() bool {
 	return time.Since(time.Unix(0, r.traffic.Load())) < quiet
 }
 
-// runScrub verifies layers until ctx ends, at Options.ScrubRate and slower beside pushes and pulls.
+// runScrub verifies layers until ctx ends, at Options.ScrubRate and slower during pushes and pulls.
 func (r *Registry) runScrub(ctx context.Context) {
-	for root := range r.knownDamage() { // a copy may have been put in its place
+	for root := range r.knownDamage() { // a copy may have replaced it
 		r.judgeLayer(ctx, root, 0, func(int, int) {})
 	}
 	for ctx.Err() == nil {
@@ -162,7 +162,7 @@ func (r *Registry) beginRound() {
 	s.Cursor, s.Frame, s.Passed, s.Verified, s.Began = "", 0, false, 0, time.Now().Unix()
 }
 
-// scrubRound continues with a round and ends it.
+// scrubRound resumes a round and completes it.
 func (r *Registry) scrubRound(ctx context.Context) {
 	for ctx.Err() == nil {
 		root, frame, ok := r.nextToScrub()
@@ -184,7 +184,7 @@ func (r *Registry) scrubRound(ctx context.Context) {
 	}
 }
 
-// nextToScrub moves the cursor to the next layer, or finds it in the middle of one.
+// nextToScrub moves the cursor to the next layer, or returns the position within one.
 func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *Registry) nextToScrub() (root blob.Digest, frame int, ok bool) {
 	return root, s.Frame, true
 }
 
-// sortedLayers lists the layers that are there, in the order of their names.
+// sortedLayers lists the stored layers in the order of their names.
 func (r *Registry) sortedLayers() []blob.Digest {
 	r.mu.Lock()
 	roots := slices.Collect(maps.Keys(r.held))
@@ -208,13 +208,13 @@ func (r *Registry) sortedLayers() []blob.Digest {
 	return roots
 }
 
-// scrubList is what is left of a round. It is listed once: layers that come meanwhile were verified as they came.
+// scrubList is the rest of a scrub round. It is listed once: layers added since then were verified on arrival.
 type scrubList struct {
 	left   []blob.Digest
 	listed bool
 }
 
-// from returns the first layer at a cursor, or behind it when that one is passed.
+// from returns the first layer at a cursor, or behind it if the layer at the cursor is done.
 func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) (blob.Digest, bool) {
 	if !l.listed {
 		l.left, l.listed = list(), true
@@ -229,14 +229,14 @@ func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) 
 	return blob.Digest{}, false
 }
 
-// judgeLayer verifies one layer from a frame on and marks it, or takes its mark away. note is called behind each
-// frame with the next one and the bytes read. False: the context ended before.
+// judgeLayer verifies one layer from a frame on and sets or clears its damage mark. note is called after each
+// frame with the next one and the bytes read. It returns false if the context ended before.
 func (r *Registry) judgeLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) bool {
 	err := r.verifyLayer(ctx, root, first, note)
 	switch {
 	case context.Cause(ctx) != nil:
 		return false
-	case errors.Is(err, fs.ErrNotExist): // collected meanwhile
+	case errors.Is(err, fs.ErrNotExist): // collected since then
 	case isDamage(err):
 		r.markDamaged(root, damageOf(err))
 	case err != nil:
@@ -265,7 +265,7 @@ func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int,
 	return verify(ctx, f, layer, first, p)
 }
 
-// scrubbed notes a frame.
+// scrubbed records a verified frame.
 func (r *Registry) scrubbed(next, n int) {
 	s := &r.scrub
 	s.mu.Lock()
@@ -278,7 +278,7 @@ func (r *Registry) scrubbed(next, n int) {
 	}
 }
 
-// scrubStatus returns how far the scrub is.
+// scrubStatus returns the progress of the scrub.
 func (r *Registry) scrubStatus() api.ScrubState {
 	damaged := len(r.knownDamage())
 	r.scrub.mu.Lock()

@@ -21,8 +21,8 @@ func openScrubbing(t *testing.T, base string, rate int64) *Registry {
 	return r
 }
 
-// TestScrubFindsAFlippedBit: it is shown, the version is refused, it is remembered over a restart, and a push of
-// the same layer replaces it.
+// TestScrubFindsAFlippedBit: the damage is reported, the version is refused, the mark survives a restart, and a
+// push of the same layer replaces the file.
 func TestScrubFindsAFlippedBit(t *testing.T) {
 	h := makeHurt(t)
 	flip(t, h.layer(h.a), 7)
@@ -57,7 +57,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 			ctx, stop = context.WithCancel(t.Context())
 		}
 		defer stop()
-		// The client is asked for the layer again, and it takes the place of the damaged one.
+		// The client is asked for the layer again, which replaces the damaged one.
 		req := request(idC, "v1", h.a)
 		req.Files[0].Root = h.a.root()
 		mustPush(t, r, req, h.a)
@@ -72,7 +72,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 	})
 }
 
-// TestScrubClearsAMark: a layer whose file was put right is served again after the next look.
+// TestScrubClearsAMark: a layer whose file was repaired is served again after the next scrub.
 func TestScrubClearsAMark(t *testing.T) {
 	h := makeHurt(t)
 	r := openScrubbing(t, h.base, 0)
@@ -166,7 +166,7 @@ func TestPaceYields(t *testing.T) {
 	}
 }
 
-// TestUpkeep: one job at a time, with its result kept, ended when it is told to.
+// TestUpkeep: one job at a time, whose result is kept and which ends when it is canceled.
 func TestUpkeep(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())

@@ -21,28 +21,28 @@ import (
 
 const (
 	sessionFile  = "session.json"
-	maxCommitted = 1024      // committed pushes of which a repeated commit is answered at once
-	keepIdle     = time.Hour // how long an idle push is safe from another one that needs its place
+	maxCommitted = 1024      // committed pushes whose repeated commit is answered immediately
+	keepIdle     = time.Hour // how long an idle push is protected from other pushes that need its slot
 	maxFiles     = 256       // of one push
 )
 
-// session is one push from its negotiation to its end. What it has is on disk, so that it continues after a
+// session is one push from its negotiation to its end. Its state is on disk, so that it continues after a
 // restart: session.json, and for each file its bytes, its part map and, once received, its index.
 type session struct {
 	id      string
 	target  string          // template id
-	caller  string          // who opened it, see Negotiate
+	caller  string          // that opened it, see Negotiate
 	begun   time.Time       // in this process
 	request api.PushRequest // immutable
 	uploads []*upload       // as request.Files
 	on      []string        // templates on whose layers it may rest; nil: all
 
-	commit sync.Mutex // held over a commit
+	commit sync.Mutex // held during a commit
 
 	mu      sync.Mutex // guards the fields below
 	touched time.Time
 	pinned  map[blob.Digest]bool
-	closed  bool            // takes no more parts
+	closed  bool            // accepts no more parts
 	result  *api.PushResult // set when it is committed
 }
 
@@ -52,10 +52,10 @@ type sessionRecord struct {
 	TemplateID string          `json:"template_id"`
 	Caller     string          `json:"caller,omitempty"`
 	Request    api.PushRequest `json:"request"`
-	// Chains are what the files rest on, in the order of the request: the versions that name these layers may
-	// be reverted before the commit.
+	// Chains are the parent chains of the files, in the order of the request: the versions that name these
+	// layers may be reverted before the commit.
 	Chains [][]layout.Layer `json:"chains,omitempty"`
-	// On are the templates on whose layers the push may rest, of a push that may not rest on all.
+	// On names the templates on whose layers a restricted push may rest.
 	On     []string        `json:"on,omitempty"`
 	Result *api.PushResult `json:"result,omitempty"` // set when it is committed
 }
@@ -88,19 +88,19 @@ func (s *session) lastTouch() time.Time {
 	return s.touched
 }
 
-// spare reports whether the session may go for another one: its push has been idle for long.
+// spare reports whether the session may be evicted for another push: it has been idle for long.
 func (s *session) spare(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return now.Sub(s.touched) > keepIdle
 }
 
-// empty reports whether nothing was received of the push, nor is being received.
+// empty reports whether no bytes of the push were received or are being received.
 func (s *session) empty() bool {
 	return !slices.ContainsFunc(s.uploads, (*upload).begunToArrive)
 }
 
-// open reports whether the session takes requests.
+// open returns an error if the session accepts no requests.
 func (s *session) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +171,8 @@ func (s *session) done() *api.PushResult {
 	return s.result
 }
 
-// finish ends a push that is published: only its result stays, in memory, for a commit that is sent again. After a
-// restart the version itself tells of it, see committedAs.
+// finish ends a published push. Only its result stays, in memory, for a repeated commit. After a restart the
+// version itself answers it, see committedAs.
 func (r *Registry) finish(s *session, result *api.PushResult) {
 	done := &session{id: s.id, target: s.target, touched: r.o.Now(), closed: true, result: result}
 	done.request = api.PushRequest{ID: s.request.ID, Tag: s.request.Tag, Revert: s.request.Revert}
@@ -195,7 +195,7 @@ func (r *Registry) finish(s *session, result *api.PushResult) {
 	}
 }
 
-// committedAs returns the result of a push whose version is there, by its session.
+// committedAs returns the result of a push whose version exists, by its session.
 func (r *Registry) committedAs(session string) *api.PushResult {
 	for _, e := range r.snap.Load().order {
 		if v := committed(e.t, session); v != nil {
@@ -218,8 +218,8 @@ func (r *Registry) saveSession(s *session) error {
 	return r.dir.WriteFile("session", sessionPath(s.id, sessionFile), raw)
 }
 
-// loadSessions takes up the pushes that a stop of the process cut. One that cannot be read is removed: its
-// client starts again.
+// loadSessions resumes the pushes that a stop of the process interrupted. One that cannot be read is removed:
+// its client starts again.
 func (r *Registry) loadSessions(ctx context.Context) error {
 	entries, err := r.dir.Names(layout.UploadDir)
 	if err != nil {
@@ -283,11 +283,11 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 	return s, nil
 }
 
-// lastWrite returns when the directory of a session was written to, so that starts do not keep pushes alive that
-// nobody continues with. Its client has an hour after a start in any case.
+// lastWrite returns when the directory of a session was last written, so that restarts do not keep abandoned
+// pushes alive. The client has an hour after a start in any case.
 func (r *Registry) lastWrite(id string, now time.Time) time.Time {
 	written := time.Time{}
-	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // none: it is as old as can be
+	entries, _ := r.dir.Names(path.Join(layout.UploadDir, id)) // without entries it is as old as possible
 	for _, e := range entries {
 		if st, err := e.Info(); err == nil && st.ModTime().After(written) {
 			written = st.ModTime()
@@ -302,7 +302,7 @@ func (r *Registry) lastWrite(id string, now time.Time) time.Time {
 	return written
 }
 
-// endSession forgets a session and what it uploaded.
+// endSession removes a session and its uploads.
 func (r *Registry) endSession(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	delete(r.sessions, s.id)
@@ -311,12 +311,12 @@ func (r *Registry) endSession(ctx context.Context, s *session) error {
 	return r.dropUploads(ctx, s.id)
 }
 
-// dropUploads removes all that is on disk of a push.
+// dropUploads removes all files of a push.
 func (r *Registry) dropUploads(ctx context.Context, session string) error {
 	return errors.Join(r.store.Drop(ctx, session), r.dir.RemoveAll("session", path.Join(layout.UploadDir, session)))
 }
 
-// unpin closes a session and gives up its layers.
+// unpin closes a session and releases its layers.
 func (r *Registry) unpin(s *session) {
 	s.mu.Lock()
 	pinned := s.pinned
@@ -331,8 +331,8 @@ func (r *Registry) unpin(s *session) {
 	}
 }
 
-// pinHeld makes sure that a layer which is there stays until the session ends. A layer in the trash is taken
-// back. False: the layer is not there.
+// pinHeld pins a stored layer until the session ends. A layer in the trash is restored. It returns false if the
+// layer is not stored.
 func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Digest) bool {
 	if r.pinIfHeld(s, root) {
 		return true
@@ -355,7 +355,7 @@ func (r *Registry) pinIfHeld(s *session, root blob.Digest) bool {
 	return true
 }
 
-// restore takes a layer back from the trash.
+// restore moves a layer from the trash back into the store.
 func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
 	defer r.roots.lock(root)()
 	ok, err := r.store.Restore(ctx, root)

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// snapshot is all metadata at one moment. It is immutable but for the times of pulls and the results of scans.
+// snapshot is all metadata at one moment. It is immutable except for the times of pulls and the scan results.
 type snapshot struct {
 	templates map[string]*entry // by id
 	order     []*entry          // by name, then id
@@ -32,7 +32,7 @@ type entry struct {
 	pulls    *pulls          // shared by all snapshots of the template
 	scans    *scans          // likewise
 
-	roots func() map[blob.Digest]bool // of all layers; made when somebody asks for the first time
+	roots func() map[blob.Digest]bool // of all layers; made at the first call
 }
 
 func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
@@ -118,7 +118,7 @@ func (p *pulls) of(content string) int64 {
 	return p.last[content]
 }
 
-// layersOf returns the layers of a version, once for each place in which they occur.
+// layersOf returns the layers of a version, once per occurrence.
 func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
 	return func(yield func(blob.Digest) bool) {
 		for _, f := range v.Files {
@@ -132,8 +132,8 @@ func layersOf(v *layout.Version) iter.Seq[blob.Digest] {
 	}
 }
 
-// reference counts the layers of a template's versions up or down. Open calls it before anybody else can;
-// afterwards the caller holds mu.
+// reference adds by to the reference counts of a template's layers. Open calls it before other goroutines
+// exist; afterwards the caller holds mu.
 func (r *Registry) reference(t *layout.Template, by int) {
 	for i := range t.Versions {
 		for root := range layersOf(&t.Versions[i]) {
@@ -144,7 +144,7 @@ func (r *Registry) reference(t *layout.Template, by int) {
 	}
 }
 
-// swap makes t (nil: its absence) what readers see. The caller holds write and has written the disk.
+// swap publishes t to readers; nil removes the template. The caller holds write and has written the disk.
 func (r *Registry) swap(id string, t *layout.Template) {
 	snap := r.snap.Load()
 	r.mu.Lock()
@@ -164,8 +164,8 @@ func (r *Registry) swap(id string, t *layout.Template) {
 	}
 }
 
-// OnChange has a function called after each change of a template or of its versions, until stop is
-// called. It must neither block nor ask the registry.
+// OnChange registers a function that is called after each change of a template or of its versions, until stop
+// is called. It must neither block nor call the registry.
 func (r *Registry) OnChange(changed func()) (stop func()) {
 	r.watching.Lock()
 	defer r.watching.Unlock()

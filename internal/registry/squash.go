@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxDepth is the number of layers from which on a chain is put together as one.
+	// maxDepth is the number of layers from which on a chain is squashed.
 	maxDepth = 16
-	// leastLive is the share of a chain's stored bytes, in percent, that must still be seen through it.
+	// leastLive is the minimum share of a chain's stored bytes, in percent, that is not overwritten.
 	leastLive = 60
-	// consolidateRate is how many bytes a second it stores at the most.
+	// consolidateRate is the maximum number of bytes a second that a squash stores.
 	consolidateRate = 50 * mib
 	// consolidatePrefix begins the names of its uploads: a start removes them.
 	consolidatePrefix = "merge"
 )
 
-// runConsolidation puts long chains together until ctx ends.
+// runConsolidation squashes long chains until ctx ends.
 func (r *Registry) runConsolidation(ctx context.Context) {
 	c := newConsolidation(r)
 	for sleep(ctx, r.o.ConsolidateEvery) == nil {
@@ -34,28 +34,28 @@ func (r *Registry) runConsolidation(ctx context.Context) {
 	}
 }
 
-// Squash puts all chains together that have grown too long or hold too much that nobody sees, and says how
-// many those were. Run does so by itself.
+// Squash squashes all chains that are too long or have too much overwritten data, and returns how many it
+// squashed. Run calls it automatically.
 func (r *Registry) Squash(ctx context.Context) (int, error) {
 	c := newConsolidation(r)
 	err := c.round(ctx)
 	return c.done, err
 }
 
-// squasher looks over the newest versions again and again. One goroutine uses it.
+// squasher checks the newest versions repeatedly. One goroutine uses it.
 type squasher struct {
 	r    *Registry
-	fine map[string]bool // tips of chains that were looked at and need nothing
+	fine map[string]bool // tips of chains that were checked and need nothing
 	done int
 
-	indexes rateLimiter // of reading them: after a start, every chain is looked at
+	indexes rateLimiter // of reading indexes: after a start, every chain is checked
 }
 
 func newConsolidation(r *Registry) *squasher {
 	return &squasher{r: r, fine: map[string]bool{}, indexes: rateLimiter{rate: consolidateRate, busy: r.busy}}
 }
 
-// round looks at the newest version of every template: what is pushed next rests on it.
+// round checks the newest version of every template: the next push rests on it.
 func (c *squasher) round(ctx context.Context) error {
 	seen := map[string]bool{}
 	var errs []error
@@ -79,7 +79,7 @@ func (c *squasher) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// chain puts one chain together when that is due.
+// chain squashes one chain if that is due.
 func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) error {
 	tip := layers[len(layers)-1].Name()
 	if c.fine[tip] {
@@ -87,7 +87,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 	}
 	release, ok := c.r.pinLayers(layers)
 	if !ok {
-		return nil // damaged, or gone with its version
+		return nil // damaged, or removed with its version
 	}
 	defer release()
 	for _, l := range layers {
@@ -109,14 +109,14 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 		return nil
 	}
 	if err := c.r.consolidate(ctx, id, layers, open); err != nil {
-		c.fine[tip] = true // not again and again: a restart or the next push tries it once more
+		c.fine[tip] = true // not repeatedly: a restart or the next push tries once more
 		return fmt.Errorf("put the layers of template %s together: %w", id, err)
 	}
 	c.done++
 	return nil
 }
 
-// pinLayers keeps layers from collection until release is called; false when one is gone or damaged.
+// pinLayers keeps layers from collection until release is called; false when one is missing or damaged.
 func (r *Registry) pinLayers(layers []layout.Layer) (release func(), ok bool) {
 	var pinned []blob.Digest
 	release = func() {
@@ -147,7 +147,7 @@ func (r *Registry) unpinLocked(root blob.Digest) {
 	}
 }
 
-// hasRoom reports whether n more bytes and what is promised to pushes fit on the disk.
+// hasRoom reports whether n more bytes fit on the disk in addition to the reservations of pushes.
 func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
 	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
@@ -197,7 +197,7 @@ func (o *openedChain) close() {
 	}
 }
 
-// due reports whether the chain is to be put together, and how many stored bytes of it are seen.
+// due reports whether the chain should be squashed, and how many of its stored bytes are not overwritten.
 func (o *openedChain) due() (bool, int64, error) {
 	seen, err := blob.SeenBytes(o.indexes)
 	if err != nil {
@@ -206,8 +206,8 @@ func (o *openedChain) due() (bool, int64, error) {
 	return len(o.indexes) > maxDepth || seen*100 < o.stored*leastLive, seen, nil
 }
 
-// consolidate makes one layer that stands for a chain and swaps it into every version of the template whose disk
-// begins with that chain. What a crash leaves before the swap is removed by the next start or collected.
+// consolidate squashes a chain into one layer and swaps it into every version of the template whose disk begins
+// with that chain. The next start removes what a crash leaves before the swap, or it is collected.
 func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
 	u := blob.Upload{Session: consolidatePrefix + newSessionID()}
 	defer func() {
@@ -246,14 +246,14 @@ func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.L
 	return err
 }
 
-// swapChain puts a layer in the place of a chain that it stands for, in all versions of a template at once, and
-// says in how many.
+// swapChain replaces a chain by its squashed layer in all versions of a template in one write. It returns the
+// number of changed versions.
 func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) (int, error) {
 	r.write.Lock()
 	defer r.write.Unlock()
 	e, err := r.lookup(id)
 	if err != nil {
-		return 0, nil // deleted meanwhile
+		return 0, nil // deleted since then
 	}
 	next, n := successor(e.t), 0
 	for i := range next.Versions {
@@ -272,7 +272,7 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 		}
 	}
 	if n == 0 {
-		return 0, nil // reverted meanwhile
+		return 0, nil // reverted since then
 	}
 	r.dir.Step("consolidate.swap")
 	if err := r.save(next); err != nil {
@@ -284,5 +284,5 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 	return n, nil
 }
 
-// isMerge tells the upload of a consolidation.
+// isMerge reports whether an upload belongs to a squash.
 func isMerge(session string) bool { return strings.HasPrefix(session, consolidatePrefix) }

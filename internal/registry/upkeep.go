@@ -9,8 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// storageJob is the work on the storage that an operator asked for. One runs at a time, and the newest is
-// remembered.
+// storageJob is the job that an operator requested. One runs at a time, and the newest one is remembered.
 type storageJob struct {
 	mu   sync.Mutex // guards the fields below
 	last api.StorageJob
@@ -20,7 +19,7 @@ type storageJob struct {
 
 var errStopped = errors.New("it was ended before it was done")
 
-// StartStorageJob begins a check, a repair or a collection, which continues by itself.
+// StartStorageJob starts a check, a repair or a garbage collection in the background.
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
@@ -46,7 +45,7 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	return u.last, nil
 }
 
-// upkeeps carry out what can be asked for.
+// upkeeps maps the kinds of storage jobs to their functions.
 var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
 	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
 		report, err := r.Check(ctx, r.upkeep.options(req))
@@ -80,7 +79,7 @@ func (u *storageJob) finish(result api.StorageJob, err error) {
 	u.last = result
 }
 
-// StorageJobStatus returns how far the work is that was asked for last.
+// StorageJobStatus returns the status of the last requested job.
 func (r *Registry) StorageJobStatus() api.StorageJob {
 	r.upkeep.mu.Lock()
 	defer r.upkeep.mu.Unlock()
@@ -90,7 +89,7 @@ func (r *Registry) StorageJobStatus() api.StorageJob {
 	return r.upkeep.last
 }
 
-// CancelStorageJob ends the work that runs and waits for its end; none running is no error.
+// CancelStorageJob cancels the running job and waits for its end. It does nothing if no job runs.
 func (r *Registry) CancelStorageJob() {
 	r.upkeep.mu.Lock()
 	stop, done := r.upkeep.stop, r.upkeep.done

@@ -25,8 +25,8 @@ import (
 type upload struct {
 	id   blob.Upload
 	spec api.PushFile
-	// chain is what the file's layer will rest on, base first; of a file that is same, what it is. Immutable. Its
-	// layers are pinned.
+	// chain is the parent chain of the file's layer, base first. For a file whose content is stored (same) it
+	// is the chain of that content. It is immutable, and its layers are pinned.
 	chain []layout.Layer
 
 	indexing sync.Mutex // held while a step of the index is written
@@ -34,12 +34,12 @@ type upload struct {
 	mu      sync.Mutex      // guards the fields below
 	parts   map[int64]*part // by offset; never overlapping
 	flying  []*part         // being received
-	index   blob.Digest     // names what its index file holds; zero until that is received
+	index   blob.Digest     // digest of its index file; zero until that is received
 	suspect bool            // parts were written by an earlier process: a crash may have lost their bytes
 
-	// gate is held for reading over each write to the upload's file, and for writing by who seals it.
+	// gate is held for reading during each write to the upload's file, and for writing to seal it.
 	gate   sync.RWMutex
-	sealed bool // the file becomes a layer, or is one: nothing is written to it any more; guarded by gate
+	sealed bool // the file becomes a layer, or is one: it is not written any longer; guarded by gate
 }
 
 // part is a range of frames that was received and verified.
@@ -64,14 +64,14 @@ func (u *upload) begunToArrive() bool {
 	return len(u.parts) > 0 || len(u.flying) > 0 || !u.index.IsZero()
 }
 
-// same tells that the file is what its chain holds: its sender named the content by Root.
+// same reports whether the file's content is stored: the client named it by Root.
 func (u *upload) same() bool { return isSame(u.spec, u.chain) }
 
 func isSame(f api.PushFile, chain []layout.Layer) bool {
 	return len(chain) > 0 && chain[len(chain)-1].Name() == f.Root
 }
 
-// state returns what is there of the file.
+// state returns the state of the file.
 func (u *upload) state() api.PushFileState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -87,8 +87,9 @@ func (u *upload) state() api.PushFileState {
 	return out
 }
 
-// begin lets a part in. Parts of the same place must be the same while they are in flight: whoever is last
-// writes the same bytes. What was received before and overlaps is forgotten, since it is overwritten now.
+// begin registers a part. Parts at the same offset must be equal while they are being received, since the last
+// one overwrites the same bytes. Earlier parts that overlap and differ are forgotten, since they are
+// overwritten now.
 func (u *upload) begin(p *part) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,7 +114,7 @@ func (u *upload) begin(p *part) error {
 	return nil
 }
 
-// end takes a part out of flight; ok says that all its bytes are written.
+// end removes a part from the parts in flight; ok reports that all its bytes are written.
 func (u *upload) end(p *part, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,8 +124,8 @@ func (u *upload) end(p *part, ok bool) {
 	}
 }
 
-// seal ends all writing to the upload's file: parts that are in flight fail with their next frame. It may be
-// called again. A part that comes later is refused until unseal.
+// seal ends all writing to the upload's file: parts in flight fail with their next frame. It may be called
+// again. A later part is refused until unseal.
 func (u *upload) seal() {
 	u.gate.Lock()
 	defer u.gate.Unlock()
@@ -137,7 +138,7 @@ func (u *upload) isSealed() bool {
 	return u.sealed
 }
 
-// closing is the failure of a part that comes while the upload is sealed.
+// closing is the error for a part that arrives while the upload is sealed.
 func (u *upload) closing() error {
 	return farm.Errorf(farm.CodeBusy, "The parts of %s are being put together", u.spec.Name)
 }
@@ -148,13 +149,13 @@ func (u *upload) unseal() {
 	u.sealed = false
 }
 
-// sealGuard gives a part only while the upload is not sealed.
+// sealGuard writes a part only while the upload is not sealed.
 type sealGuard struct {
 	*blob.PartReader
 	u *upload
 }
 
-// WriteTo holds the gate over each frame.
+// WriteTo holds the gate during each frame.
 func (g sealGuard) WriteTo(w io.Writer) (int64, error) {
 	return g.PartReader.WriteTo(writerFunc(func(p []byte) (int, error) {
 		g.u.gate.RLock()
@@ -196,7 +197,7 @@ func (u *upload) matches(x *blob.Index) error {
 	return nil
 }
 
-// incomplete is the failure of a client whose view of the session is wrong; it reads the state and sends again.
+// incomplete is the error for a client whose view of the session is wrong; it reads the state and sends again.
 func incomplete(name string, off int64) error {
 	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again", name, off)
 }
@@ -216,8 +217,8 @@ func (r *Registry) recordPart(u *upload, p *part) error {
 	return nil
 }
 
-// loadUpload reads part map and name of the index that an earlier process left. A cut end of the map is a part that was
-// not recorded.
+// loadUpload reads the part map and the digest of the index that an earlier process left. A truncated end of
+// the map is a part that was not recorded.
 func (r *Registry) loadUpload(u *upload) error {
 	raw, err := r.dir.Root().ReadFile(u.name(".map"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

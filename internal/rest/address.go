@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// addressOf returns where a request comes from. What a reverse proxy says of it counts only when
-// there is one: anybody can send its headers. Of a list the last address counts, which is the
-// one that the proxy itself has seen.
+// addressOf returns the client address of a request. The header of a reverse proxy counts only with proxied,
+// since any client can send it. Of a list the last address counts, which the proxy itself has seen.
 func addressOf(r *http.Request, proxied bool) string {
 	if proxied {
 		for _, name := range []string{"X-Forwarded-For", "X-Real-Ip"} {

@@ -11,29 +11,29 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// AuditRecord is what somebody has changed, or was refused. It holds nothing that a caller has
-// written but the name that was verified, the one for whom they say they call, and the name of
-// what is there or was made.
+// AuditRecord describes one change that a caller made or was refused. The only caller-controlled texts in it
+// are the verified name, the name of the user a program acts for, and the name of an existing or created
+// object.
 type AuditRecord struct {
 	Time    time.Time   `json:"time"`
-	Request string      `json:"request"`            // its id
-	Who     string      `json:"who"`                // whose credential it was; "" without a credential
-	ForUser string      `json:"for_user,omitempty"` // for whom a program says it calls; "" for itself
-	Method  auth.Method `json:"method"`             // by which they are known
+	Request string      `json:"request"`            // ID of the request
+	Who     string      `json:"who"`                // the name of the credential; "" without a credential
+	ForUser string      `json:"for_user,omitempty"` // the user that a program acts for; "" for itself
+	Method  auth.Method `json:"method"`             // the authentication method
 	KeyID   string      `json:"key_id,omitempty"`
 	Address string      `json:"address"`
-	Verb    string      `json:"verb"`  // of HTTP
-	Route   string      `json:"route"` // as the table of contents has it; "" when there is no such route
+	Verb    string      `json:"verb"`  // HTTP method
+	Route   string      `json:"route"` // the route's pattern; "" if no route matches
 	Outcome string      `json:"outcome"`
-	About   string      `json:"about,omitempty"`  // what was changed, where the route alone does not say it
-	Told    bool        `json:"-"`                // what was done has events of its own that say by whom
+	About   string      `json:"about,omitempty"`  // what was changed, if the route alone does not identify it
+	Told    bool        `json:"-"`                // the change has separate events that name the caller
 	Reason  string      `json:"reason,omitempty"` // why a credential was refused
-	// LeftOut is how many refusals came too often to be recorded one by one since the last
-	// record of one, of whatever address.
+	// LeftOut is the number of refusals, from any address, that came too often to be recorded one by one since
+	// the last recorded refusal.
 	LeftOut int64 `json:"left_out,omitempty"`
 }
 
-// The outcomes besides the codes of failures.
+// Outcomes other than error codes.
 const outcomeDone = "done"
 
 // Auditor keeps audit records. It must not block.
@@ -41,10 +41,10 @@ type Auditor interface {
 	Audit(ctx context.Context, a AuditRecord)
 }
 
-// refusals are the failures that say that somebody was not let in.
+// refusals are the error codes of requests that were denied access.
 var refusals = map[farm.Code]bool{farm.CodeUnauthenticated: true, farm.CodeForbidden: true, farm.CodeTooMany: true}
 
-// fail notes why a request failed.
+// fail records why a request failed.
 func (p *requestAudit) fail(err error) {
 	p.code = farm.CodeOf(err)
 	e, ok := errors.AsType[*farm.Error](err)
@@ -53,7 +53,7 @@ func (p *requestAudit) fail(err error) {
 	case e.Err != nil:
 		p.reason = clipped(e.Err.Error())
 	default:
-		p.reason = e.Message // which is answered to nobody
+		p.reason = e.Message // which is not part of the response
 	}
 }
 
@@ -62,8 +62,8 @@ const maxReason = 300
 
 func clipped(text string) string { return text[:min(len(text), maxReason)] }
 
-// failed notes the failure of a handler. What hangs in the node link has no passage: only its
-// refusals are told of.
+// failed records the failure of a handler. Waiting node requests have no requestAudit: only their refusals are
+// audited.
 func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err error) {
 	if g == nil || err == nil {
 		return
@@ -79,26 +79,26 @@ func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err
 	p.close(r.Context())
 }
 
-// close audits a request that is over.
+// close audits a request that has ended.
 func (p *requestAudit) close(ctx context.Context) {
 	outcome := outcomeDone
 	switch {
-	case !p.ended: // it broke off
+	case !p.ended: // the handler panicked
 		outcome = string(farm.CodeInternal)
 	case p.code != "":
 		outcome = string(p.code)
 	}
 	changes := p.verb != http.MethodGet && p.verb != http.MethodHead && !p.route.Steady && p.route.Pattern != ""
 	switch {
-	case refusals[p.code] || changes && p.code != "" && !p.Is(): // nobody can fill a disk by failing
+	case refusals[p.code] || changes && p.code != "" && !p.Is(): // limited, so that failures cannot fill a disk
 		p.guard.refused(ctx, p.record(outcome))
 	case changes || p.introduced && p.code == "":
 		p.guard.audit(ctx, slog.LevelInfo, p.record(outcome))
 	}
 }
 
-// AuditOpened audits at once that a request which changes no record, and continues for long, has let its
-// caller in to something: its name.
+// AuditOpened immediately audits that a long-running request, which changes no record, was granted access. name
+// is what it was granted access to.
 func AuditOpened(r *http.Request, name string) {
 	p := passageOf(r.Context())
 	if p == nil {

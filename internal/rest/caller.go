@@ -12,18 +12,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Caller is who makes a request, and what they may do at this moment. Without a Guard it is
-// nobody, who may do everything.
+// Caller is the authenticated caller of a request and its current permissions. Without a Guard the caller is
+// anonymous and may do everything.
 type Caller struct {
 	auth.Identity
 	Address string         // of the caller, without a port
-	For     *auth.Identity // the user for whom a program calls, who must be allowed the same; nil: none is named
-	Via     bool           // the controller calls, for a user or for itself; only words of refusals depend on it
+	For     *auth.Identity // the user a program acts for, who needs the same permissions; nil: none is named
+	Via     bool           // the controller calls, for a user or for itself; affects only the wording of refusals
 
-	rules *auth.Rules // nil: there is no guard
+	rules *auth.Rules // nil: without a guard
 }
 
-// requestAudit is what is known of a request on its way through the guard.
+// requestAudit is the state of a request on its way through the guard.
 type requestAudit struct {
 	Caller
 	guard   *Guard
@@ -31,12 +31,12 @@ type requestAudit struct {
 	verb    string
 	request string
 
-	code       farm.Code // of the failure
+	code       farm.Code // error code of a failure
 	reason     string    // why a credential was refused
 	about      string    // what was changed
-	tried      error     // why a credential did not count that the handler may take for a node's
-	guessed    bool      // the handler has compared a secret, and that was counted
-	introduced bool      // an open route has let somebody in
+	tried      error     // why a credential was not accepted that may be a node's, which the handler checks
+	guessed    bool      // the handler has compared a secret, and that was counted as a guess
+	introduced bool      // an open route has identified its caller
 	ended      bool      // the handler has returned
 }
 
@@ -55,22 +55,22 @@ func CallerOf(ctx context.Context) Caller {
 	return Caller{}
 }
 
-// AuditIdentity says whom an open route has let in, or who has tried, for the audit.
+// AuditIdentity sets the identity that an open route has authenticated, or that has tried, for the audit.
 func AuditIdentity(r *http.Request, who auth.Identity) {
 	if p := passageOf(r.Context()); p != nil {
 		p.Identity, p.introduced = who, true
 	}
 }
 
-// AuditSubject returns what a request has changed, for the audit: the name of something that is there, or
-// was made; a name that is not known may be a secret in the wrong place.
+// AuditSubject sets the name of what a request changed, for the audit. The object must exist or have been
+// created: an unknown name may be a secret in the wrong field.
 func AuditSubject(r *http.Request, name string) {
 	if p := passageOf(r.Context()); p != nil {
 		p.about = clipped(name)
 	}
 }
 
-// ActorOf says by its context who makes a request, for what is recorded of it.
+// ActorOf returns the actor that is recorded for changes made by the request with this context.
 func ActorOf(ctx context.Context) farm.Actor {
 	p := passageOf(ctx)
 	if p == nil {
@@ -79,8 +79,7 @@ func ActorOf(ctx context.Context) farm.Actor {
 	return farm.Actor{User: p.Name, KeyID: p.KeyID, Address: p.Address, Request: p.request, ForUser: p.forUser()}
 }
 
-// forUser returns the name of the user for whom a program says that it makes a request, where that is another
-// than its own.
+// forUser returns the name of the user a program acts for; "" if it names none or itself.
 func (p *requestAudit) forUser() string {
 	if p.For == nil || p.For.Name == p.Name {
 		return ""
@@ -88,27 +87,25 @@ func (p *requestAudit) forUser() string {
 	return p.For.Name
 }
 
-// AuditFailure notes the failure of a route that answers it by itself, for the audit.
+// AuditFailure records the failure of a route that writes its own error response, for the audit.
 func AuditFailure(r *http.Request, err error) {
 	if p := passageOf(r.Context()); p != nil {
 		p.fail(err)
 	}
 }
 
-// Is reports whether the caller is known.
+// Is reports whether the caller is authenticated.
 func (c Caller) Is() bool { return c.Identity.Method != "" }
 
-// IsNode reports whether the caller is a node: it may do what it has been ordered to, and
-// nothing else.
+// IsNode reports whether the caller is a node: it may do only what its orders allow.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
-// KeyHas reports whether the user key that a node has joined with does not keep it from using a permission.
+// KeyHas reports whether the user key that a node joined with allows a permission.
 func (c Caller) KeyHas(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }
 
-// Owner returns the name under which what the caller makes is theirs; "" for the root user and
-// for nobody.
+// Owner returns the owner name of what the caller creates; "" for the root user and for anonymous callers.
 func (c Caller) Owner() string {
 	if c.Root {
 		return ""
@@ -116,7 +113,7 @@ func (c Caller) Owner() string {
 	return cmp.Or(c.KeyID, c.Name)
 }
 
-// Need refuses a caller without a permission, for what a handler asks beyond its route.
+// Need refuses a caller without a permission, for checks of a handler in addition to its route.
 func (c Caller) Need(p farm.Permission) error {
 	if c.all(func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) }) {
 		return nil
@@ -127,8 +124,8 @@ func (c Caller) Need(p farm.Permission) error {
 	return c.lacks(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
 }
 
-// lacks says in a refusal whose credential it is about, and at which service, where a program calls for a user:
-// "You" would be either of them.
+// lacks names the credential and the service in a refusal to a program that acts for a user, since "You" could
+// mean either of them.
 func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) bool) error {
 	var e *farm.Error
 	if c.For == nil && !c.Via || c.rules == nil || !errors.As(refusal, &e) {
@@ -145,7 +142,7 @@ func (c Caller) lacks(refusal error, allows func(*auth.Rules, auth.Identity) boo
 	return farm.Errorf(e.Code, "%s needs the %s at the %s", whose, what, c.rules.Service())
 }
 
-// all reports whether something is allowed to the caller and to the user for whom they call.
+// all reports whether something is allowed to both the caller and the user it acts for.
 func (c Caller) all(allows func(*auth.Rules, auth.Identity) bool) bool {
 	return c.rules == nil || allows(c.rules, c.Identity) && (c.For == nil || allows(c.rules, *c.For))
 }
@@ -173,14 +170,13 @@ func (c Caller) lackingOn(kind farm.ResourceType, id string, right farm.Permissi
 // Managed reports whether rights on single resources count.
 func (c Caller) Managed() bool { return c.rules != nil && c.rules.Managed() }
 
-// GroupHasOn reports whether a permission group for which the caller acts has a right on a
-// resource.
+// GroupHasOn reports whether a permission group for which the caller acts has a right on a resource.
 func (c Caller) GroupHasOn(group string, kind farm.ResourceType, id string, right farm.Permission) bool {
 	return c.rules == nil || c.rules.GroupAllowsOn(group, kind, id, right)
 }
 
-// ActsAs returns the permission groups as which the caller may make a request: their own name, and
-// the groups that they are in. With root that is any, and none is given.
+// ActsAs returns the permission groups for which the caller may make a request: its own name, and the groups
+// that it is in. For root, which may use any, it returns none.
 func (c Caller) ActsAs() (names []string) {
 	if c.Unlimited() || !c.Is() {
 		return nil
@@ -193,9 +189,9 @@ func (c Caller) ActsAs() (names []string) {
 	return names
 }
 
-// ActingGroup reads the permission group for which a request is made: the parameter group, which
-// is required where rights on single resources count, and group_id is refused there. Elsewhere
-// group means nothing and "" is given.
+// ActingGroup reads the permission group for which a request is made from the parameter group. It is required
+// where rights on single resources apply, and group_id is refused there. Elsewhere group is ignored and "" is
+// returned.
 func (c Caller) ActingGroup(p *Params) (string, error) {
 	group := p.Text("group", auth.MaxGroupName)
 	if !c.Managed() {

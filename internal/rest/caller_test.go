@@ -111,7 +111,7 @@ func TestWhatACallerHas(t *testing.T) {
 	}
 }
 
-// TestUnder: other rules judge the same caller, and nobody is judged where there are none.
+// TestUnder: other rules authorize the same caller, and without rules all callers are allowed.
 func TestUnder(t *testing.T) {
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceRegistry, "ci", []farm.Permission{"pull_vm"})
 	must(t, err)
@@ -167,7 +167,7 @@ func TestSteadyRoutesAreGuarded(t *testing.T) {
 	}
 }
 
-// TestOpenedIsAuditedAtOnce, once, with the name of what was opened.
+// TestOpenedIsAuditedAtOnce, once, with the name of the opened object.
 func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	g := newGate(t)
 	var during []AuditRecord
@@ -182,7 +182,7 @@ func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	if len(during) != 1 || during[0].About != "i1" || during[0].Who != "ci" || during[0].Outcome != outcomeDone || during[0].Route != "GET /console" {
 		t.Errorf("audited %+v", during)
 	}
-	AuditOpened(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "i1") // nobody audits
+	AuditOpened(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "i1") // without an auditor
 }
 
 func TestLevelsOfFailures(t *testing.T) {
@@ -351,7 +351,7 @@ func TestNoLimit(t *testing.T) {
 	release()
 	limit := NewConcurrencyLimit("things", "x", 8)
 	for range 8 {
-		_, err = limit.AcquireFor("") // nobody has a share of their own
+		_, err = limit.AcquireFor("") // an empty name has no share per caller
 		must(t, err)
 	}
 	if none.Open() != 0 || limit.Open() != 8 || len(limit.byCaller) != 0 {

@@ -10,38 +10,38 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// ConcurrencyLimit bounds how many of something are open at a time, per caller and in total:
-// streams, watches, slow connections. It is for things that last; a nil one has no limit.
+// ConcurrencyLimit bounds how many long-lived operations are open at a time, per caller and in total: streams,
+// watches, slow connections. A nil one has no limit.
 type ConcurrencyLimit struct {
 	what      string // in the plural, for the refusal
-	setting   string // by which an operator raises the total; "": there is none
+	setting   string // with which an operator raises the total; "": none
 	perCaller int
 	total     int
 
 	mu       sync.Mutex // guards what follows
 	open     int
-	byCaller map[string]int // only callers that have some open
+	byCaller map[string]int // only callers with open ones
 }
 
-// busyRetry is when somebody who met a full limit is asked to try again.
+// busyRetry is the retry delay sent to a caller that met a full limit.
 const busyRetry = 5 * time.Second
 
-// NewConcurrencyLimit makes a limit of so many in total; one caller may have a quarter of them,
-// rounded up. what names the things in the plural, setting is the name of the setting that holds
-// the total, "" for a fixed one; both are part of the refusal.
+// NewConcurrencyLimit makes a limit of total operations; one caller may have a quarter of them, rounded up.
+// what names the operations in the plural, setting is the name of the setting with the total, "" for a fixed
+// one. Both are part of the refusal.
 func NewConcurrencyLimit(what, setting string, total int) *ConcurrencyLimit {
 	return &ConcurrencyLimit{
 		what: what, setting: setting, total: total, perCaller: farm.CallerShare(total), byCaller: map[string]int{},
 	}
 }
 
-// Acquire takes a place for the caller of a request, or refuses with farm.CodeBusy. Whoever got
-// one calls release, once.
+// Acquire takes a slot for the caller of a request, or fails with farm.CodeBusy. The caller must call release
+// once.
 func (l *ConcurrencyLimit) Acquire(r *http.Request) (release func(), err error) {
 	return l.AcquireFor(CallerName(r))
 }
 
-// AcquireFor is Acquire for a caller by a name of theirs. The empty name counts in the total alone.
+// AcquireFor is Acquire for a named caller. The empty name counts only in the total.
 func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil
@@ -95,9 +95,9 @@ func (l *ConcurrencyLimit) full(sentence string) error {
 	return farm.Busy(busyRetry, "%s; close some, or try again later", sentence)
 }
 
-// CallerName returns the name under which what a caller has open is counted: that of the credential
-// which was verified, or else their address. The user for whom a program calls counts only where the
-// program may do everything anyway: any other would have a share for each name that it makes up.
+// CallerName returns the name under which a caller's open requests are counted: that of the verified
+// credential, or else its address. The user a program acts for counts only if the program may do everything.
+// Any other program would get a share for each name that it makes up.
 func CallerName(r *http.Request) string {
 	c := CallerOf(r.Context())
 	switch {

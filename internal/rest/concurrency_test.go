@@ -82,7 +82,7 @@ func TestFixedConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: whoever meets a limit is told when to try again.
+// TestRetryAfter: a caller that meets a limit receives a retry delay.
 func TestRetryAfter(t *testing.T) {
 	l := NewConcurrencyLimit("watches", "SVC_MAX_WATCHES", 0)
 	h := Handler([]Route{

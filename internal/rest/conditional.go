@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// WithETag is the result of a handler that knows what its answer depends on: as long as Tag is
-// the same, so is the body. Other bodies get a tag by their content.
+// WithETag is the result of a handler that knows the version of its response: the body is the same while Tag
+// is. Other bodies get a tag by their content.
 type WithETag struct {
 	Body any
-	Tag  string // of characters that need no quoting
+	Tag  string // has only characters that need no quoting
 }
 
-// maxTagged is the largest body that is read once more for its tag, in bytes.
+// maxTagged is the largest body that is hashed for its tag, in bytes.
 const maxTagged = 4 << 20
 
-// reads reports whether a request changes nothing.
+// reads reports whether a request is read-only.
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// ContentTag returns the tag of a body by its content; "" for one that gets none.
+// ContentTag returns the tag of a body by its content; "" if it gets none.
 func ContentTag(pieces ...[]byte) string {
 	if Fragments(pieces).Size() > maxTagged {
 		return ""
@@ -32,8 +32,8 @@ func ContentTag(pieces ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// unchanged puts the tag of an answer on it and says whether the client has that answer
-// already; then it has been told so. Tags are weak: they are of the body, however it is packed.
+// unchanged sets the ETag of a response and reports whether the client already has that response; then it has
+// sent status 304. Tags are weak: they identify the body, compressed or not.
 func unchanged(w http.ResponseWriter, r *http.Request, tag string) bool {
 	if tag == "" {
 		return false
@@ -47,8 +47,8 @@ func unchanged(w http.ResponseWriter, r *http.Request, tag string) bool {
 	return true
 }
 
-// hasTag reports whether a tag is among those of a header; weak and strong ones are compared
-// alike, and * is any.
+// hasTag reports whether a tag is among those of a header; weak and strong ones compare equal, and * matches
+// any.
 func hasTag(values []string, tag string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {

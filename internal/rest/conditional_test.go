@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// get asks a single route whose handler gives one result, with headers.
+// get calls a single route whose handler returns one result, with headers.
 func get(method string, body any, header ...string) *httptest.ResponseRecorder {
 	routes := []Route{{Pattern: method + " /x", Permission: Open, Do: func(*Request) (any, error) { return body, nil }}}
 	r := httptest.NewRequest(method, "/x", nil)

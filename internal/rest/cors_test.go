@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCrossOrigin: a script of another site may ask with credentials of its own, and a preflight
-// tells nothing of the service.
+// TestCrossOrigin: a script of another site may send requests with its own credentials, and a preflight reveals
+// nothing about the service.
 func TestCrossOrigin(t *testing.T) {
 	g := newGate(t)
 	open := CrossOrigin(g.handler)

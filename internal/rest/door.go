@@ -2,26 +2,26 @@ package rest
 
 import "context"
 
-// JoinPolicy is what it takes to join at a port as a node besides what it takes at every port: the
-// join token, or a caller who may.
+// JoinPolicy describes which clients may join as nodes at a port, in addition to those with the join token or
+// the permission, which may join at every port.
 type JoinPolicy string
 
-// The doors.
+// The join policies.
 const (
-	DoorGuarded       JoinPolicy = ""          // nothing else will do
-	JoinByCertificate JoinPolicy = "certified" // so will a certificate of the port's own authority, which is for nodes
-	JoinOpen          JoinPolicy = "open"      // everybody may join
+	DoorGuarded       JoinPolicy = ""          // no other clients
+	JoinByCertificate JoinPolicy = "certified" // also clients with a node certificate of the port's authority
+	JoinOpen          JoinPolicy = "open"      // every caller may join
 )
 
 type doorKey struct{}
 
-// WithJoinPolicy makes the context of a port: what the BaseContext of its http.Server gives. So no
-// request carries anything for it.
+// WithJoinPolicy returns the context of a port, for the BaseContext of its http.Server, so that requests need
+// no context value for it.
 func WithJoinPolicy(ctx context.Context, d JoinPolicy) context.Context {
 	return context.WithValue(ctx, doorKey{}, d)
 }
 
-// JoinPolicyOf returns the door by which a request has come in, by its context.
+// JoinPolicyOf returns the policy of the port of a request, by its context.
 func JoinPolicyOf(ctx context.Context) JoinPolicy {
 	d, _ := ctx.Value(doorKey{}).(JoinPolicy)
 	return d

@@ -13,23 +13,24 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// FrontOptions configure Front.
+// FrontOptions configures Front.
 type FrontOptions struct {
-	// Loopback says that only this machine reaches the listener. Requests must name this machine
-	// then: a page of the web could reach it by a name of its own that leads here (DNS rebinding).
-	// So must those that arrive at a loopback address of another listener, where no Guard is behind.
+	// Loopback reports that only this machine reaches the listener. Requests must then name this machine: a web
+	// page could reach it by a domain name that resolves to it (DNS rebinding). The same applies to requests
+	// that arrive at a loopback address of another listener without a Guard.
 	Loopback bool
-	AnyHost  bool     // a reverse proxy in front, which passes the names of others on, says who callers are
-	Hosts    []string // names that are accepted besides those of this machine
+	AnyHost  bool     // a reverse proxy in front, which forwards other host names, authenticates callers
+	Hosts    []string // accepted host names in addition to those of this machine
 	Setting  string   // name of the setting that holds Hosts, for the refusal
-	// Guarded says that a Guard, which judges pages of other sites by credentials too, is behind.
+	// Guarded reports that a Guard follows, which also checks credentials of requests from pages of other
+	// sites.
 	Guarded     bool
 	CrossOrigin bool // pages of all sites may use a service without a guard (CORS)
 	Logger      *slog.Logger
 }
 
-// Front is the first handler of a listener: it brings the path into one form, and refuses what a
-// page of another site has its visitor's browser ask for, authentication or not.
+// Front is the first handler of a listener: it normalizes the path, and refuses cross-site requests of a
+// visitor's browser, with authentication or without.
 func Front(o FrontOptions, next http.Handler) http.Handler {
 	f := &front{o: o, sites: NewSites(o.Hosts, false), next: next}
 	if name, err := os.Hostname(); err == nil {
@@ -39,7 +40,7 @@ func Front(o FrontOptions, next http.Handler) http.Handler {
 	return f
 }
 
-// hostNames brings names of hosts into the form in which they are compared.
+// hostNames normalizes host names for comparison.
 func hostNames(names []string) []string {
 	var out []string
 	for _, name := range names {
@@ -78,7 +79,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.next.ServeHTTP(w, r)
 }
 
-// checkHost refuses a request for a host of another name than this machine has.
+// checkHost refuses a request whose host is not a name of this machine.
 func (f *front) checkHost(r *http.Request) error {
 	if !f.o.Loopback && (f.o.Guarded || !arrivedOnLoopback(r)) || f.o.AnyHost || r.Host == "" { // no browser leaves it out
 		return nil
@@ -100,8 +101,8 @@ func arrivedOnLoopback(r *http.Request) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-// foldPath makes repeated slashes of a path one and leaves out one at its end, as two clients need
-// it. Slashes that are escaped stay, since they are part of a name.
+// foldPath merges repeated slashes of a path and removes one at its end, as two clients require. Escaped
+// slashes stay, since they are part of a name.
 func foldPath(u *url.URL) {
 	path := u.EscapedPath()
 	if !strings.Contains(path, "//") && (len(path) < 2 || path[len(path)-1] != '/') {

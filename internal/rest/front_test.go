@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// frontTo is a front before a handler that answers with the path and method that it got.
+// frontTo is a front before a handler that responds with the path and method that it received.
 func frontTo(o FrontOptions) http.Handler {
 	o.Logger = slog.New(slog.DiscardHandler)
 	return Front(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,7 +84,7 @@ func TestFoldedPathsAreJudged(t *testing.T) {
 	}
 }
 
-// TestHosts: a page of the web cannot reach a loopback listener by a name of its own.
+// TestHosts: a web page cannot reach a loopback listener by its own domain name.
 func TestHosts(t *testing.T) {
 	own, err := os.Hostname()
 	must(t, err)
@@ -131,14 +131,14 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestOtherSitesWithoutAuthentication: a page of another site changes, reads and follows nothing;
-// programs, which say nothing of pages, and people who follow a link are not concerned.
+// TestOtherSitesWithoutAuthentication: a page of another site changes, reads and follows nothing; programs,
+// which send no page headers, and users who follow a link are not affected.
 func TestOtherSitesWithoutAuthentication(t *testing.T) {
 	for name, c := range map[string]struct {
 		what   string
 		header []string
 		want   int
-		cors   int // what it is where pages of all sites may use the API
+		cors   int // the status where pages of all sites may use the API
 	}{
 		"a program":                   {"POST /x", nil, 200, 200},
 		"a program that deletes":      {"DELETE /x", nil, 200, 200},

@@ -12,21 +12,20 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// What a Route says of its callers instead of a permission of the service. Besides these there
-// is farm.PermRoot.
+// Values of Route.Permission in place of a permission of the service, in addition to farm.PermRoot.
 const (
 	Open        = "-"             // it needs no credential
-	Known       = "known"         // any credential that counts will do
-	Node        = "node"          // the node link: the handler judges the credential of a node, or the join token
-	NodeOrKnown = "node-or-known" // as Node, but who is known needs neither
+	Known       = "known"         // any valid credential
+	Node        = "node"          // the node API: the handler checks the credential of a node, or the join token
+	NodeOrKnown = "node-or-known" // as Node, but an authenticated caller needs neither
 )
 
-// Identifier says who makes a request.
+// Identifier authenticates the caller of a request.
 type Identifier interface {
-	// Identify returns an error with the code unauthenticated when the credentials do not count,
-	// and unavailable when that cannot be told now.
+	// Identify returns an error with the code unauthenticated for invalid credentials, and unavailable when
+	// they cannot be checked now.
 	Identify(r *http.Request) (auth.Identity, error)
-	// Revalidate is Identify for a request that continues since a while. was is what it gave then.
+	// Revalidate is Identify for a request that is already running. was is the result of Identify.
 	Revalidate(r *http.Request, was auth.Identity) (auth.Identity, error)
 	// Schemes returns the kinds of credentials that are accepted in the header Authorization.
 	Schemes() []string
@@ -34,29 +33,28 @@ type Identifier interface {
 
 var _ Identifier = (*auth.Authenticator)(nil)
 
-// GuardOptions are what a guard judges by.
+// GuardOptions configures a Guard.
 type GuardOptions struct {
 	Who     Identifier
 	Judge   *auth.Authorizer
-	Guesses *auth.GuessLimiter // of the root token, wherever it is given; nil: of this guard alone
-	Proxied bool               // a reverse proxy is in front, which says whom a request is from
-	Sites   Sites              // pages that may change things besides those of the address that is asked
-	Auditor Auditor            // gets what is audited, besides the log; nil: nobody
+	Guesses *auth.GuessLimiter // limits guesses of the root token; guards may share it; nil: a separate one
+	Proxied bool               // a reverse proxy is in front, which names the client's address
+	Sites   Sites              // pages that may change something in addition to those of the requested address
+	Auditor Auditor            // receives audit records in addition to the log; nil: none
 	Logger  *slog.Logger
 }
 
-// Guard judges every request before its handler: who makes it, and may they. Without a
-// credential nothing can be learnt of paths and methods but what Open routes show. A nil Guard
-// lets everything through.
+// Guard authenticates and authorizes every request before its handler. Without a credential, a caller learns of
+// no paths and methods but those of Open routes. A nil Guard allows everything.
 type Guard struct {
 	o          GuardOptions
 	challenges map[bool][]string   // for a browser's script or not -> values of WWW-Authenticate
 	basic      bool                // Basic credentials are accepted
-	noise      auth.FailureLimiter // refusals that are audited one by one
-	leftOut    atomic.Int64        // those that were not, since the last one that was
+	noise      auth.FailureLimiter // limits individually audited refusals
+	leftOut    atomic.Int64        // refusals since the last audited one that were not audited
 }
 
-// NewGuard makes a guard. A host that is none is an error.
+// NewGuard makes a guard. An invalid host is an error.
 func NewGuard(o GuardOptions) (*Guard, error) {
 	for _, host := range o.Sites.Hosts {
 		if strings.ContainsAny(host, "/@?# ") {
@@ -86,14 +84,14 @@ const (
 	bearer = "Bearer"
 )
 
-// challengeHeader says which credentials would do, each with the realm.
+// challengeHeader is the header that lists the accepted credentials, each with the realm.
 const (
 	challengeHeader = "Www-Authenticate"
 	realm           = ` realm="buildyard"`
 )
 
-// guarded puts the evaluation before a handler. It is over when the handler runs, so that a
-// request which hangs keeps little of it; a poll, which its handler judges, keeps nothing.
+// guarded checks a request before its handler runs. A waiting request therefore keeps little memory. A node
+// poll, which its handler authenticates, keeps none.
 func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 	if g == nil || route.Permission == Node && route.Steady {
 		return next
@@ -114,7 +112,7 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 	})
 }
 
-// admit returns what is known of a request that may go on to its handler, or answers it.
+// admit returns the state of a request that may reach its handler, or answers it and returns nil.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*requestAudit, *http.Request) {
 	p := &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
 	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
@@ -126,7 +124,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*re
 	return p, r.WithContext(context.WithValue(r.Context(), passageKey{}, p))
 }
 
-// judge returns who makes a request and whether they may.
+// judge authenticates the caller and authorizes the request.
 func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	needs := p.route.Permission
 	if needs == Node {
@@ -146,7 +144,7 @@ func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 			p.tried = err
 		}
 	}
-	if scheme(r) != bearer { // which a browser never sends along by itself
+	if scheme(r) != bearer { // which a browser never sends automatically
 		if err := g.o.Sites.check(r); err != nil {
 			return err
 		}
@@ -161,8 +159,8 @@ func (g *Guard) judge(p *requestAudit, r *http.Request) error {
 	return p.Need(farm.Permission(needs))
 }
 
-// identify returns who makes a request. Only how often the root token is compared is limited: what
-// else is refused is signed, and says to an honest client that it has to make a new session.
+// identify authenticates the caller. Only comparisons of the root token are limited: other refused credentials
+// are signed, and their refusal tells an honest client to start a new session.
 func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error) {
 	if !g.basic || scheme(r) != basic {
 		return g.o.Who.Identify(r)
@@ -177,8 +175,8 @@ func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error
 	return who, err
 }
 
-// noteTried counts Basic credentials that neither the guard nor the handler of a route has taken, whatever the request
-// failed for: each answer could tell a right root token from a wrong one.
+// noteTried counts Basic credentials that neither the guard nor the handler of a route accepted, for any
+// failure of the request: each response could distinguish a right root token from a wrong one.
 func (g *Guard) noteTried(r *http.Request) {
 	p := passageOf(r.Context())
 	if p != nil && p.tried != nil && !p.guessed && g.basic && scheme(r) == basic {
@@ -186,9 +184,9 @@ func (g *Guard) noteTried(r *http.Request) {
 	}
 }
 
-// Guess runs a comparison of a secret that could be guessed, other than the root token, unless too
-// many from the caller's address have failed. It shares the guard's limit; own is that of a
-// service without one.
+// Guess runs a comparison of a secret that could be guessed, other than the root token, unless too many
+// comparisons from the caller's address have failed. It shares the guard's limit; own is that of a service
+// without one.
 func Guess(r *http.Request, own *auth.GuessLimiter, compare func() error) error {
 	limit, addr := own, ""
 	if p := passageOf(r.Context()); p != nil {
@@ -215,7 +213,7 @@ func scheme(r *http.Request) string {
 	return ""
 }
 
-// refuse answers a request that does not reach its handler.
+// refuse writes the response to a request that does not reach its handler.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *requestAudit, err error) {
 	p.fail(err)
 	p.ended = true
@@ -226,8 +224,8 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p *requestAudit, 
 	p.close(r.Context())
 }
 
-// challenge returns which credentials would do. A script in a browser is not told of Basic ones:
-// the browser would ask its user for them in a window of its own.
+// challenge sets the headers that list the accepted credentials. Basic is left out for a script in a browser:
+// the browser would open its login dialog.
 func (g *Guard) challenge(w http.ResponseWriter, r *http.Request) {
 	list := g.challenges[r.Header["Sec-Fetch-Mode"] != nil]
 	for _, text := range list {

@@ -146,7 +146,7 @@ func rootBasic(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
 }
 
-// ask sends a request; header is names and values in turn, a name without a value is left out.
+// ask sends a request; header is names and values in turn, a name without a value is omitted.
 func (g *gate) ask(method, path string, header ...string) answer {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(""))
 	r.RemoteAddr = "192.0.2.7:4711"
@@ -232,7 +232,7 @@ func TestForbiddenNamesThePermission(t *testing.T) {
 			t.Errorf("%s %q", status, message)
 		}
 	}
-	// What is granted counts for sessions that are open.
+	// Grants take effect for open sessions.
 	session := g.key(t)
 	must(t, g.grants.Change(t.Context(), func(gr auth.Grants) (auth.Grants, error) {
 		return gr.SetGroup(farm.ServiceController, "ci", []farm.Permission{"delete_node"})
@@ -385,7 +385,7 @@ func TestRefusalsFillNoDisk(t *testing.T) {
 		if got := g.audited(); len(got) != 1 || got[0].LeftOut != 10_020 {
 			t.Errorf("%+v", got)
 		}
-		g.ask("POST", "/vm", "Authorization", g.key(t)) // what is done is recorded always
+		g.ask("POST", "/vm", "Authorization", g.key(t)) // successful changes are always recorded
 		if got := g.audited(); len(got) != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -580,8 +580,9 @@ func (f fixed) Revalidate(*http.Request, auth.Identity) (auth.Identity, error) {
 }
 func (f fixed) Schemes() []string { return nil }
 
-// TestNamesThatCallersGive: a caller that says for whom it calls is counted and recorded by its credential. Only the
-// root user and the programs beside a service, who may do everything, are counted by the users that they name.
+// TestNamesThatCallersGive: a caller that acts for a user is counted and recorded by its own credential. Only
+// the root user and local programs of a service, which may do everything, are counted by the users that they
+// name.
 func TestNamesThatCallersGive(t *testing.T) {
 	for name, c := range map[string]struct {
 		who     auth.Identity
@@ -639,10 +640,10 @@ func TestNamesThatCallersGive(t *testing.T) {
 	}
 }
 
-// TestActFor names a caller on the way out, and nobody else.
+// TestActFor: an outgoing request names its caller and no other user.
 func TestActFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		who    *auth.Identity // nil: there is no guard
+		who    *auth.Identity // nil: without a guard
 		behind *auth.Identity
 		want   string
 	}{

@@ -24,7 +24,7 @@ func TestGuessesAreLimited(t *testing.T) {
 			count[g.ask("GET", "/vm", "Authorization", rootBasic("wrong")).Code]++
 			want := 200
 			if i >= 29 {
-				want = 429 // or the answer would tell which token is right
+				want = 429 // or the response would reveal which token is right
 			}
 			if a := g.ask("GET", "/vm", "Authorization", rootBasic(rootToken)); a.Code != want {
 				t.Fatalf("the right token, after %d wrong ones: %d", i+1, a.Code)
@@ -39,7 +39,7 @@ func TestGuessesAreLimited(t *testing.T) {
 		if count[401] != 30 || count[429] != 70 {
 			t.Error(count)
 		}
-		for _, path := range []string{"/pkg/none", "/pkg/token"} { // where nodes say who they are by themselves
+		for _, path := range []string{"/pkg/none", "/pkg/token"} { // where nodes authenticate in the handler
 			if a := g.ask("GET", path, "Authorization", rootBasic("wrong")); a.Code != 429 {
 				t.Errorf("%s: %d", path, a.Code)
 			}
@@ -69,8 +69,8 @@ func TestGuessesAreLimited(t *testing.T) {
 	})
 }
 
-// TestGuessesThatFailOtherwise: a wrong root token counts also where the request fails for another reason, which would
-// tell it from the right one.
+// TestGuessesThatFailOtherwise: a wrong root token counts also if the request fails for another reason, which
+// would distinguish it from the right one.
 func TestGuessesThatFailOtherwise(t *testing.T) {
 	for name, body := range map[string]string{"too large": strings.Repeat("x", strangerBody+1), "not what is asked for": "{}"} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestGuessesThatFailOtherwise(t *testing.T) {
 	}
 }
 
-// TestGuessesOfHandlers: what a handler compares is limited together with the root token, and once.
+// TestGuessesOfHandlers: comparisons in handlers count once for the limit of the root token.
 func TestGuessesOfHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var compared int

@@ -12,17 +12,17 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// packFrom is the size of an answer, in bytes, from which it is packed for those who ask.
+// packFrom is the size of a response, in bytes, from which it is compressed on request.
 const packFrom = 1 << 10
 
-// packers are ready to be used again: a new one takes much room. Speed counts more than
-// size here, JSON gets small at any level.
+// packers are reusable compressors: a new one takes much memory. Speed matters more than size here, JSON
+// compresses well at any level.
 var packers = sync.Pool{New: func() any {
-	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one there is
+	p, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // BestSpeed is a valid level
 	return p
 }}
 
-// packs reports whether an answer of a size goes out packed, and tells caches what that depends on.
+// packs reports whether a response of a size is compressed, and sets the Vary header for caches.
 func packs(w http.ResponseWriter, r *http.Request, size int) bool {
 	if size < packFrom || !reads(r) {
 		return false
@@ -31,7 +31,7 @@ func packs(w http.ResponseWriter, r *http.Request, size int) bool {
 	return takesGzip(r.Header["Accept-Encoding"])
 }
 
-// takesGzip reads the header Accept-Encoding: gzip has to be named, and not with a weight of 0.
+// takesGzip reports whether the header Accept-Encoding names gzip with a weight above 0.
 func takesGzip(values []string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {
@@ -47,7 +47,7 @@ func takesGzip(values []string) bool {
 	return false
 }
 
-// writePacked writes a successful answer in gzip.
+// writePacked writes a successful response in gzip.
 func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
 	w.Header()["Content-Type"] = jsonType
 	w.Header()["Content-Encoding"] = []string{"gzip"}
@@ -58,7 +58,7 @@ func writePacked(w http.ResponseWriter, pieces iter.Seq[[]byte]) {
 	pack.Reset(out)
 	for piece := range pieces {
 		if _, err := pack.Write(piece); err != nil {
-			return // the client is gone
+			return // the client has disconnected
 		}
 	}
 	if pack.Close() == nil {

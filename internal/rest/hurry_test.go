@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory, so that their deadlines are those of the
-// test's own time.
+// pipes is a listener with in-memory connections, so that their deadlines use the test's fake clock.
 type pipes struct {
 	next chan net.Conn
 	done context.CancelFunc
@@ -36,8 +35,8 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// TestBodiesThatNeverCome: a client that announces a body and sends none keeps no connection,
-// whether it is refused before that or not; one that sends it continues.
+// TestBodiesThatNeverCome: a client that announces a body and sends none keeps no connection, whether it is
+// refused before that or not; one that sends it continues.
 func TestBodiesThatNeverCome(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, sent string

@@ -9,18 +9,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Headers by which a program says for whom it calls: the name of a user who is known there, and
-// each of their groups on a line of its own. Such a call is allowed when it is to the user and to
-// the program. Nobody has verified that name: limits and the audit go by the program's credential.
+// Headers by which a program names the user it acts for: the user's name, and one line for each of the user's
+// groups. Such a call is allowed if both the user and the program are allowed to make it. The name is not
+// verified: limits and the audit use the program's credential.
 const (
 	UserHeader  = "X-Buildyard-User"
 	GroupHeader = "X-Buildyard-Group"
-	// ViaHeader says that the controller makes the call, be it for a user or for itself. It changes how refusals
-	// are worded and nothing else.
+	// ViaHeader marks calls of the controller, for a user or for itself. It changes only the wording of
+	// refusals.
 	ViaHeader = "X-Buildyard-Via"
 )
 
-// Loopback knows the callers of a port for programs of this machine, which need no credentials.
+// Loopback authenticates callers of a port for programs of this machine, which need no credentials.
 type Loopback struct{}
 
 var _ Identifier = Loopback{}
@@ -28,8 +28,8 @@ var _ Identifier = Loopback{}
 // Schemes implements Identifier.
 func (Loopback) Schemes() []string { return nil }
 
-// Identify implements Identifier. A page of the web that a browser on this machine shows must
-// not get in by a name that leads here: the request's host must be this machine too.
+// Identify implements Identifier. A web page in a browser on this machine must not get access by a name that
+// resolves to it: the request's host must be this machine too.
 func (Loopback) Identify(r *http.Request) (auth.Identity, error) {
 	if !IsLoopbackRequest(r) || !isHere(r.Host) {
 		return auth.Identity{}, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
@@ -42,12 +42,11 @@ func (l Loopback) Revalidate(r *http.Request, _ auth.Identity) (auth.Identity, e
 	return l.Identify(r)
 }
 
-// actedFor returns the user for whom a program makes a request; nil when it names none. A user
-// whose name was lost on the way is nobody.
+// actedFor returns the user a program acts for; nil if it names none. Groups without one user name are refused.
 func actedFor(r *http.Request) (*auth.Identity, error) {
 	users, groups := r.Header[UserHeader], r.Header[GroupHeader]
 	if len(users)+len(groups) == 0 {
-		return nil, nil // nobody is named
+		return nil, nil // no user is named
 	}
 	if len(users) != 1 || users[0] == "" {
 		return nil, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required")
@@ -65,7 +64,7 @@ func isHere(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// Named returns the user for whom the controller asks the registry: whom the root user calls for, or the caller.
+// Named returns the user that the controller names to the registry: the user that root acts for, or the caller.
 func (c Caller) Named() auth.Identity {
 	if c.Root && c.For != nil {
 		return *c.For
@@ -73,9 +72,9 @@ func (c Caller) Named() auth.Identity {
 	return c.Identity
 }
 
-// ActFor says on a request to the registry for whom it is made: the caller of the request whose
-// context it has. The root user, who may do everything, and nobody are not named; but whom the root
-// user calls for is. One user can be named: another than root stays it, whoever they call for.
+// ActFor sets the user headers of a request to the registry from the caller in its context. The root user and
+// anonymous callers are not named, but the user the root user acts for is. Only one user can be named: a caller
+// other than root is named itself, even if it acts for a user.
 func ActFor(out *http.Request) {
 	out.Header.Del(UserHeader)
 	out.Header.Del(GroupHeader)

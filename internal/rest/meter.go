@@ -16,19 +16,19 @@ import (
 type Meter struct {
 	service string
 	routes  atomic.Pointer[map[string]*routeMeter] // by pattern; the map is never changed
-	none    *routeMeter                            // of what is no route
-	took    *metric.Histogram                      // of the routes that answer as soon as they can
-	refusal chan<- struct{}                        // gets a value, where there is room, for a caller who is refused
-	mu      sync.Mutex                             // of those who replace routes
+	none    *routeMeter                            // of requests that match no route
+	took    *metric.Histogram                      // duration of routes that do not wait on purpose
+	refusal chan<- struct{}                        // receives a value, unless it is full, for each refused request
+	mu      sync.Mutex                             // serializes changes of routes
 }
 
 // routeMeter counts the requests of one route.
 type routeMeter struct {
 	timed bool
-	codes [len(codes) + 1]metric.Counter // as codes; the last one is of all others
+	codes [len(codes) + 1]metric.Counter // by index of codes; the last one counts all others
 }
 
-// codes are the statuses that are told apart.
+// codes are the statuses that are counted separately.
 var codes = [...]int{
 	http.StatusOK, http.StatusNoContent, http.StatusPartialContent, http.StatusNotModified,
 	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
@@ -36,18 +36,18 @@ var codes = [...]int{
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
-// noRoute is what requests of no route are filed under.
+// noRoute is the label for requests that match no route.
 const noRoute = "none"
 
-// NewMeter makes the meter of a service. Channel refusal, where it is not nil, gets a value for an answer of status 401, 403
-// or 429 unless it is full.
+// NewMeter creates the meter of a service. A non-nil refusal channel receives a value for each response with
+// status 401, 403 or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
 	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short)}
 	m.routes.Store(&map[string]*routeMeter{})
 	return m
 }
 
-// add has the meter count routes; those that it counts already, on another port, go on.
+// add registers routes to count. Routes that are already counted, on another port, keep their counts.
 func (m *Meter) add(routes []Route) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,8 +60,7 @@ func (m *Meter) add(routes []Route) {
 	m.routes.Store(&all)
 }
 
-// Metered counts the requests of next, which serves these routes. Without a meter it is
-// next itself.
+// Metered counts the requests of next, which serves these routes. Without a meter it returns next itself.
 func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	if m == nil {
 		return next
@@ -70,7 +69,7 @@ func Metered(m *Meter, routes []Route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		watched := &statusWriter{ResponseWriter: w, code: http.StatusOK}
-		code := 0 // of an answer that is cut off
+		code := 0 // of a response that is cut off
 		defer func() { m.count(r.Pattern, code, time.Since(began)) }()
 		next.ServeHTTP(watched, r)
 		code = watched.code
@@ -99,7 +98,7 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 	}
 }
 
-// Families returns the metrics of some meters, each of a service of its own.
+// Families returns the metrics of several meters, one per service.
 func Families(meters ...*Meter) []metric.Family {
 	return []metric.Family{
 		{
@@ -123,7 +122,7 @@ func Families(meters ...*Meter) []metric.Family {
 	}
 }
 
-// read shows the routes and statuses that have occurred.
+// read adds the routes and statuses that have occurred to the series.
 func (m *Meter) read(s *metric.Series) {
 	m.none.read(s, m.service, noRoute)
 	for pattern, route := range *m.routes.Load() {
@@ -145,7 +144,7 @@ func (r *routeMeter) read(s *metric.Series, service, route string) {
 	}
 }
 
-// statusWriter notes the status of an answer. Everything else goes through it.
+// statusWriter records the status of a response. All other calls are forwarded.
 type statusWriter struct {
 	http.ResponseWriter
 	code  int
@@ -157,13 +156,13 @@ var _ io.ReaderFrom = (*statusWriter)(nil)
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(code int) {
 	if !w.begun {
-		w.code, w.begun = code, code >= http.StatusOK // before that others follow
+		w.code, w.begun = code, code >= http.StatusOK // informational statuses are followed by others
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// ReadFrom lets what is beneath send a file by itself.
+// ReadFrom lets the underlying writer send a file directly.
 func (w *statusWriter) ReadFrom(src io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, src) }
 
-// Unwrap lets an http.ResponseController find what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

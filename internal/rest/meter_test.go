@@ -51,7 +51,7 @@ func fetch(t testing.TB, method, url, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.GetBody, req.Close = nil, true // a cut request is not sent again
+	req.GetBody, req.Close = nil, true // an interrupted request is not sent again
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return // cut off
@@ -155,7 +155,7 @@ func BenchmarkGetOverConnection(b *testing.B) {
 	}
 }
 
-// BenchmarkCounting is what the counting of a request adds.
+// BenchmarkCounting measures the overhead of counting a request.
 func BenchmarkCounting(b *testing.B) {
 	m := NewMeter("x", nil)
 	h := Metered(m, []Route{{Pattern: "GET /a"}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))

@@ -16,30 +16,29 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MaxBody is the largest request body that is read, in bytes. It leaves room for a
-// startup script of a few megabytes in base64.
+// MaxBody is the largest request body that is read, in bytes. It is large enough for a startup script of a few
+// megabytes in base64.
 const MaxBody = 8 << 20
 
-// firstRead is how much of an announced body room is made for before it comes, in bytes.
+// firstRead bounds the memory that is allocated for an announced body before it arrives, in bytes.
 const firstRead = 64 << 10
 
 // byteOrderMark is what some programs put before a text in UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Params are the parameters of one request: the fields of the JSON body and those
-// of the query, whichever way the client chose to send them. The getters remember
-// the first error, so that a handler reads all it wants and asks Err once.
+// Params are the parameters of one request: the fields of the JSON body and those of the query. A client may
+// send each in either. The getters record the first error, so that a handler reads all parameters and calls Err
+// once.
 type Params struct {
-	whole json.RawMessage // the body as it came
+	whole json.RawMessage // the unchanged body
 	body  map[string]json.RawMessage
-	text  string     // the query as it came
-	query url.Values // nil until it is asked for
+	text  string     // the unchanged query
+	query url.Values // nil until its first use
 	err   error
 }
 
-// ReadParams reads the parameters of a request. The body is parsed as JSON whatever
-// its Content-Type says; an empty one and null have no fields. A field of the body
-// wins over one of the query.
+// ReadParams reads the parameters of a request. The body is parsed as JSON whatever its Content-Type; an empty
+// one and null have no fields. A field of the body takes precedence over one of the query.
 func ReadParams(w http.ResponseWriter, r *http.Request) (*Params, error) {
 	return readParams(w, r, MaxBody)
 }
@@ -55,7 +54,7 @@ func readParams(w http.ResponseWriter, r *http.Request, limit int64) (*Params, e
 	return p, err
 }
 
-// readRaw reads the query and leaves the body, of at most limit bytes, as it came.
+// readRaw reads the query and leaves the body, of at most limit bytes, unparsed.
 func readRaw(w http.ResponseWriter, r *http.Request, limit int64) (*Params, error) {
 	raw, err := ReadBody(w, r, limit)
 	return &Params{text: r.URL.RawQuery, whole: raw}, err
@@ -66,13 +65,13 @@ func (p *Params) inQuery(name string) []string {
 	if p.query == nil && p.text != "" {
 		var err error
 		if p.query, err = url.ParseQuery(p.text); err != nil {
-			p.Fail("query", "cannot be read: %v", err) // to leave out what was asked for would answer something else
+			p.Fail("query", "cannot be read: %v", err) // ignoring a requested parameter would answer another request
 		}
 	}
 	return p.query[name]
 }
 
-// Raw returns the whole body as it came.
+// Raw returns the whole body unchanged.
 func (p *Params) Raw() json.RawMessage { return p.whole }
 
 // ReadBody reads a text of at most limit bytes, without the byte order mark that may be before it.
@@ -90,14 +89,14 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	case err == nil:
 		return bytes.TrimPrefix(raw, byteOrderMark), nil
 	}
-	w.Header().Set("Connection", "close") // what is left of the body is not waited for
+	w.Header().Set("Connection", "close") // the rest of the body is not read
 	if _, ok := errors.AsType[*farm.Error](err); ok {
 		return nil, err
 	}
 	return nil, farm.Errorf(farm.CodeInvalid, "The request body could not be read")
 }
 
-// readAll reads a body. A small one of announced length takes no more room than it needs.
+// readAll reads a body. A small one of announced length takes no more memory than it needs.
 func readAll(w http.ResponseWriter, r *http.Request, body io.ReadCloser, limit int64) ([]byte, error) {
 	if n := r.ContentLength; n > 0 && n <= min(firstRead, limit) {
 		raw := make([]byte, n)
@@ -123,7 +122,7 @@ func decodeObject(raw []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// jsonFault returns what is wrong with a JSON text without Go type names.
+// jsonFault describes an error in a JSON text without Go type names.
 func jsonFault(err error) string {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
@@ -187,8 +186,7 @@ func (p *Params) String(name string) string {
 	return s
 }
 
-// plain reports whether a JSON value is a string that stands for itself: ASCII without
-// escapes, as almost every one is.
+// plain reports whether a JSON string needs no decoding: ASCII without escapes, as almost every one is.
 func plain(raw json.RawMessage) bool {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return false
@@ -296,7 +294,7 @@ func wholeNumber(raw json.RawMessage) (int64, bool) {
 		return n, true
 	}
 	if strings.Trim(text, "0123456789+-.eE") != "" {
-		return 0, false // ParseFloat takes hexadecimal and 1_0, which JSON does not
+		return 0, false // ParseFloat accepts hexadecimal and 1_0, which JSON does not
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
@@ -322,13 +320,13 @@ func (p *Params) Bool(name string, def bool) bool {
 	}
 }
 
-// flagWords are the words of a flag.
+// flagWords are the values of a flag.
 var flagWords = map[string]bool{
 	"": true, "true": true, "1": true, "yes": true, "on": true, "false": false, "0": false, "no": false, "off": false,
 }
 
-// Flag returns a truth value that may also be bare, as in ?count, and whether it is given. It
-// takes true, 1, yes, on and their opposites, as JSON or as text; null is not given.
+// Flag returns a truth value that may have no value, as in ?count, and whether it is given. It accepts true, 1,
+// yes, on and their opposites, as JSON or as text; null is not given.
 func (p *Params) Flag(name string) (value, given bool) {
 	text := ""
 	if raw, ok := p.body[name]; ok {
@@ -369,8 +367,8 @@ func (p *Params) Strings(name string) []string {
 	return list
 }
 
-// Words is Strings for a list that may also come as one text with commas between its parts; a
-// part that has one itself needs the array.
+// Words is Strings for a list that may also be one text with commas between its elements. An element with a
+// comma requires the array.
 func (p *Params) Words(name string) []string {
 	if raw := p.raw(name); raw == nil || raw[0] == '"' {
 		list := p.inQuery(name)
@@ -386,7 +384,7 @@ func (p *Params) Words(name string) []string {
 	return p.Strings(name)
 }
 
-// Objects returns an array of objects, each as parameters of its own.
+// Objects returns an array of objects, each as separate parameters.
 func (p *Params) Objects(name string) []*Params {
 	raw := p.raw(name)
 	if raw == nil {
@@ -404,8 +402,8 @@ func (p *Params) Objects(name string) []*Params {
 	return items
 }
 
-// Items returns what the body of a Typed request lists: each of an array of at most that
-// many objects as parameters of its own, or the request itself when it is one object.
+// Items returns the elements of the body of a Typed request: those of an array of at most that many objects,
+// each as separate parameters, or the request itself if it is one object.
 func (p *Params) Items(most int) ([]*Params, error) {
 	raw := bytes.TrimSpace(p.whole)
 	if len(raw) == 0 || raw[0] != '[' {
@@ -426,7 +424,7 @@ func (p *Params) Items(most int) ([]*Params, error) {
 	return items, nil
 }
 
-// Object returns one object as parameters of its own; nil when it is not given.
+// Object returns one object as separate parameters; nil if it is absent.
 func (p *Params) Object(name string) *Params {
 	raw := p.raw(name)
 	if raw == nil {

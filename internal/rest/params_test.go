@@ -118,7 +118,7 @@ func TestQueryAndBody(t *testing.T) {
 		{"id=q", "", "q"},
 		{"id=q", `{"id":"b"}`, "b"},
 		{"id=q", `{"other":"b"}`, "q"},
-		{"id=q", `{"id":null}`, ""}, // the body speaks, and says: not given
+		{"id=q", `{"id":null}`, ""}, // the body has the field, and marks it as not given
 		{"id=q", `{"id":""}`, ""},
 		{"id=", "", ""},
 		{"id=first&id=second", "", "first"},
@@ -317,8 +317,7 @@ func TestTheFirstErrorCounts(t *testing.T) {
 	}
 }
 
-// FuzzReadParams: no body and no query makes a getter panic, hang or answer what is
-// out of range.
+// FuzzReadParams: no body and no query makes a getter panic, block or return a value out of range.
 func FuzzReadParams(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", ""},
@@ -379,7 +378,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestPlainStringsAreThemselves compares the short way to a string with the decoder.
+// TestPlainStringsAreThemselves compares the fast path for strings with the decoder.
 func TestPlainStringsAreThemselves(t *testing.T) {
 	for raw, short := range map[string]bool{
 		`"a b/c:d+e#f"`: true, `"\u007f"`: false, "\"\x7f\"": true, `"a\"b"`: false, `"a\\"`: false, `"\u0041"`: false,
@@ -437,7 +436,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestFlag: a flag may be bare, and says whether it was given.
+// TestFlag: a flag may have no value, and reports whether it was given.
 func TestFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		query, body           string
@@ -465,7 +464,7 @@ func TestFlag(t *testing.T) {
 	}
 }
 
-// TestIntOrZero: 0 stands for what is not given, and any other number is held to its bounds.
+// TestIntOrZero: 0 means not given, and any other number must be within its bounds.
 func TestIntOrZero(t *testing.T) {
 	for body, want := range map[string]int{`{}`: 7, `{"n":0}`: 7, `{"n":"0"}`: 7, `{"n":null}`: 7, `{"n":5}`: 5, `{"n":"9"}`: 9, `{"n":4}`: -1, `{"n":10}`: -1, `{"n":"x"}`: -1, `{"n":-0.5}`: -1} {
 		p := mustRead(t, "", body)
@@ -475,7 +474,7 @@ func TestIntOrZero(t *testing.T) {
 	}
 }
 
-// TestQueryThatCannotBeRead is refused: to leave out what was asked for would answer something else.
+// TestQueryThatCannotBeRead is refused: ignoring a parameter would answer another request.
 func TestQueryThatCannotBeRead(t *testing.T) {
 	p := mustRead(t, "a=%zz&b=1", "")
 	if p.String("b"); p.Err() == nil {
@@ -483,7 +482,7 @@ func TestQueryThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestPlain: only a text that stands for itself is taken as it is.
+// TestPlain: only a text that needs no decoding is used as it is.
 func TestPlain(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`""`: true, `"a b~"`: true, `"`: false, `a"`: false, `5`: false, `"a\n"`: false, "\"a\x1f\"": false, "\"a \"": true, "\"\x7f\"": true, "\"\x80\"": false, `"ü"`: false, `"a"b"`: false,

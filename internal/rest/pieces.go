@@ -10,11 +10,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Fragments is the result of a handler whose answer is large and lies about in parts that
-// together are the JSON text of the body. They are not changed.
+// Fragments is the result of a handler whose large response is stored in fragments that together are the JSON
+// text of the body. They are not changed.
 type Fragments [][]byte
 
-// Size returns the bytes of all pieces.
+// Size returns the total size of all fragments in bytes.
 func (p Fragments) Size() int {
 	n := 0
 	for _, piece := range p {
@@ -23,22 +23,22 @@ func (p Fragments) Size() int {
 	return n
 }
 
-// Stream is the result of a handler whose answer is large and made while it is written. Its pieces together are the
-// JSON text of the body. They are the same each time, and are not changed.
+// Stream is the result of a handler whose large response is generated while it is written. Its fragments
+// together are the JSON text of the body. They are the same each time, and are not changed.
 type Stream struct {
-	Size   int // bytes of all pieces
+	Size   int // bytes of all fragments
 	Pieces iter.Seq[[]byte]
 }
 
-// pieceBuffer is how much of an answer is written at a time, in bytes.
+// pieceBuffer is how much of a response is written at a time, in bytes.
 const pieceBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
 
-// What a successful envelope has around its body.
+// The text of a successful envelope before and after its body.
 const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
 
-// respondPieces writes a successful answer that lies about in pieces.
+// respondPieces writes a successful response from fragments.
 func respondPieces(w http.ResponseWriter, r *http.Request, body Fragments, tag string) {
 	if tag == "" && reads(r) {
 		tag = ContentTag(body...)
@@ -46,9 +46,9 @@ func respondPieces(w http.ResponseWriter, r *http.Request, body Fragments, tag s
 	respondStream(w, r, Stream{body.Size(), slices.Values(body)}, tag)
 }
 
-// respondStream writes a successful answer piece by piece.
+// respondStream writes a successful response fragment by fragment.
 func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag string) {
-	packed := packs(w, r, body.Size) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, body.Size) // sets the Vary header, also when the body is not sent
 	if reads(r) && unchanged(w, r, tag) {
 		return
 	}
@@ -69,8 +69,8 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 	writePieces(w, body)
 }
 
-// writePieces puts a successful envelope around pieces on the wire. Each byte is copied
-// once, into writes that are large enough for a socket.
+// writePieces writes a successful envelope around fragments. Each byte is copied once, into writes that are
+// large enough for a socket.
 func writePieces(w http.ResponseWriter, body Stream) {
 	w.Header()["Content-Type"] = jsonType
 	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.Size+len(end)))

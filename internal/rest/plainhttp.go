@@ -10,9 +10,9 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// SplitPlainHTTP tells connections to a TLS port that speak plain HTTP from those that speak TLS.
-// secure is for a server with TLS. It must be served: a connection turns out to be plain when its
-// first bytes are read. Closing secure ends both.
+// SplitPlainHTTP separates connections to a TLS port that speak plain HTTP from those that speak TLS. secure is
+// for a server with TLS. It must be served: a plain connection is detected when its first bytes are read.
+// Closing secure closes both.
 func SplitPlainHTTP(l net.Listener) (secure, plain net.Listener) {
 	p := &plainListener{addr: l.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
 	return secureListener{l, p}, p
@@ -38,14 +38,14 @@ func (l secureListener) Close() error {
 	return l.Listener.Close()
 }
 
-// sniffedConn gives itself to another server when it does not begin with TLS.
+// sniffedConn passes itself to the plain listener when it does not begin with TLS.
 type sniffedConn struct {
 	net.Conn
 	plain *plainListener
 
 	mu     sync.Mutex // guards what follows
 	begun  bool
-	passed bool // the other server has it
+	passed bool // the plain listener has it
 }
 
 // Read implements net.Conn.
@@ -57,7 +57,7 @@ func (c *sniffedConn) Read(b []byte) (int, error) {
 		return n, err
 	}
 	c.begun = true
-	if b[0] < 'A' || b[0] > 'Z' { // methods of HTTP begin with such a letter, records of TLS do not
+	if b[0] < 'A' || b[0] > 'Z' { // HTTP methods begin with such a letter, TLS records do not
 		return n, err
 	}
 	head := append([]byte(nil), b[:n]...)
@@ -79,7 +79,7 @@ func (c *sniffedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// headConn is a connection some of which was read already.
+// headConn is a connection with bytes that were already read.
 type headConn struct {
 	net.Conn
 	head []byte
@@ -95,7 +95,7 @@ func (c *headConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// plainListener gives connections that were accepted already.
+// plainListener returns connections that were already accepted.
 type plainListener struct {
 	addr   net.Addr
 	conns  chan net.Conn
@@ -122,8 +122,8 @@ func (l *plainListener) Close() error {
 // Addr implements net.Listener.
 func (l *plainListener) Addr() net.Addr { return l.addr }
 
-// NewPlainHTTPServer makes a server for what speaks plain HTTP to a TLS port: what only reads is
-// led to https, everything else is refused, since its body and credentials would go in clear.
+// NewPlainHTTPServer returns a server for plain HTTP requests to a TLS port. It redirects read-only requests to
+// https and refuses all others, since their body and credentials would be sent in clear text.
 func NewPlainHTTPServer() *http.Server {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(leadToHTTPS),
@@ -136,7 +136,7 @@ func NewPlainHTTPServer() *http.Server {
 
 func leadToHTTPS(w http.ResponseWriter, r *http.Request) {
 	if reads(r) && r.Host != "" {
-		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // to the host that was asked
+		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // to the requested host
 		return
 	}
 	write(w, http.StatusBadRequest, api.StatusFail, "This port speaks TLS: send the request to https://"+r.Host, nil)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPlainHTTPOnTheTLSPort: what only reads is led to https, the rest hears an envelope, and TLS is
-// served as before.
+// TestPlainHTTPOnTheTLSPort: read-only requests are redirected to https, others get an error in the envelope,
+// and TLS is served as before.
 func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// listRight is the right to know of a resource, of whatever type.
+// listRight is the right to see a resource, of any type.
 const listRight farm.Permission = "list"
 
-// May refuses a caller without a right on a resource. To those who may not list it, it is one
-// that is not there.
+// May refuses a caller without a right on a resource. For callers that may not list it, the resource is not
+// found.
 func (c Caller) May(kind farm.ResourceType, id string, right farm.Permission) error {
 	return c.refused(c.HasOn(kind, id, right), kind, id, c.lackingOn(kind, id, right))
 }
@@ -37,14 +37,14 @@ func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal err
 	}
 }
 
-// Unlimited reports whether the caller may do everything: nobody is asked, or it is the root user.
+// Unlimited reports whether the caller may do everything: without a guard, or as the root user.
 func (c Caller) Unlimited() bool { return c.rules == nil || c.Root && c.For == nil }
 
-// Sees reports whether the caller may know of a resource.
+// Sees reports whether the caller may see a resource.
 func (c Caller) Sees(kind farm.ResourceType, id string) bool { return c.HasOn(kind, id, listRight) }
 
-// RightsOn returns what the caller may do in a service, and with some of its resources. Of those on
-// which they have no right it says nothing.
+// RightsOn returns the caller's permissions in a service, and its rights on some of its resources. Resources
+// without rights are left out.
 func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *api.CallerRights {
 	out := &api.CallerRights{
 		Permissions: []string{}, Templates: map[string][]string{},
@@ -69,8 +69,8 @@ func (c Caller) RightsOn(s farm.Service, kind farm.ResourceType, ids []string) *
 	return out
 }
 
-// Under returns the caller as other rules judge them: those of another service of this process,
-// or nil where that judges nobody. Nobody, who may do everything, stays nobody.
+// Under returns the caller under the rules of another service of this process. It returns an anonymous caller,
+// who may do everything, if either service has no rules.
 func (c Caller) Under(rules *auth.Rules) Caller {
 	if c.rules == nil || rules == nil {
 		return Caller{}
@@ -79,7 +79,7 @@ func (c Caller) Under(rules *auth.Rules) Caller {
 	return c
 }
 
-// WithoutCaller returns a context for what this program does by itself: CallerOf gives nobody.
+// WithoutCaller returns a context for the program's own actions: CallerOf returns an anonymous caller.
 func WithoutCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, passageKey{}, (*requestAudit)(nil))
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Null is the result of a handler whose answer has the key body with the value null.
+// Null is the result of a handler whose response has the key body with the value null.
 var Null = json.RawMessage("null")
 
-// status maps every error code to its HTTP status. Lookups and logical refusals
-// answer 200: existing clients raise on anything from 400 up before they read the
-// message.
+// status maps every error code to its HTTP status. Lookups and logical refusals have 200: existing clients
+// raise an error on anything from 400 up before they read the message.
 var status = map[farm.Code]int{
 	farm.CodeInvalid:         http.StatusBadRequest,
 	farm.CodeNotFound:        http.StatusOK,
@@ -40,14 +39,13 @@ var status = map[farm.Code]int{
 // jsonType is the value of the header Content-Type of all envelopes; it is not changed.
 var jsonType = []string{"application/json"}
 
-// AuthenticationRequired is the exact answer to a missing or wrong credential.
+// AuthenticationRequired is the exact response to a missing or wrong credential.
 const AuthenticationRequired = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
-// Encoded is the result of a handler whose answer is made already, envelope and all. It is
-// not changed.
+// Encoded is the result of a handler with a complete response, including the envelope. It is not changed.
 type Encoded []byte
 
-// Encode makes the successful answer with a body once, for a handler that gives it often.
+// Encode encodes the successful response with a body once, for a handler that often returns it.
 func Encode(body any) (Encoded, error) {
 	raw, err := encode(body)
 	if err != nil {
@@ -56,30 +54,30 @@ func Encode(body any) (Encoded, error) {
 	return envelope(api.StatusOK, "", raw), nil
 }
 
-// MessageOnly is the result of a handler whose successful answer has a message and no body.
+// MessageOnly is the result of a handler whose successful response has a message and no body.
 type MessageOnly string
 
-// NoEnvelope is the result of a handler whose answer has no envelope. It is not kept by caches.
+// NoEnvelope is the result of a handler whose response has no envelope. It is not cached.
 type NoEnvelope struct {
-	Type string // of its content
+	Type string // Content-Type
 	Text []byte
 }
 
-// Answer writes the answer of a RawHandlerFunc that has one in the envelope after all.
+// Answer writes a response in the envelope for a RawHandlerFunc.
 func Answer(w http.ResponseWriter, r *http.Request, body any) error {
 	raw, err := encode(body)
 	if err == nil {
-		respond(w, r, nil, raw, nil) // which has nothing to log
+		respond(w, r, nil, raw, nil) // it logs nothing
 	}
 	return err
 }
 
-// WriteNotFound writes the answer of a RawHandlerFunc whose path names a file that is not there.
+// WriteNotFound writes the response of a RawHandlerFunc whose path names a missing file.
 func WriteNotFound(w http.ResponseWriter, message string) {
 	write(w, http.StatusNotFound, api.StatusFail, message, nil)
 }
 
-// respond writes the answer of a request: the one place where answers are written.
+// respond writes the response of a request. All responses are written here.
 func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any, err error) {
 	if err != nil {
 		respondError(w, r, log, err)
@@ -114,7 +112,7 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 		return
 	}
 	whole := envelope(api.StatusOK, "", raw)
-	packed := packs(w, r, len(whole)) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, len(whole)) // sets the Vary header, also when the body is not sent
 	if raw != nil && reads(r) && unchanged(w, r, cmp.Or(tag, ContentTag(raw))) {
 		return
 	}
@@ -148,9 +146,9 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	answerError(w, code, err)
 }
 
-// ownWords returns what is logged of the failure of a request that came through a guard. Paths,
-// and sentences about the caller's own mistakes, may hold whatever they sent, a secret in the
-// wrong place too; so of these the name of the parameter is enough.
+// ownWords returns the logged form of the failure of a request that came through a guard. Paths, and messages
+// about the caller's own mistakes, may contain anything the caller sent, even a misplaced secret. Only the name
+// of the parameter is logged for these.
 func ownWords(level slog.Level, err error) any {
 	e, ok := errors.AsType[*farm.Error](err)
 	switch {
@@ -163,7 +161,7 @@ func ownWords(level slog.Level, err error) any {
 	}
 }
 
-// answerError puts a failure on the wire.
+// answerError writes an error response.
 func answerError(w http.ResponseWriter, code farm.Code, err error) {
 	message := "Internal error (request " + w.Header().Get(RequestIDHeader) + ")"
 	if e, ok := errors.AsType[*farm.Error](err); ok && code != farm.CodeInternal {
@@ -193,8 +191,8 @@ func RetryAfter(err error) string {
 	return strconv.Itoa(int((wait + time.Second - 1) / time.Second))
 }
 
-// explained returns an ended context that nobody below put into words a sentence. Only
-// a request that changes something can have taken effect.
+// explained returns a message for an ended context that has no farm.Error yet. Only a request that changes
+// something can have taken effect.
 func explained(r *http.Request, err error) error {
 	if _, ok := errors.AsType[*farm.Error](err); ok {
 		return err
@@ -213,9 +211,9 @@ func explained(r *http.Request, err error) error {
 	}
 }
 
-// errorLevel returns how loud a failure is. A context that was canceled explains the
-// failure: mostly the client is gone. It is answered all the same, since a stop
-// cancels contexts too and silence would be a 200 with an empty body.
+// errorLevel returns the log level of a failure. A canceled context explains the failure: mostly the client has
+// disconnected. A response is written all the same, since a stop cancels contexts too, and no response would be
+// a 200 with an empty body.
 func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -229,7 +227,7 @@ func errorLevel(ctx context.Context, code farm.Code) slog.Level {
 	}
 }
 
-// write puts an envelope on the wire; a nil body leaves its key out.
+// write writes an envelope; a nil body leaves its key out.
 func write(w http.ResponseWriter, code int, state, message string, body json.RawMessage) {
 	send(w, code, envelope(state, message, body))
 }
@@ -237,7 +235,7 @@ func write(w http.ResponseWriter, code int, state, message string, body json.Raw
 func send(w http.ResponseWriter, code int, whole []byte) {
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
-	_, _ = w.Write(whole) //nolint:gosec // JSON, and its type is said
+	_, _ = w.Write(whole) //nolint:gosec // JSON, with its content type
 }
 
 func envelope(state, message string, body json.RawMessage) []byte {

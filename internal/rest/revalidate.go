@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// attendEvery is how often it is looked whether a request that follows something may go on.
+// attendEvery is the interval at which the caller of a long request is revalidated.
 const attendEvery = time.Second
 
-// attended returns a request whose context ends when its caller may not make it any more: their key
-// was deleted, their certificate revoked, or the permission taken. leave ends the looking.
+// attended returns a request whose context ends when its caller loses access: the key was deleted, the
+// certificate revoked, or the permission removed. leave ends the checks.
 func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(r.Context())
 	within = r.WithContext(ctx)
@@ -32,7 +32,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 	return within, leave
 }
 
-// still reports whether a caller may go on. One who cannot be judged now does.
+// still reports whether a caller may continue. A caller that cannot be revalidated now may.
 func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
 	who, err := g.o.Who.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {

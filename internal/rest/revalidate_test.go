@@ -78,7 +78,7 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 	}
 }
 
-// TestNobodyFillsTheMemory: large bodies are read of those who are known.
+// TestNobodyFillsTheMemory: large bodies are read only from authenticated callers.
 func TestNobodyFillsTheMemory(t *testing.T) {
 	g := newGate(t)
 	do := func(*Request) (any, error) { return "did", nil }
@@ -108,7 +108,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 		{"/join", key, strangerBody + 1, 200},
 		{"/poll", "Bearer node", strangerBody + 1, 200},
 		{"/poll", "Bearer x", strangerBody + 1, 401},
-		{"/poll", "Bearer x", strangerBody, 200}, // the handler judges it
+		{"/poll", "Bearer x", strangerBody, 200}, // the handler authenticates it
 		{"/vm", key, strangerBody + 1, 200},
 		{"/vm", "", strangerBody + 1, 401},
 	} {
@@ -135,7 +135,7 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 	}
 }
 
-// counted counts what is read of it.
+// counted counts the bytes that are read of it.
 type counted struct {
 	io.Reader
 	read int

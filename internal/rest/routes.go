@@ -16,37 +16,37 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Request is what a handler gets: the request and its decoded parameters.
+// Request is the input of a handler: the request and its decoded parameters.
 type Request struct {
 	*http.Request
 	Params *Params
 }
 
-// HandlerFunc is a handler: it returns the body of the answer or an error. A nil body
-// leaves the key out; Null writes it as null.
+// HandlerFunc is a handler: it returns the body of the response or an error. A nil body leaves the key out;
+// Null writes it as null.
 type HandlerFunc func(r *Request) (any, error)
 
-// RawHandlerFunc is a handler that writes its own successful answer, for bulk bytes and
-// streams. When it returns an error nothing must have been written.
+// RawHandlerFunc is a handler that writes its own successful response, for bulk bytes and streams. If it
+// returns an error it must not have written anything.
 type RawHandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
-// Route is one line of a service's table of contents.
+// Route is one entry of a service's table of routes.
 type Route struct {
-	Pattern    string // method and path, as http.ServeMux takes it
+	Pattern    string // method and path, as a pattern of http.ServeMux
 	Permission string // what the caller needs; also Open, Known, Node and NodeOrKnown
-	Ordered    bool   // a node token may use it, and the handler judges it by the node's orders
+	Ordered    bool   // a node token may use it, and the handler authorizes it by the node's orders
 	Do         HandlerFunc
 	Raw        RawHandlerFunc              // instead of Do
-	Hangs      bool                        // it waits on purpose: no time-out
-	Follows    bool                        // it continues until its caller leaves, or may not go on: for routes that need a permission
-	Typed      bool                        // its body is decoded by the handler (Params.Raw); there are no parameters in it
+	Hangs      bool                        // it waits on purpose: no timeout
+	Follows    bool                        // it runs until its caller disconnects or loses the permission
+	Typed      bool                        // its handler decodes the body (Params.Raw), not as parameters
 	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
-	Vouch      func(r *http.Request) error // of a route of nodes: refuses callers who are no node by their header, before a large body is read
-	Told       bool                        // what it does is told by events that say who asked: the log of events has no other of it
-	Steady     bool                        // part of the steady traffic of nodes, pushes, logs or handshakes: audited when it is refused only
+	Vouch      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
+	Told       bool                        // its effect has its own events, so it gets no audit event
+	Steady     bool                        // steady traffic (nodes, pushes, logs, handshakes): audited only if refused
 }
 
-// WithTimeout returns every route that does not hang on purpose a time-out.
+// WithTimeout adds a timeout to every route that does not wait on purpose.
 func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	limited := slices.Clone(routes)
 	for i, route := range limited {
@@ -62,7 +62,7 @@ func WithTimeout(timeout time.Duration, routes []Route) []Route {
 	return limited
 }
 
-// List makes a list answer an array even when it is empty.
+// List returns an empty list for nil, so that the response has an array.
 func List[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -70,13 +70,13 @@ func List[T any](list []T) []T {
 	return list
 }
 
-// Handler serves a table of routes to everybody. Unknown paths and methods get the envelope
+// Handler serves a table of routes without a guard. Responses to unknown paths and methods have the envelope,
 // too.
 func Handler(routes []Route, log *slog.Logger) http.Handler {
 	return (*Guard)(nil).Handler(routes, log)
 }
 
-// Handler serves a table of routes to those who may use them, as the function Handler does.
+// Handler serves a table of routes to authorized callers, like the function Handler.
 func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
@@ -90,14 +90,14 @@ func (g *Guard) Handler(routes []Route, log *slog.Logger) http.Handler {
 	})))
 }
 
-// find returns what serves a request.
+// find returns the handler of a request.
 func find(mux *http.ServeMux, r *http.Request, unrouted http.Handler) http.Handler {
 	do, pattern := mux.Handler(r)
 	switch {
 	case pattern == "" || unclean(r.URL.EscapedPath()):
 		return unrouted
 	case strings.Contains(pattern, "{"):
-		return mux // finds it again and reads the path's values
+		return mux // which matches again and reads the path's values
 	default:
 		r.Pattern = pattern
 		return do
@@ -132,8 +132,8 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	})
 }
 
-// strangerBody is the largest body that is read of somebody who is not known, in bytes: whoever
-// reaches the port could fill the memory otherwise.
+// strangerBody is the largest body that is read from an unauthenticated caller, in bytes. Otherwise any client
+// that reaches the port could fill the memory.
 const strangerBody = 256 << 10
 
 // read reads the parameters of a request.
@@ -153,15 +153,15 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, route *Route) (*Par
 	return readParams(w, r, limit)
 }
 
-// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an
-// API do not follow that with their body, and its answer is no envelope.
+// unclean reports whether the mux would redirect a path to a cleaner one. Clients of an API do not follow that
+// with their body, and its response is not an envelope.
 func unclean(p string) bool {
 	clean := path.Clean("/" + p)
 	return p != clean && (clean == "/" || p != clean+"/")
 }
 
-// respondUnrouted asks the mux what it would say (404, 405 with Allow, or a
-// redirect to the clean path) and says it in the envelope.
+// respondUnrouted writes the mux's own response (404, 405 with Allow, or a redirect to the clean path) in the
+// envelope.
 func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
 	said := muxResponse{}
 	mux.ServeHTTP(said, r)
@@ -173,18 +173,18 @@ func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux)
 	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)
 }
 
-// muxResponse takes the mux's own answer for its headers and drops the rest.
+// muxResponse records the headers of the mux's own response and drops the rest.
 type muxResponse http.Header
 
 func (h muxResponse) Header() http.Header       { return http.Header(h) }
 func (muxResponse) Write(b []byte) (int, error) { return len(b), nil }
 func (muxResponse) WriteHeader(int)             {}
 
-// restTime is how long a client has to send what is left of a body that nobody waits for.
+// restTime is how long a client has to send the rest of a body that no handler reads.
 const restTime = 5 * time.Second
 
-// hurry bounds how long a connection stays for the rest of a body: before it continues to the next
-// request the server reads it, and would wait indefinitely for one that was announced and never comes.
+// hurry bounds how long a connection waits for the rest of a body: before the next request the server reads it,
+// and would wait indefinitely for an announced body that never comes.
 func hurry(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -196,13 +196,13 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(wait))
 }
 
-// RequestIDHeader tells the client the id of its request.
+// RequestIDHeader is the header that contains the ID of a request.
 const RequestIDHeader = "X-Request-Id"
 
-// noSniff has browsers take answers for what they say that they are; it is not changed.
+// noSniff prevents browsers from guessing content types; it is not changed.
 var noSniff = []string{"nosniff"}
 
-// withRequestID gives every request an id and tells it to the client.
+// withRequestID assigns an ID to every request and returns it to the client.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b [8]byte
@@ -214,8 +214,8 @@ func withRequestID(next http.Handler) http.Handler {
 	})
 }
 
-// abortOnPanic breaks the connection of a handler that panicked: it may have written
-// a part of its answer, and nothing may make that part look whole.
+// abortOnPanic breaks the connection of a handler that panicked: it may have written a part of its response,
+// which must not look complete.
 func abortOnPanic(r *http.Request, log *slog.Logger) {
 	if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // the sentinel is compared as net/http does
 		panic(p) // on purpose

@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// answer is what came back, with the log that was written meanwhile.
+// answer is a response, with the log that was written until it came.
 type answer struct {
 	*httptest.ResponseRecorder
 	log string
@@ -59,7 +59,7 @@ func ask(routes []Route, r *http.Request) answer {
 	return answer{a, log.String()}
 }
 
-// one asks a single route whose handler gives one result.
+// one calls a single route whose handler returns one result.
 func one(body any, err error) answer {
 	routes := []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return body, err }}}
 	return ask(routes, httptest.NewRequest(http.MethodGet, "/x?secret=hush", nil))
@@ -184,7 +184,7 @@ func TestRequestIDsDiffer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreWhatTheySay: no browser looks into an answer for what it might be, whatever it is.
+// TestAnswersAreWhatTheySay: browsers must not guess the content type of any response.
 func TestAnswersAreWhatTheySay(t *testing.T) {
 	h := Handler(table(), slog.New(slog.DiscardHandler))
 	for _, at := range []string{"/api/v1/vm", "/api/v1/vm/7", "/stream", "/stream?fail=1", "/nothing"} {
@@ -313,7 +313,7 @@ func TestAFailureIsAlwaysAnswered(t *testing.T) {
 	}
 }
 
-// TestLimited: a route gets the time-out unless it hangs on purpose.
+// TestLimited: a route has the timeout unless it waits on purpose.
 func TestLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wait := func(r *Request) (any, error) {

@@ -11,21 +11,21 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Sites tells pages that may use a service in their visitor's browser from pages of other sites.
-// The zero value trusts only pages of the address that is asked.
+// Sites distinguishes pages that may use a service in their visitor's browser from pages of other sites. The
+// zero value trusts only pages of the requested address.
 type Sites struct {
-	Hosts []string // names of other addresses whose pages may too, such as that of a reverse proxy, in lower case
-	Open  bool     // pages of all sites may read answers (CORS)
+	Hosts []string // lower-case names of other addresses whose pages may too, such as that of a reverse proxy
+	Open  bool     // pages of all sites may read responses (CORS)
 }
 
-// NewSites makes Sites of names of hosts as people write them.
+// NewSites returns Sites for host names as users write them.
 func NewSites(hosts []string, open bool) Sites { return Sites{hostNames(hosts), open} }
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// check refuses what a page of another site has its visitor's browser ask for: to change
-// something, to open a WebSocket, or to read. Programs say nothing of pages and are not
-// concerned; neither is somebody who follows a link.
+// check refuses a request that a page of another site makes in its visitor's browser: to change something, to
+// open a WebSocket, or to read. Programs send no page headers and are not affected; neither is a user who
+// follows a link.
 func (s Sites) check(r *http.Request) error {
 	h := r.Header
 	if h["Origin"] == nil && h["Sec-Fetch-Site"] == nil || s.trusts(h.Get("Origin")) {
@@ -37,7 +37,7 @@ func (s Sites) check(r *http.Request) error {
 		if h["Upgrade"] == nil && (s.Open || h.Get("Sec-Fetch-Mode") == "navigate" || h.Get("Sec-Fetch-Site") == "same-site") {
 			return nil
 		}
-		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // judged alike
+		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // checked alike
 	}
 	if crossOrigin.Check(asked) != nil {
 		return otherSite()
@@ -45,7 +45,7 @@ func (s Sites) check(r *http.Request) error {
 	return nil
 }
 
-// trusts reports whether a page's origin, such as https://name:8443, is of a trusted host.
+// trusts reports whether a page's origin, such as https://name:8443, has a trusted host.
 func (s Sites) trusts(origin string) bool {
 	if len(s.Hosts) == 0 {
 		return false
@@ -54,8 +54,7 @@ func (s Sites) trusts(origin string) bool {
 	return err == nil && u.Host != "" && slices.Contains(s.Hosts, hostName(u.Host))
 }
 
-// hostName returns the name or address of a host without its port, in the form in which such are
-// compared.
+// hostName returns the name or address of a host without its port, normalized for comparison.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

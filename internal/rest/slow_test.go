@@ -41,7 +41,7 @@ func (s *slowServer) connect() net.Conn {
 	return here
 }
 
-// ask sends the head of a request, and gives what was answered when the connection is closed.
+// ask sends the head of a request. The channel receives the response when the connection is closed.
 func (s *slowServer) ask(head string) (conn net.Conn, answer <-chan string) {
 	conn = s.connect()
 	got := make(chan string, 1)
@@ -64,7 +64,7 @@ var slowRoutes = []Route{
 	}},
 }
 
-// trickle sends a byte a second until that fails, and closes the channel that it gives then.
+// trickle sends a byte a second until that fails, and then closes the returned channel.
 func trickle(conn net.Conn) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
@@ -79,7 +79,7 @@ func trickle(conn net.Conn) <-chan struct{} {
 	return ended
 }
 
-// TestSlowBodies: a body of a byte a second is cut within seconds; the caller hears why.
+// TestSlowBodies: a body of a byte a second is cut within seconds; the caller receives the reason.
 func TestSlowBodies(t *testing.T) {
 	for name, head := range map[string]string{
 		"announced": "Content-Length: 4000\r\n\r\n", "in chunks": "Transfer-Encoding: chunked\r\n\r\nfff\r\n", "large": "Content-Length: 4000000\r\n\r\n",
@@ -108,7 +108,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesThatMove: a large body over a narrow line takes its time.
+// TestBodiesThatMove: a large body over a slow connection may take long.
 func TestBodiesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
@@ -168,8 +168,8 @@ func TestManySlowBodies(t *testing.T) {
 	})
 }
 
-// TestReadersThatDoNotRead: a client that asks for much and takes nothing, or next to nothing, is
-// cut; one that takes its time is not.
+// TestReadersThatDoNotRead: a client that requests much and reads nothing, or next to nothing, is cut; a slow
+// one is not.
 func TestReadersThatDoNotRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		take   int // bytes a second
@@ -214,7 +214,7 @@ func TestReadersThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestManySlowReaders: those over the limit are cut at once.
+// TestManySlowReaders: those over the limit are cut immediately.
 func TestManySlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServer(t, 3, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
@@ -248,7 +248,8 @@ func TestManySlowReaders(t *testing.T) {
 	})
 }
 
-// TestSlowConnPassesOn what is not about writes to the connection beneath, and sends a file to its end and no further.
+// TestSlowConnPassesOn: calls other than writes go to the underlying connection, and a file is sent to its end
+// and no further.
 func TestSlowConnPassesOn(t *testing.T) {
 	here, there := net.Pipe()
 	c := &slowConn{Conn: here}

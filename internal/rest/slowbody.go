@@ -12,23 +12,23 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// How long a client may take to send a body.
+// Time limits for a client that sends a body.
 const (
-	bodyGrace = 5 * time.Second // besides the time of its bytes
-	bodyRate  = 32 << 10        // bytes a second that it must send
+	bodyGrace = 5 * time.Second // in addition to the time for its bytes
+	bodyRate  = 32 << 10        // minimum rate in bytes a second
 )
 
 type slowClientsKey struct{}
 
-// WithSlowClients makes the context of a port, which bounds how many slow clients it serves at a
-// time: what the BaseContext of its http.Server gives.
+// WithSlowClients returns the context of a port, for the BaseContext of its http.Server. It bounds how many
+// slow clients the port serves at a time.
 func WithSlowClients(ctx context.Context, limit *ConcurrencyLimit) context.Context {
 	return context.WithValue(ctx, slowClientsKey{}, limit)
 }
 
-// Body is the body of a request whose client may take as long as it keeps up a rate, and never stays
-// silent for the grace that it has at the beginning. A client that is slower, or is slow while too
-// many others are, gets an error that says so.
+// Body is the body of a request whose client may take as long as it keeps up a rate, and never pauses longer
+// than the initial grace time. A client that is slower, or is slow while too many others are, gets an error
+// that reports it.
 type Body struct {
 	r     *http.Request
 	conn  *http.ResponseController
@@ -39,12 +39,12 @@ type Body struct {
 	slow  *time.Timer
 
 	mu      sync.Mutex // guards what follows
-	release func()     // of the place among the slow clients; nil: it has none
-	refused error      // why it got none
+	release func()     // of the slot among the slow clients; nil: it has none
+	refused error      // why it got no slot
 	closed  bool
 }
 
-// NewBody takes the body of a request over. Its Close must be called before the answer is written.
+// NewBody wraps the body of a request. Its Close must be called before the response is written.
 func NewBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSecond int64) *Body {
 	b := &Body{r: r, conn: http.NewResponseController(w), grace: grace, rate: perSecond, began: time.Now()}
 	b.slow = time.AfterFunc(slowAfter, b.count)
@@ -52,7 +52,7 @@ func NewBody(w http.ResponseWriter, r *http.Request, grace time.Duration, perSec
 	return b
 }
 
-// count counts a client whose body is not there yet among the slow ones.
+// count counts a client whose body is incomplete among the slow ones.
 func (b *Body) count() {
 	limit, _ := b.r.Context().Value(slowClientsKey{}).(*ConcurrencyLimit)
 	b.mu.Lock()
@@ -65,7 +65,7 @@ func (b *Body) count() {
 	}
 }
 
-// extend gives a client the time that its next bytes may take.
+// extend sets the deadline for the client's next bytes.
 func (b *Body) extend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,8 +98,8 @@ func (b *Body) tooSlow() error {
 	return farm.Errorf(farm.CodeInvalid, "The request body came too slowly: %d bytes in %.0f seconds", b.read, time.Since(b.began).Seconds())
 }
 
-// Close ends the reading. The connection has no deadline then, which the server's watch for a
-// client that hangs up would trip over.
+// Close ends the reading. It removes the connection's deadline, on which the server's check for disconnected
+// clients would fail.
 func (b *Body) Close() error {
 	b.slow.Stop()
 	b.mu.Lock()

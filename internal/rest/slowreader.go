@@ -12,20 +12,20 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 )
 
-// How long a client may take to read an answer.
+// Time limits for a client that reads a response.
 const (
-	slowAfter   = time.Second      // a write that takes longer counts its client among the slow ones
-	readerGrace = 10 * time.Second // that a slow client has besides the time of its bytes
-	readerRate  = 16 << 10         // bytes a second that it must take
+	slowAfter   = time.Second      // a longer write counts its client among the slow ones
+	readerGrace = 10 * time.Second // for a slow client, in addition to the time for its bytes
+	readerRate  = 16 << 10         // minimum rate in bytes a second
 	writeStep   = 256 << 10        // bytes that are written under one deadline
 )
 
 var errSlowReaders = errors.New("the client reads too slowly, and too many do")
 
-// LimitSlowReaders returns a listener whose connections are cut when their client does not take what
-// is written to it: at once when too many are slow at a time, and else when it takes less than
-// readerRate. Handlers need no deadlines of their own. With byAddress the clients of one address
-// have a share of limit; behind a reverse proxy all come from its address.
+// LimitSlowReaders returns a listener that cuts connections whose clients do not read what is written to them.
+// It cuts immediately when too many are slow at a time, and else below readerRate. Handlers need not set
+// deadlines. With byAddress the clients of one address have a share of limit; behind a reverse proxy all come
+// from its address.
 func LimitSlowReaders(l net.Listener, limit *ConcurrencyLimit, byAddress bool) net.Listener {
 	return slowListener{l, limit, byAddress}
 }
@@ -57,7 +57,7 @@ type slowConn struct {
 
 	mu    sync.Mutex // guards what follows; writers hold it while they write
 	until time.Time  // the deadline that was set for quick writes
-	since time.Time  // since when it is slow; zero: it is not
+	since time.Time  // start of slowness; zero: not slow
 	taken int64      // bytes since then
 }
 
@@ -75,7 +75,7 @@ func (c *slowConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// writeStep writes a part, quickly or as one of the slow ones.
+// writeStep writes a part, with the deadline of a quick or of a slow connection.
 func (c *slowConn) writeStep(b []byte) (int, error) {
 	c.quickDeadline()
 	n, err := c.Conn.Write(b)
@@ -91,15 +91,15 @@ func (c *slowConn) writeStep(b []byte) (int, error) {
 	if c.since.IsZero() {
 		c.since, c.taken = time.Now(), 0
 	}
-	c.until = time.Time{} // the next quick write needs a deadline of its own
+	c.until = time.Time{} // the next quick write needs a new deadline
 	_ = c.Conn.SetWriteDeadline(c.since.Add(readerGrace + bytesTime(c.taken+int64(len(b)), readerRate)))
 	m, err := c.Conn.Write(b[n:])
 	c.taken += int64(n + m)
 	return n + m, err
 }
 
-// quickDeadline sees that the next write ends within slowAfter, or little more: deadlines are not
-// set again for each of many writes.
+// quickDeadline ensures that the next write ends within slowAfter, or little more: the deadline is not set
+// again for each of many writes.
 func (c *slowConn) quickDeadline() {
 	now := time.Now()
 	if c.until.Sub(now) < slowAfter {
@@ -108,8 +108,8 @@ func (c *slowConn) quickDeadline() {
 	}
 }
 
-// ReadFrom has the system send a file by itself. It holds no memory meanwhile, so that its readers
-// are not counted among the slow ones.
+// ReadFrom lets the system send a file directly. The transfer uses no memory, so its readers are not counted
+// among the slow ones.
 func (c *slowConn) ReadFrom(src io.Reader) (sum int64, err error) {
 	to, ok := c.Conn.(io.ReaderFrom)
 	if !ok {
@@ -128,20 +128,20 @@ func (c *slowConn) ReadFrom(src io.Reader) (sum int64, err error) {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(readerGrace + bytesTime(part.N, readerRate)))
 		n, err := to.ReadFrom(part)
 		sum, bounded.N = sum+n, bounded.N-n
-		if err != nil || part.N > 0 { // it ended before
+		if err != nil || part.N > 0 { // the source ended early
 			return sum, err
 		}
 	}
 	return sum, nil
 }
 
-// SetWriteDeadline implements net.Conn. What handlers set counts for nothing: each write has its own.
+// SetWriteDeadline implements net.Conn. Deadlines of handlers are ignored: each write has its own.
 func (*slowConn) SetWriteDeadline(time.Time) error { return nil }
 
 // SetDeadline implements net.Conn, for reads.
 func (c *slowConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// CloseWrite ends what is written, which net/http does before it closes a connection.
+// CloseWrite closes the writing side, which net/http does before it closes a connection.
 func (c *slowConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -149,7 +149,7 @@ func (c *slowConn) CloseWrite() error {
 	return nil
 }
 
-// bytesTime is how long so many bytes take at a rate.
+// bytesTime is how long n bytes take at a rate.
 func bytesTime(n, perSecond int64) time.Duration {
 	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pacedStream bounds the time of writes of a handler to a stream of HTTP/2. There a client holds
-// back a stream by itself, without a slow connection.
+// pacedStream bounds the time of writes of a handler to an HTTP/2 stream. An HTTP/2 client can hold back one
+// stream without a slow connection.
 type pacedStream struct {
 	http.ResponseWriter
 	conn  *http.ResponseController
@@ -39,11 +39,10 @@ func (s *pacedStream) FlushError() error {
 	return err
 }
 
-// limit sets the time that the client has for so many bytes. The handler's end sets it for what is
-// still to be written then.
+// limit sets the write deadline for n bytes. The end of the handler sets it for the remaining bytes.
 func (s *pacedStream) limit(n int) {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.grace + bytesTime(int64(n), s.rate)))
 }
 
-// Unwrap lets an http.ResponseController find what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (s *pacedStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }

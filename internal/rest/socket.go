@@ -7,8 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Upgrades reports whether a request begins a WebSocket. One that asks for another protocol is
-// refused.
+// Upgrades reports whether a request opens a WebSocket. It refuses an upgrade to another protocol.
 func Upgrades(r *http.Request) (bool, error) {
 	asked := r.Header.Get("Upgrade")
 	switch {
@@ -20,8 +19,8 @@ func Upgrades(r *http.Request) (bool, error) {
 	return true, nil
 }
 
-// SameSite refuses the beginning of a WebSocket that a page of another site asks for, which a
-// browser lets it do. A guard has done so already, and knows of pages that may.
+// SameSite refuses a WebSocket that a page of another site opens, which a browser allows. A guard has already
+// checked this, and knows the pages that may.
 func SameSite(r *http.Request) error {
 	if passageOf(r.Context()) != nil {
 		return nil

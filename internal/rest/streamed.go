@@ -8,11 +8,11 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// WriteStreamed writes the successful answer of a RawHandlerFunc whose body is too long to are in memory. body writes it,
-// as JSON; the tag is of characters that need no quoting, and another one when the body is another.
-// An error of body breaks the connection, so that nothing takes the part that is written for the whole.
+// WriteStreamed writes the successful response of a RawHandlerFunc whose body is too long to keep in memory.
+// body writes it as JSON. The tag consists of characters that need no quoting, and differs for different
+// bodies. An error of body breaks the connection, so that a client does not take a partial body for the whole.
 func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func(io.Writer) error) {
-	packed := packs(w, r, packFrom) // says what the answer depends on, also when it is not sent
+	packed := packs(w, r, packFrom) // sets the Vary header, also when the body is not sent
 	if unchanged(w, r, tag) {
 		return
 	}
@@ -34,7 +34,7 @@ func WriteStreamed(w http.ResponseWriter, r *http.Request, tag string, body func
 	}
 }
 
-// writeLong puts the envelope around a body.
+// writeLong writes the envelope around a body.
 func writeLong(out io.Writer, packed bool, body func(io.Writer) error) error {
 	if packed {
 		pack, _ := packers.Get().(*gzip.Writer)

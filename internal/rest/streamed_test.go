@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestLong: the answer comes whole, packed or not; one that breaks off in the middle does not look whole.
+// TestLong: the response is complete, compressed or not; an interrupted one does not look complete.
 func TestLong(t *testing.T) {
 	text := `["` + strings.Repeat("x", 200_000) + `"]`
 	broken := false
@@ -57,7 +57,7 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// TestLongWithoutItsBody: who has the answer already, or asks for its head, gets no body.
+// TestLongWithoutItsBody: a client that has the response already, or requests its head, gets no body.
 func TestLongWithoutItsBody(t *testing.T) {
 	for method, code := range map[string]int{http.MethodHead: http.StatusOK, http.MethodGet: http.StatusNotModified} {
 		r := httptest.NewRequestWithContext(t.Context(), method, "/long", nil)

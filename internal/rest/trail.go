@@ -9,12 +9,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// AuditTrail brings what was done through the API into the log of events. It keeps a bounded number
-// of records in memory while they cannot be written, and blocks nobody; what is lost with the
-// process, or left out, is in the structured log. Run drives it.
+// AuditTrail writes the audit records of API requests to the event log. It buffers a bounded number of records
+// in memory while they cannot be written, and never blocks a caller. Records that are lost with the process, or
+// left out, are in the structured log. Run drives it.
 //
-// What was refused is not in it: nobody who is not let in makes a service write anything but
-// the bounded lines of its log.
+// It excludes refusals: a caller without access makes a service write only the bounded lines of its log.
 type AuditTrail struct {
 	keep func(ctx context.Context, events []farm.Event) error
 	log  *slog.Logger
@@ -22,21 +21,21 @@ type AuditTrail struct {
 
 	mu      sync.Mutex // guards what follows
 	waiting []farm.Event
-	lost    int // left out since the last time that this was said
+	lost    int // left out since the last log line about it
 
-	turn sync.Mutex // whoever writes holds it
+	turn sync.Mutex // held while records are written
 }
 
-// Bounds of a Trail.
+// Limits of an AuditTrail.
 const (
-	trailWaits = 10_000 // records that wait
-	trailBunch = 100    // that are written together
+	trailWaits = 10_000 // buffered records
+	trailBunch = 100    // records written together
 	trailTime  = 10 * time.Second
-	trailPause = 30 * time.Second // the longest after a failure
+	trailPause = 30 * time.Second // the longest pause after a failure
 )
 
-// NewTrail makes a trail. keep makes events durable; after an error they are given to it again,
-// so that some may come twice.
+// NewTrail makes a trail. keep makes events durable; after an error it is called with them again, so that some
+// may be stored twice.
 func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *slog.Logger) *AuditTrail {
 	return &AuditTrail{keep: keep, log: log, wake: make(chan struct{}, 1)}
 }
@@ -44,7 +43,7 @@ func NewTrail(keep func(ctx context.Context, events []farm.Event) error, log *sl
 // Of returns the auditor of a service.
 func (t *AuditTrail) Of(s farm.Service) Auditor { return trailOf{t, s} }
 
-// trailOf is a trail as one service has it.
+// trailOf is the Auditor of one service.
 type trailOf struct {
 	*AuditTrail
 	service farm.Service
@@ -52,18 +51,18 @@ type trailOf struct {
 
 var _ Auditor = trailOf{}
 
-// happened are the outcomes after which something may have changed.
+// happened contains the outcomes after which something may have changed.
 var happened = map[string]bool{outcomeDone: true, string(farm.CodeInternal): true, string(farm.CodeUnavailable): true}
 
 // Audit implements Auditor.
 func (t trailOf) Audit(_ context.Context, a AuditRecord) {
-	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // nobody knows whose it was
+	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // without Method: unknown caller
 		return
 	}
 	t.add(a.event(t.service))
 }
 
-// event makes the event of a record.
+// event converts a record to an event.
 func (a AuditRecord) event(s farm.Service) farm.Event {
 	extra := map[string]any{
 		"service": string(s), "method": string(a.Method), "verb": a.Verb, "route": a.Route, "outcome": a.Outcome,
@@ -92,7 +91,7 @@ func (t *AuditTrail) add(e farm.Event) {
 	}
 }
 
-// Run writes what comes until the context ends.
+// Run writes records until the context ends.
 func (t *AuditTrail) Run(ctx context.Context) {
 	pause := time.Duration(0)
 	for {
@@ -121,7 +120,7 @@ func (t *AuditTrail) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes what waits. It belongs behind Run and the last request.
+// Flush writes the buffered records. It must be called after Run has returned and the last request has ended.
 func (t *AuditTrail) Flush(ctx context.Context) error {
 	t.turn.Lock()
 	defer t.turn.Unlock()
@@ -145,7 +144,7 @@ func (t *AuditTrail) Flush(ctx context.Context) error {
 	}
 }
 
-// first returns what is written next, and how many were left out meanwhile.
+// first returns the next records to write, and how many were left out since the last call.
 func (t *AuditTrail) first() (list []farm.Event, lost int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -45,7 +45,7 @@ func (b *book) count() int {
 	return len(b.got)
 }
 
-// inTrail runs a test with a trail that runs, and gives what it has logged.
+// inTrail runs a test with a running trail, and returns what it has logged.
 func inTrail(t *testing.T, test func(t *testing.T, trail *AuditTrail, b *book, log func() string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestTrailRecord(t *testing.T) {
 	})
 }
 
-// TestWhatATrailHolds: what somebody who is known has changed, or may have, unless other events
-// tell of it; nothing of those who were not let in.
+// TestWhatATrailHolds: it has what an authenticated caller changed, or may have changed, unless other events
+// report it, and no refusals.
 func TestWhatATrailHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*AuditRecord)
@@ -130,7 +130,7 @@ func TestWhatATrailHolds(t *testing.T) {
 	}
 }
 
-// TestTrailWaits while nothing can be written, within its bounds, and says what it has left out.
+// TestTrailWaits while nothing can be written, within its limits, and reports what it has left out.
 func TestTrailWaits(t *testing.T) {
 	inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, log func() string) {
 		b.failing(errors.New("the store is away"))
@@ -167,7 +167,7 @@ func TestTrailWaits(t *testing.T) {
 	})
 }
 
-// TestTrailFlush writes what came when nobody runs the trail any more.
+// TestTrailFlush writes what came after the trail has stopped.
 func TestTrailFlush(t *testing.T) {
 	b := &book{}
 	trail := NewTrail(b.keep, slog.New(slog.DiscardHandler))
@@ -185,8 +185,8 @@ func TestTrailFlush(t *testing.T) {
 	}
 }
 
-// TestTheGuardTellsWhatIsTold: what a handler says of itself, and the table of contents, come
-// with the record; who makes a request is known in its handler.
+// TestTheGuardTellsWhatIsTold: the record includes values from the handler and from the table of routes; the
+// handler knows the caller.
 func TestTheGuardTellsWhatIsTold(t *testing.T) {
 	g := newGate(t)
 	var actor farm.Actor

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPushAbandoned: a push that is canceled leaves nothing at the registry when its
-// caller says so, and stays to be gone on with when not.
+// TestPushAbandoned: a canceled push leaves nothing at the registry if its caller abandons it, and can be
+// resumed if not.
 func TestPushAbandoned(t *testing.T) {
 	for name, abandon := range map[string]func(error) bool{
 		"abandoned": func(error) bool { return true }, "kept": func(error) bool { return false }, "not asked": nil,
@@ -23,7 +23,7 @@ func TestPushAbandoned(t *testing.T) {
 		disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {
 			if r.URL.Query().Has("off") {
 				cancel()
-				_, _ = io.Copy(io.Discard, r.Body) // until the client has gone
+				_, _ = io.Copy(io.Discard, r.Body) // until the client has disconnected
 				panic(http.ErrAbortHandler)
 			}
 			h.ServeHTTP(w, r)

@@ -32,7 +32,8 @@ func announced(t *testing.T, s *server) *api.PushRequest {
 	return &last
 }
 
-// TestDataIsAnnounced: the registry hears how much may come at the most, so that it reserves room for that.
+// TestDataIsAnnounced: the client announces the maximum size of the data, so that the registry reserves space
+// for it.
 func TestDataIsAnnounced(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(21, 21))
 	s := serve(t, t.TempDir())

@@ -20,7 +20,7 @@ func BenchmarkPush(b *testing.B) {
 		o := pushOptions(fmt.Sprint("v", n), f)
 		o.Request.ID = fmt.Sprintf("11111111-2222-4333-8444-%012d", n)
 		if n++; n > 1 {
-			b.StopTimer() // the registry knows the layer by now; time a push into an empty one
+			b.StopTimer() // the registry has the layer by now; time a push into an empty one
 			c = serve(b, b.TempDir()).client(b)
 			b.StartTimer()
 		}

@@ -19,8 +19,8 @@ func noisy(t *testing.T, size int) file {
 	return write(t, "disk.img", api.FileDisk, "raw", int64(size), map[int64]int{0: size})
 }
 
-// TestTwoPushesOfOneTag: of pushes of one tag at the same time one wins, and the others say so; what is pulled is the
-// winner's, whole.
+// TestTwoPushesOfOneTag: of concurrent pushes of one tag one wins, and the others report the conflict; a pull
+// yields the winner's complete version.
 func TestTwoPushesOfOneTag(t *testing.T) {
 	for _, same := range []bool{false, true} {
 		s := serve(t, t.TempDir())
@@ -87,7 +87,7 @@ func TestPullOfARevertedVersion(t *testing.T) {
 			s.disturb.Store(&disturb)
 			mustPull(t, c, "v1", t.TempDir(), []file{f}) // its layers were promised to it
 
-			// Whoever begins now is told, and gets nothing.
+			// A pull that begins now fails, and writes nothing.
 			dir := t.TempDir()
 			_, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: "v1"}, Dir: dir})
 			if code := farm.CodeOf(err); code != farm.CodeNoVersion && code != farm.CodeNotFound {
@@ -100,8 +100,8 @@ func TestPullOfARevertedVersion(t *testing.T) {
 	}
 }
 
-// TestPullWhoseLayersAreGone: a registry that was started again has forgotten what it promised. The pull says what is
-// wrong and leaves no disk under its name.
+// TestPullWhoseLayersAreGone: a restarted registry has forgotten its leases. The pull reports the error and
+// leaves no disk under its final name.
 func TestPullWhoseLayersAreGone(t *testing.T) {
 	base := t.TempDir()
 	s := serve(t, base)

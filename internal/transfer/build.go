@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// decide chooses how a target is built from what is here: as a clone of it, as an overlay on it, or from nothing.
+// decide chooses how a target is built from local data: as a clone of it, as an overlay on it, or from nothing.
 func (t *target) decide(p *pull, h localChain) error {
 	if h.layers > 0 && h.disk.raw() {
 		ok, err := p.cloneable(h.disk.Path)
@@ -35,8 +35,8 @@ func (t *target) decide(p *pull, h localChain) error {
 	return t.draw(localChain{})
 }
 
-// inBlocks reports whether all changes can be told in whole blocks. They cannot when the disk once ended within one:
-// what was added later is in a block of another layer.
+// inBlocks reports whether all changes cover whole blocks. They do not if the disk once ended within one: data
+// that was added later is in a block of another layer.
 func (t *target) inBlocks() bool {
 	top := len(t.chain) - 1
 	for _, x := range t.chain[:top] {
@@ -47,7 +47,7 @@ func (t *target) inBlocks() bool {
 	return t.chain[top].Size() > 0
 }
 
-// draw makes the plan, and the key that the journal of a target made so has.
+// draw makes the plan, and the journal key of a target that is built this way.
 func (t *target) draw(h localChain) (err error) {
 	if t.plan, err = blob.NewPlan(t.chain, h.layers); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (t *target) draw(h localChain) (err error) {
 	return err
 }
 
-// lay gives everything that the plan brings its place in an overlay.
+// lay assigns a position in an overlay to every range of the plan.
 func (t *target) lay() (*qcow2.Layout, error) {
 	b := qcow2.NewBuilder(t.plan.Size())
 	var err error
@@ -84,7 +84,7 @@ func (t *target) lay() (*qcow2.Layout, error) {
 	return b.Layout()
 }
 
-// cloneable tries whether the directory's file system can clone a file.
+// cloneable tests whether the directory's file system can clone a file.
 func (p *pull) cloneable(path string) (bool, error) {
 	const probe = ".clone" + partialSuffix
 	from, err := os.Open(path)
@@ -102,9 +102,9 @@ func (p *pull) cloneable(path string) (bool, error) {
 	return !unsupported, errors.Join(err, from.Close())
 }
 
-// Clone makes a file that shares all its bytes with another one until one of them is written, in place of what
-// is there, and puts it on stable storage. errors.ErrUnsupported: the file system cannot. After an error an empty file
-// may be left.
+// Clone creates a file that shares all its bytes with another one until one of them is written, and syncs it.
+// It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone. After an
+// error an empty file may be left.
 func Clone(from, to string) error {
 	f, err := os.Open(from)
 	if err != nil {
@@ -127,7 +127,7 @@ func Clone(from, to string) error {
 	return errors.Join(made.Sync(), made.Close())
 }
 
-// begin makes the partial file of a target: empty, or with what is here in it.
+// begin creates the partial file of a target: empty, or a clone of local data.
 func (t *target) begin() error {
 	name := t.name + partialSuffix
 	if t.origin == "" {
@@ -142,7 +142,7 @@ func (t *target) begin() error {
 	if err := errors.Join(cloneAt(from, t.dir, name), from.Close()); err != nil {
 		return err
 	}
-	// Asked before the first checkpoint: without a journal nobody continues with the clone.
+	// Checked before the first checkpoint: without a journal no later pull resumes with the clone.
 	if err := t.cloned(); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (t *target) begin() error {
 	return f.Chmod(0o644)
 }
 
-// size makes the partial file as long as it will be, and zero what is to be zero. It may be repeated.
+// size sets the final size of the partial file, and zeros its zero ranges. It may be repeated.
 func (t *target) size() error {
 	if t.layout != nil {
 		return t.file.Truncate(t.layout.FileSize())
@@ -170,7 +170,7 @@ func (t *target) size() error {
 	return nil
 }
 
-// wipe makes a range of a file zeros.
+// wipe zeros a range of a file.
 func wipe(f *os.File, off, n int64) error {
 	if err := punch(f, off, n); !errors.Is(err, errors.ErrUnsupported) {
 		return err
@@ -191,7 +191,8 @@ func writeZeros(f *os.File, off, n int64) error {
 	return nil
 }
 
-// place returns where the first bytes of a piece of the disk are in the file, and how many of them in one piece.
+// place returns the position of a range of the disk in the file, and how many of its bytes are contiguous
+// there.
 func (t *target) place(off, n int64) (at, length int64) {
 	if t.layout == nil {
 		return off, n

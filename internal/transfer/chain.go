@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MaxOverlays is the most overlays of a disk that another one is put on: each one makes reading slower.
+// MaxOverlays is the maximum number of overlays below another one: each one makes reads slower.
 const MaxOverlays = 8
 
 // tipOf names the content of a chain up to a layer.
@@ -51,7 +51,7 @@ func checkLayers(f api.PullFile) error {
 	return nil
 }
 
-// chain fetches the indexes of a file's layers and checks that they are what the manifest says.
+// chain fetches the indexes of a file's layers and checks them against the manifest.
 func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error) {
 	chain := make([]*blob.Index, len(f.Layers))
 	group, ctx := errgroup.WithContext(ctx)
@@ -109,14 +109,14 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 	return blob.ParseIndex(raw)
 }
 
-// localChain is what of a file is here: the content that its first layers make.
+// localChain is the local content that the first layers of a file describe.
 type localChain struct {
-	layers int // 0: there is no such content
+	layers int // 0: no such content is here
 	tip    string
 	disk   Disk
 }
 
-// nearest finds the highest layer below the top whose content is here.
+// nearest finds the highest layer below the top whose content is local.
 func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 	for n := len(f.Layers) - 1; n > 0; n-- {
 		tip := tipOf(f.Layers[n-1])
@@ -130,7 +130,8 @@ func (p *pull) nearest(f api.PullFile, chain []*blob.Index) localChain {
 // usable reports whether a disk can be built upon.
 func usable(d Disk, size int64) bool { return len(d.Overlays) < MaxOverlays && present(d, size) }
 
-// present reports whether the files of a disk are there, without reading them: they were verified when they came.
+// present reports whether the files of a disk exist, without reading them: they were verified when they were
+// pulled.
 func present(d Disk, size int64) bool {
 	for _, path := range d.files() {
 		st, err := os.Lstat(path)

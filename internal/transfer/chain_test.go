@@ -31,7 +31,7 @@ type shelf struct {
 	tips     []string
 	layers   map[string][]byte // by root: whole layer files
 	file     api.PullFile
-	bulk     atomic.Int64                        // bytes of layers that were given out
+	bulk     atomic.Int64                        // sent bytes of layers
 	disturb  atomic.Pointer[func(*http.Request)] // called before each range
 }
 
@@ -86,7 +86,7 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 	return s
 }
 
-// squash puts one layer with some content in the place of the chain, as a registry does when it squashes one.
+// squash replaces the chain by one layer with some content, like a registry does.
 func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) {
 	t.Helper()
 	var stored []byte
@@ -111,8 +111,8 @@ func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) 
 	return root, s.layers[root]
 }
 
-// TestForgedIndexOfASquashedLayer: the name of a squashed layer's content does not depend on its bytes, so that nothing
-// but the digest of its index tells another content that is served in its place.
+// TestForgedIndexOfASquashedLayer: the name of a squashed layer's content does not depend on its bytes, so that
+// only the digest of its index detects another content that is served in its place.
 func TestForgedIndexOfASquashedLayer(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(31, 32))
 	one, two, forged := make([]byte, 1<<20), make([]byte, 1<<20), make([]byte, 1<<20)
@@ -169,7 +169,7 @@ func (s *shelf) pull(ctx context.Context, t *testing.T, o transfer.PullOptions) 
 	return c.Pull(ctx, o)
 }
 
-// keep writes what the disk was after a layer into a raw file.
+// keep writes the disk's content after a layer into a raw file.
 func (s *shelf) keep(t *testing.T, layer int) transfer.Disk {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), fmt.Sprint("held", layer))
@@ -179,7 +179,7 @@ func (s *shelf) keep(t *testing.T, layer int) transfer.Disk {
 	return transfer.Disk{Path: path, Format: "raw"}
 }
 
-// mustRead compares a disk with what it has to be; sizes of overlays are in sectors.
+// mustRead compares a disk with its expected content; sizes of overlays are in sectors.
 func mustRead(t *testing.T, d transfer.Disk, want []byte) {
 	t.Helper()
 	open, err := d.Open()
@@ -330,7 +330,7 @@ func TestOverlaysOnOverlays(t *testing.T) {
 	}
 }
 
-// TestOverlayGoesOn: a pull of an overlay that is cut fetches the rest only, and one onto something else begins
+// TestOverlayGoesOn: an interrupted pull of an overlay fetches only the rest, and one onto another base starts
 // again.
 func TestOverlayGoesOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
@@ -367,7 +367,7 @@ func TestOverlayGoesOn(t *testing.T) {
 	mustRead(t, built, after)
 }
 
-// TestChainsThatDoNotFit: what a manifest says of a chain is not trusted.
+// TestChainsThatDoNotFit: a manifest's description of a chain is verified.
 func TestChainsThatDoNotFit(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	a := grow(rnd, nil, 1<<20)
@@ -427,7 +427,7 @@ func TestHeldThatIsGone(t *testing.T) {
 	}
 }
 
-// TestIndexesTogether: a chain whose indexes would fill the memory is refused before any of them is fetched.
+// TestIndexesTogether: a chain whose indexes would exhaust the memory is refused before any of them is fetched.
 func TestIndexesTogether(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(12, 12))
 	a := grow(rnd, nil, 1<<20)

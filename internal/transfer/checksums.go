@@ -14,31 +14,32 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// A file of sums remembers a disk, so that what was changed in place since can be found without a second copy of
-// it: sumSize bytes for each block, zeros for one of zeros. It has holes where the disk has.
+// A file of sums contains checksums of a disk, to find later changes without a second copy of it: sumSize bytes
+// for each block, zeros for one of zeros. It has holes where the disk has.
 const (
 	sumSize = 16 // first bytes of the sha256 of the block, which zeros follow if the disk ends within it
-	// chunkSize is what of a disk is read and compared at once, and sumChunk what a file of sums has for it.
+	// chunkSize is the number of bytes of a disk that are read and compared at a time, and sumChunk the size of
+	// their sums.
 	chunkSize = 1 << 20
 	sumChunk  = chunkSize / blob.BlockSize * sumSize
-	// windowSize is how many chunks are compared before the changes among them are told.
+	// windowSize is how many chunks are compared before their changes are returned.
 	windowSize = 64
 	sumWorkers = 4
 )
 
-// SumsSize is how long a file of sums of a disk of so many bytes is.
+// SumsSize is the length of a file of sums of a disk of so many bytes.
 func SumsSize(disk int64) int64 { return (disk + blob.BlockSize - 1) / blob.BlockSize * sumSize }
 
-// Copy reads a disk once, for whatever of these is asked.
+// Copy reads a disk once, for all requested outputs.
 type Copy struct {
 	From *OpenDisk
 	To   *os.File // nil, or an empty file that becomes a raw copy, with holes for zeros
-	Sums *os.File // nil, or an empty file that remembers the disk: see PushParent.Sums
-	// Progress is told how many bytes are done of how many, from one goroutine at a time; nil: nobody.
+	Sums *os.File // nil, or an empty file for the checksums of the disk: see PushParent.Sums
+	// Progress is called with the bytes done and the total, from one goroutine at a time; nil: not called.
 	Progress func(Progress)
 }
 
-// Run does it and puts the files on stable storage.
+// Run copies and syncs the files.
 func (c Copy) Run(ctx context.Context) error {
 	size := c.From.Size()
 	total, err := dataIn(c.From, 0, size)
@@ -56,7 +57,7 @@ func (c Copy) Run(ctx context.Context) error {
 		}
 		at := max(off, start/chunkSize*chunkSize)
 		off = min(size, at+chunkSize)
-		n := min(left, min(end, off)-start) // of the first range in the chunk, which is all but always all
+		n := min(left, min(end, off)-start) // of the first range in the chunk, which almost always covers it
 		left -= n
 		group.Go(func() error {
 			defer meter.add(n)
@@ -80,7 +81,7 @@ func (c Copy) Run(ctx context.Context) error {
 	return nil
 }
 
-// chunk reads what is between two places, the first of which begins a chunk.
+// chunk reads the range from off, which begins a chunk, to end.
 func (c Copy) chunk(off, end int64) error {
 	data := make([]byte, end-off)
 	if n, err := c.From.ReadAt(data, off); n < len(data) {
@@ -130,13 +131,13 @@ func sumsOf(data []byte) []byte {
 	return sums
 }
 
-// sumChanges are the blocks of a disk that are not what a file of sums says.
+// sumChanges are the blocks of a disk that differ from a file of sums.
 type sumChanges struct {
 	*OpenDisk
 	sums     blob.FileSource
-	at       int64 // up to which the disk was compared
-	disk     int64 // where the disk may have data next, as far as that is known
-	old      int64 // where the parent may have had data next
+	at       int64 // end of the compared range of the disk
+	disk     int64 // lower bound of the next data of the disk
+	old      int64 // lower bound of the next data of the parent
 	found    []blob.Change
 	finished bool
 }
@@ -152,7 +153,7 @@ func compareSums(d *OpenDisk, sums *os.File) (*sumChanges, error) {
 	return &sumChanges{OpenDisk: d, sums: blob.FileSource{File: sums, Size: st.Size()}}, nil
 }
 
-// NextChange compares on until a change is found.
+// NextChange compares until a change is found.
 func (c *sumChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {
 		for len(c.found) > 0 {
@@ -218,7 +219,7 @@ func (c *sumChanges) chunk() (int64, error) {
 	return at, nil
 }
 
-// compare tells what differs in a chunk.
+// compare returns the differences in a chunk.
 func (c *sumChanges) compare(at int64) ([]blob.Change, error) {
 	data := make([]byte, min(chunkSize, c.Size()-at))
 	if n, err := c.ReadAt(data, at); n < len(data) {

@@ -38,8 +38,8 @@ func copyOf(t *testing.T, d transfer.Disk) (raw, sums string) {
 	return files[0].Name(), files[1].Name()
 }
 
-// TestPushAgainstSums: a disk that was remembered and then changed in place, made longer or shorter, is sent as
-// what differs, and what a pull makes of it is the disk.
+// TestPushAgainstSums: a disk that was changed in place, extended or truncated after its sums were made is sent
+// as its changes, and a pull restores the disk.
 func TestPushAgainstSums(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(20, 20))
 	s := serve(t, t.TempDir())
@@ -81,7 +81,7 @@ func TestPushAgainstSums(t *testing.T) {
 	}
 }
 
-// TestPushWithoutItsSums: a file of sums that is gone when the push begins costs that the disk is sent as a whole.
+// TestPushWithoutItsSums: if the file of sums is missing when the push begins, the whole disk is sent.
 func TestPushWithoutItsSums(t *testing.T) {
 	s := serve(t, t.TempDir())
 	path := filepath.Join(t.TempDir(), "disk.img")

@@ -22,10 +22,10 @@ const (
 	defaultIdle     = 30 * time.Second
 	defaultAttempts = 6
 	controlTimeout  = 30 * time.Second
-	maxAnswer       = 64 << 20 // bytes of a control answer
+	maxAnswer       = 64 << 20 // bytes of a control response
 )
 
-// Options say how to reach a registry.
+// Options configures the connection to a registry.
 type Options struct {
 	// BaseURL is the registry's address: scheme, host, port and, behind a proxy, a path.
 	BaseURL string
@@ -36,19 +36,19 @@ type Options struct {
 	// Authorize puts credentials on a request. It is called before every attempt, so it may renew
 	// them, and only for requests to BaseURL's host.
 	Authorize func(*http.Request) error
-	// Renew is told that the registry answered 401 to a request with such credentials, and says
-	// whether Authorize may do better now. nil: it cannot.
+	// Renew is called when the registry answered 401 to a request with such credentials. It reports whether a
+	// new call of Authorize may succeed. nil: it cannot.
 	Renew func(*http.Request) bool
 	// Logger gets retries at Debug level. nil means no log.
 	Logger *slog.Logger
-	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. There is no limit on
-	// the whole of a transfer.
+	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
+	// not limited.
 	Idle time.Duration
 	// Attempts is how often one request is tried before its error is returned; 0 means 6.
 	Attempts int
 }
 
-// Client talks to one registry. It may be used from many goroutines.
+// Client is a client of one registry. It may be used from many goroutines.
 type Client struct {
 	base      *url.URL
 	http      *http.Client
@@ -112,14 +112,14 @@ func transport(o Options) *http.Transport {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// call is one control request and the envelope of its answer, decoded into out unless that is nil.
+// call is one control request and the envelope of its response, decoded into out unless that is nil.
 type call struct {
 	method string
 	path   string
 	query  url.Values
 	in     any
 	out    any
-	// repeatable says that sending it twice does no harm: only such calls are retried.
+	// repeatable marks calls that are safe to send twice: only such calls are retried.
 	repeatable bool
 	timeout    time.Duration // 0 means controlTimeout
 }
@@ -160,7 +160,7 @@ func (c *Client) callOnce(ctx context.Context, k call) error {
 	return decode(resp, k.out)
 }
 
-// failure reads the envelope of an answer whose status is not the one that was expected.
+// failure reads the envelope of a response with an unexpected status.
 func failure(resp *http.Response) error {
 	if err := decode(resp, nil); err != nil {
 		return err
@@ -193,10 +193,10 @@ func (c *Client) here(req *http.Request) bool {
 	return req.URL.Host == c.base.Host && req.URL.Scheme == c.base.Scheme
 }
 
-// mostRedirects is how many redirects one after the other are followed.
+// mostRedirects is the maximum number of consecutive redirects.
 const mostRedirects = 10
 
-// redirected keeps credentials from where a redirect leads, unless that is the registry.
+// redirected removes credentials from a redirected request, unless it goes to the registry.
 func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 	if len(before) >= mostRedirects {
 		return errors.New("the registry redirects without end")
@@ -207,8 +207,8 @@ func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// send sends a request, once more when its credentials have gone stale. A body that cannot be
-// sent again is the matter of another attempt.
+// send sends a request, and repeats it once if its credentials are stale. A body that cannot be sent again is
+// left to another attempt.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) || !c.renew(req) {
@@ -234,7 +234,7 @@ func unreachable(err error) error {
 	return farm.Unavailable(err, "The registry cannot be reached")
 }
 
-// decode reads an envelope. A FAIL becomes a farm.Error with the registry's own sentence.
+// decode reads an envelope. Status FAIL becomes a farm.Error with the registry's message.
 func decode(resp *http.Response, out any) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {

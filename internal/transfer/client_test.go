@@ -62,7 +62,7 @@ func TestAnswersBecomeErrors(t *testing.T) {
 	}
 }
 
-// TestCredentials: the hook is asked before every attempt and never for another host.
+// TestCredentials: the hook is called before every attempt and never for another host.
 func TestCredentials(t *testing.T) {
 	var asked, served atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,8 +98,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestDamagedConfiguration: a stored configuration that is none is a refusal, which
-// names the template, and no failure of the way to the registry.
+// TestDamagedConfiguration: an invalid stored configuration is a refusal that names the template, and not a
+// transport failure.
 func TestDamagedConfiguration(t *testing.T) {
 	var served atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +119,7 @@ func TestDamagedConfiguration(t *testing.T) {
 	}
 }
 
-// TestContentTypes: a request with a body says that it is JSON, and one without says nothing.
+// TestContentTypes: a request with a body has the JSON content type, and one without has none.
 func TestContentTypes(t *testing.T) {
 	for method, want := range map[string]string{http.MethodPost: "application/json", http.MethodGet: ""} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +213,7 @@ func TestClientCertificatesAreFollowed(t *testing.T) {
 	}
 	want := func(name string) {
 		t.Helper()
-		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with connections of its own
+		c, _ := New(Options{BaseURL: s.URL, TLS: config, Attempts: 1}) // with its own connections
 		defer c.Close()
 		if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != name {
 			t.Errorf("%+v, %v; want %s", list, err, name)

@@ -23,7 +23,7 @@ func TestOnXFS(t *testing.T) {
 		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
 }
 
-// pulledOnto pulls a disk onto its lower layer and checks that it became a file of its own.
+// pulledOnto pulls a disk onto its lower layer and checks that it became a separate file.
 func (s *shelf) pulledOnto(t *testing.T, o transfer.PullOptions, want []byte) transfer.PullResult {
 	t.Helper()
 	result, err := s.pull(t.Context(), t, o)
@@ -40,8 +40,8 @@ func (s *shelf) pulledOnto(t *testing.T, o transfer.PullOptions, want []byte) tr
 	return result
 }
 
-// TestClonedDisk: a clone of what is here brings its changes alone, also when it ends earlier or later, and what it is
-// a clone of stays as it is.
+// TestClonedDisk: a pull onto a clone of a local disk fetches only the changes, also if it ends earlier or
+// later, and leaves the original as it is.
 func TestClonedDisk(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -61,7 +61,7 @@ func TestClonedDisk(t *testing.T) {
 	}
 }
 
-// TestCloneGoesOn: a clone that was interrupted continues, and is begun again when what it was made from is gone.
+// TestCloneGoesOn: an interrupted clone is resumed, and started again if its origin is removed.
 func TestCloneGoesOn(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -95,8 +95,8 @@ func TestCloneGoesOn(t *testing.T) {
 	}
 }
 
-// TestCloneOfChangedDisk: a clone of what was no longer what it is said to be is not gone on with, also when the
-// content is somewhere else by then.
+// TestCloneOfChangedDisk: a clone of a file that no longer matched its description is not resumed, also if the
+// content exists elsewhere by then.
 func TestCloneOfChangedDisk(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
@@ -126,7 +126,7 @@ func TestCloneOfChangedDisk(t *testing.T) {
 	s.pulledOnto(t, o, after)
 }
 
-// TestBaseOnAnotherDevice: what is on another file system is built upon by an overlay, or not at all.
+// TestBaseOnAnotherDevice: a base on another file system is used for an overlay, or not at all.
 func TestBaseOnAnotherDevice(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(22, 1))
 	base := grow(rnd, nil, 4<<20)
@@ -179,7 +179,7 @@ func elsewhere(t *testing.T) string {
 	return ""
 }
 
-// TestRefusedClones: what the system says of files that cannot be clones leads to another way, a real failure does not.
+// TestRefusedClones: errors for files that cannot be cloned map to errors.ErrUnsupported, other errors do not.
 func TestRefusedClones(t *testing.T) {
 	for no, refused := range map[syscall.Errno]bool{
 		unix.EXDEV: true, unix.EOPNOTSUPP: true, unix.EINVAL: true, unix.ENOTTY: true, unix.ENOSYS: true, unix.EPERM: true,
@@ -195,8 +195,8 @@ func TestRefusedClones(t *testing.T) {
 	}
 }
 
-// TestClone: a clone has the bytes of its file and keeps them when that is written, and whatever cannot be cloned is an
-// error.
+// TestClone: a clone has the bytes of its file and keeps them when that is written. A file that cannot be
+// cloned is an error.
 func TestClone(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")

@@ -18,8 +18,8 @@ type Ref struct {
 	ID      string // template UUID
 	Tag     string
 	Version *int // serial number, 0-indexed
-	// ContentID, when set, must be the version's; a version that has it is found even when Tag and
-	// Version are unset. Only Pull looks at it.
+	// ContentID, when set, must be the version's; a version that has it is found even when Tag and Version are
+	// unset. Only Pull uses it.
 	ContentID string
 }
 
@@ -62,8 +62,8 @@ func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights
 	return out, err
 }
 
-// Info returns a version's configuration. farm.CodeNotFound: no such template; farm.CodeNoVersion: no such version;
-// farm.CodeRefused: what is stored is no configuration.
+// Info returns a version's configuration. farm.CodeNotFound: template not found; farm.CodeNoVersion: version
+// not found; farm.CodeRefused: the stored text is not a configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
 	var raw json.RawMessage
 	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
@@ -73,11 +73,12 @@ func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) 
 	return Config(ref.ID, raw)
 }
 
-// Config reads the configuration of a version of template id. farm.CodeRefused: it is no configuration.
+// Config parses the configuration of a version of template id. It returns farm.CodeRefused if raw is not a
+// configuration.
 func Config(id string, raw []byte) (api.TemplateConfig, error) {
 	var out api.TemplateConfig
 	if err := json.Unmarshal(raw, &out); err != nil {
-		// The registry answered: what is stored is wrong, and asking again does not help.
+		// The registry answered: the stored configuration is wrong, and a retry does not help.
 		return api.TemplateConfig{}, &farm.Error{
 			Code: farm.CodeRefused, Message: fmt.Sprintf("Template %s has a damaged configuration", id), Err: err,
 		}
@@ -115,7 +116,8 @@ func (c *Client) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return out, err
 }
 
-// Pause asks the registry to collect no layers and to keep its trash for a time, in whole seconds; 0 lets it go on.
+// Pause asks the registry to collect no layers and to keep its trash for a time, in whole seconds; 0 ends the
+// pause.
 func (c *Client) Pause(ctx context.Context, length time.Duration) error {
 	in := map[string]int{"seconds": int(length / time.Second)}
 	return c.call(ctx, call{method: http.MethodPost, path: "/registry/pause", in: in, repeatable: true})

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// errPower is what a sync that fails returns.
+// errPower is the error of a failed sync.
 var errPower = errors.New("input/output error")
 
 // pulls are two versions of a disk on a common base. A pull of the first one has left all of it in a directory, under
@@ -42,7 +42,7 @@ func newPulls(t *testing.T, overlay bool) *pulls {
 	return p
 }
 
-// quickDir makes a directory in memory, where there is one: what is synced there goes to no disk.
+// quickDir returns a directory in memory, if available: syncs there do not reach a disk.
 func quickDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "transfer-test-")
@@ -53,7 +53,7 @@ func quickDir(t *testing.T) string {
 	return dir
 }
 
-// pull pulls a version and checks what it leaves.
+// pull pulls a version and checks the result.
 func (p *pulls) pull(t *testing.T, version int, dir string) transfer.PullResult {
 	t.Helper()
 	o := transfer.PullOptions{Dir: dir, Overlays: true, Have: p.have, Sync: func(*os.File) error { return nil }}
@@ -80,7 +80,8 @@ func (p *pulls) mustBeWhole(t *testing.T, version int, dir string, result transf
 	}
 }
 
-// cut pulls the first version up to the sync of its configuration: all of the disk is fetched, and has no name.
+// cut pulls the first version up to the sync of its configuration: all of the disk is fetched, and has no final
+// name.
 func (p *pulls) cut(t *testing.T) (dir string) {
 	t.Helper()
 	dir = quickDir(t)
@@ -155,7 +156,7 @@ func TestCrashesOfAPull(t *testing.T) {
 	}
 }
 
-// judge pulls each version on what a crash has left.
+// judge pulls each version into the state that a crash has left.
 func (p *pulls) judge(t *testing.T, state crashfs.State, kept bool) {
 	t.Helper()
 	for version := range p.versions {

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// cutter is a line between client and registry on which every connection is cut after so many bytes of both
+// cutter is a proxy between client and registry that cuts every connection after a number of bytes in both
 // directions.
 type cutter struct {
 	net.Listener
@@ -91,9 +91,9 @@ func (c *cutter) relay(near net.Conn) {
 	pass(near, far)
 }
 
-// TestCutEveryFiveMegabytes: whatever is cut, push and pull come to their end, and little is sent twice.
+// TestCutEveryFiveMegabytes: push and pull complete despite the cuts, and little is sent twice.
 func TestCutEveryFiveMegabytes(t *testing.T) {
-	const size = 20 << 20 // one part, so that what was sent of it before a cut counts
+	const size = 20 << 20 // one part, so that the bytes sent before a cut count
 	s := serve(t, t.TempDir())
 	content := make([]byte, size)
 	rnd := rand.NewChaCha8([32]byte{12})
@@ -136,8 +136,8 @@ func sparse(t *testing.T, size, at int64, data []byte) transfer.Disk {
 	return transfer.Disk{Path: f.Name()}
 }
 
-// TestLongIndexOnACutLine: an index that is longer than what a connection lives for arrives, in pieces, and its
-// last one may be sent again.
+// TestLongIndexOnACutLine: an index that exceeds the bytes of one connection arrives, in chunks, and its last
+// one may be sent again.
 func TestLongIndexOnACutLine(t *testing.T) {
 	const size, cut, piece = 13 << 25, 100_000, 64 << 10
 	s := serve(t, t.TempDir())

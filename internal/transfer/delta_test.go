@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// pushDisk pushes a disk as disk.img and gives the name of its layer.
+// pushDisk pushes a disk as disk.img and returns the name of its layer.
 func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
 	t.Helper()
 	o := pushOptions(tag)
@@ -25,7 +25,7 @@ func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, par
 	return o.Roots["disk.img"]
 }
 
-// pullDisk pulls a version onto what is here and gives its disk.
+// pullDisk pulls a version onto local content and returns its disk.
 func pullDisk(t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk) (transfer.Disk, transfer.PullResult) {
 	t.Helper()
 	o := transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: tag}, Dir: t.TempDir(), Have: have, Overlays: true}
@@ -64,8 +64,8 @@ func counted(s *server) *atomic.Int64 {
 	return &sent
 }
 
-// TestPushOfWhatChanged: a next tag is sent as what differs, found by comparing or told by an overlay; a chain of
-// them gives the right disk wherever one begins to pull.
+// TestPushOfWhatChanged: a later tag is sent as its changes, found by comparison or read from an overlay. A
+// chain of them yields the right disk from every starting version.
 func TestPushOfWhatChanged(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	s := serve(t, t.TempDir())
@@ -112,7 +112,7 @@ func TestPushOfWhatChanged(t *testing.T) {
 	mustRead(t, d, first)
 }
 
-// TestUnknownParent: a registry that does not hold what a disk was made from gets all of it.
+// TestUnknownParent: a registry without the parent of a disk receives the whole disk.
 func TestUnknownParent(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(10, 10))
 	s := serve(t, t.TempDir())
@@ -130,7 +130,7 @@ func TestUnknownParent(t *testing.T) {
 	mustRead(t, d, second)
 }
 
-// TestPushOfQCOW2: the registry gets what a guest sees of an image, not the image's bytes.
+// TestPushOfQCOW2: the registry receives the content that a guest sees of an image, not the image's bytes.
 func TestPushOfQCOW2(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 11))
 	c := serve(t, t.TempDir()).client(t)
@@ -143,7 +143,7 @@ func TestPushOfQCOW2(t *testing.T) {
 	mustRead(t, d, disk)
 }
 
-// TestDisksThatCannotBePushed: what is no disk is refused before anything is sent.
+// TestDisksThatCannotBePushed: a file that is not a disk is refused before anything is sent.
 func TestDisksThatCannotBePushed(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
@@ -167,11 +167,11 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 	}
 }
 
-// tipless names a content that nobody has.
+// tipless names a content that does not exist.
 const tipless = "0101010101010101010101010101010101010101010101010101010101010101"
 
-// TestRevertedDiskIsPushedAgain: a disk that did not change since it was pushed costs nothing after its version was
-// reverted, and is sent as a whole when what it rests on is gone permanently.
+// TestRevertedDiskIsPushedAgain: an unchanged disk costs nothing after its version was reverted, and is sent as
+// a whole when its parent was removed permanently.
 func TestRevertedDiskIsPushedAgain(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 13))
 	s := serve(t, t.TempDir())

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// Disk is a disk of this host: a raw file or a qcow2 image and, lowest first, qcow2 overlays on it. No file of it
-// names another, and nobody changes them.
+// Disk is a disk of this host: a raw file or a qcow2 image and, lowest first, qcow2 overlays on it. No file
+// names another as its backing file, and none may change.
 type Disk struct {
 	Path     string
 	Format   string   // "raw" or "qcow2"; "" means "raw"
@@ -25,12 +25,12 @@ func (d Disk) files() []string { return append([]string{d.Path}, d.Overlays...) 
 // raw reports whether a disk is one file, byte for byte.
 func (d Disk) raw() bool { return len(d.Overlays) == 0 && (d.Format == formatRaw || d.Format == "") }
 
-// OpenDisk reads what a guest sees of a Disk. It may be read from many goroutines.
+// OpenDisk reads the content of a Disk as a guest sees it. It may be read from many goroutines.
 type OpenDisk struct {
 	top     qcow2.Layer
 	layers  []qcow2.Layer // base first
 	files   []*os.File
-	release []func() // of what is read past the page cache
+	release []func() // closes of sources that bypass the page cache
 }
 
 var (
@@ -38,7 +38,7 @@ var (
 	_ blob.Source = (*OpenDisk)(nil)
 )
 
-// Open opens the files. farm.CodeRefused: one of them is not what the disk says of it.
+// Open opens the files. farm.CodeRefused: one of them does not match the description of the disk.
 func (d Disk) Open() (*OpenDisk, error) {
 	o := &OpenDisk{}
 	for i, path := range d.files() {
@@ -125,7 +125,7 @@ func (d *OpenDisk) Close() error {
 	return err
 }
 
-// above tells what the files hold that rest on the first n.
+// above returns the changes in the files above the first n.
 func (d *OpenDisk) above(n int) (blob.Changes, error) {
 	if n < 1 || n >= len(d.layers) {
 		return nil, fmt.Errorf("a disk of %d files has no changes above %d", len(d.layers), n)
@@ -133,7 +133,7 @@ func (d *OpenDisk) above(n int) (blob.Changes, error) {
 	return overlayChanges{d, qcow2.Stack(d.layers[n:]...)}, nil
 }
 
-// overlayChanges are the ranges that overlays hold of a disk.
+// overlayChanges are the ranges of a disk that overlays hold.
 type overlayChanges struct {
 	*OpenDisk
 	overlays qcow2.Layer
@@ -146,7 +146,7 @@ func (c overlayChanges) NextData(off int64) (start, end int64, err error) {
 	return qcow2.NextData(c.overlays, off)
 }
 
-// NextChange widens what overlays hold to whole blocks; off is the place of one.
+// NextChange widens the ranges that overlays hold to whole blocks; off is the beginning of one.
 func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 	for {
 		r, ok, err := c.overlays.NextRange(off)
@@ -157,13 +157,13 @@ func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 			return c.change(r), true, nil
 		}
 		if off = r.End(); off%blob.BlockSize != 0 {
-			// The block is changed in part: the rest of its bytes are those of below.
+			// The block is changed in part: the rest of its bytes comes from below.
 			return c.change(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}), true, nil
 		}
 	}
 }
 
-// change cuts a range that begins with a block to whole blocks, or makes it one.
+// change cuts a range that begins with a block to whole blocks, or extends it to one.
 func (c overlayChanges) change(r qcow2.Range) blob.Change {
 	end := r.End()
 	if end < c.Size() {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestClosedDiskIsFree: of a disk that was closed no file is open, also none that was read past the page cache.
+// TestClosedDiskIsFree: no file of a closed disk is open, including those read past the page cache.
 func TestClosedDiskIsFree(t *testing.T) {
 	d := writeFile(t, "disk", bytes.Repeat([]byte("disk"), 1<<18))
 	held := func() (n int) {

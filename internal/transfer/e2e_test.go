@@ -178,7 +178,7 @@ func TestManyFilesOneNegotiation(t *testing.T) {
 	mustPull(t, c, "v1", t.TempDir(), files)
 }
 
-// TestContentID: a node that was told a content id never gets other bytes.
+// TestContentID: a pull with a content ID never yields other bytes.
 func TestContentID(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)

@@ -10,10 +10,10 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// flushBytes is how much is written before the kernel is asked to begin putting it on disk.
+// flushBytes is how much is written before the kernel is asked to begin writing it to disk.
 const flushBytes = 4 << 20
 
-// fetcher moves spans over one connection at a time. Its buffers are its memory: 2 MiB.
+// fetcher fetches spans over one connection at a time. Its buffers take 2 MiB.
 type fetcher struct {
 	p       *pull
 	scratch []byte
@@ -25,8 +25,8 @@ func newFetcher(p *pull) *fetcher {
 	return &fetcher{p: p, scratch: make([]byte, blob.FrameSize), raw: make([]byte, 0, blob.FrameSize)}
 }
 
-// fetch moves a span. A connection that is cut, or a frame that is damaged, costs the rest of the span: the
-// next attempt begins behind the last frame that was written.
+// fetch transfers a span. A cut connection or a damaged frame costs the rest of the span: the next attempt
+// begins behind the last written frame.
 func (f *fetcher) fetch(ctx context.Context, s span) error {
 	urls := s.t.layers[s.layer].URLs
 	attempt := 0
@@ -84,9 +84,9 @@ func (f *fetcher) frame(body io.Reader, s *span, frame blob.Frame) error {
 	return nil
 }
 
-// write puts what the plan takes of a verified frame where it belongs.
+// write writes the ranges of a verified frame that the plan uses to their positions.
 func (f *fetcher) write(t *target, frame int, raw []byte) error {
-	var batch blob.FramePlacement // pieces that touch, in the frame and on the disk
+	var batch blob.FramePlacement // contiguous placements, in the frame and on the disk
 	for piece := range t.plan.Pieces(frame) {
 		if batch.Off+batch.Len == piece.Off && batch.At+int(batch.Len) == piece.At {
 			batch.Len += piece.Len
@@ -118,7 +118,7 @@ func (f *fetcher) put(t *target, piece blob.FramePlacement, raw []byte) error {
 	return nil
 }
 
-// wrote notes what the kernel has to put on disk.
+// wrote records a range that the kernel has to write to disk.
 func (f *fetcher) wrote(t *target, at, n int64) {
 	if f.dirty.Len > 0 && at < f.dirty.Off {
 		f.flush(t)
@@ -138,7 +138,7 @@ func (f *fetcher) flush(t *target) {
 	f.dirty = blob.Run{}
 }
 
-// ranged asks for one bounded range and hands its body to use, which must read all of it.
+// ranged requests one bounded range and passes its body to use, which must read all of it.
 func (c *Client) ranged(ctx context.Context, address string, off, length int64, use func(io.Reader) error) error {
 	ctx, w := c.watch(ctx)
 	defer w.close()

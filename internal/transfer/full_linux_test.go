@@ -35,7 +35,7 @@ func smallDisk(t *testing.T, size string) (dir string) {
 	return dir
 }
 
-// TestPullOntoAFullDisk: a pull says that the disk is full, and succeeds when there is space again.
+// TestPullOntoAFullDisk: a pull reports that the disk is full, and succeeds when there is space again.
 func TestPullOntoAFullDisk(t *testing.T) {
 	content := make([]byte, 6<<20)
 	noise(rand.New(rand.NewPCG(51, 1)), content)
@@ -56,13 +56,13 @@ func TestPullOntoAFullDisk(t *testing.T) {
 	mustRead(t, transfer.Disk{Path: filepath.Join(dir, "disk.img")}, content)
 }
 
-// TestFullRegistry: a client says the registry's sentence at once, and the same push
-// goes on when there is space again.
+// TestFullRegistry: a client returns the registry's message immediately, and the same push resumes when there
+// is space again.
 func TestFullRegistry(t *testing.T) {
 	base := smallDisk(t, "64m")
 	s := serve(t, base)
 	filler := filepath.Join(base, "filler")
-	// Every part waits until the disk is full: no part is written, and fails, beside the filler.
+	// Every part waits until the disk is full: no part is written, and fails, while the filler is written.
 	fill := sync.OnceValue(func() error { return os.WriteFile(filler, make([]byte, 60<<20), 0o600) })
 	var sent sync.Map // parts by their URL
 	disturb := func(w http.ResponseWriter, r *http.Request, h http.Handler) {

@@ -165,7 +165,7 @@ func mustHold(t *testing.T, dir string, files []file) {
 	}
 }
 
-// isBulk tells requests whose bodies are files.
+// isBulk reports whether the body of a request is a file.
 func isBulk(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, "/registry/v2/blob/") || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/registry/v2/push/")
 }

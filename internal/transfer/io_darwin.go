@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneAt makes a file of a directory one that shares all its bytes with another file until one of them is
-// written. Whatever is there gives way. errors.ErrUnsupported: the file system cannot.
+// cloneAt creates a file in a directory that shares all its bytes with another file until one of them is
+// written. It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone.
 func cloneAt(from *os.File, dir *os.Root, name string) error {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -24,5 +24,5 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// punch is not done here: holes of this system's files need whole blocks of the file system.
+// punch is not implemented here: holes of this system's files need whole blocks of the file system.
 func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }

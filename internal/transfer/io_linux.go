@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneAt makes a file of a directory one that shares all its bytes with another file until one of them is
-// written. Whatever is there gives way. errors.ErrUnsupported: the file system cannot.
+// cloneAt creates a file in a directory that shares all its bytes with another file until one of them is
+// written. It replaces an existing file. It returns errors.ErrUnsupported if the file system cannot clone.
 func cloneAt(from *os.File, dir *os.Root, name string) error {
 	to, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -17,9 +17,9 @@ func cloneAt(from *os.File, dir *os.Root, name string) error {
 	return errors.Join(cloned(unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))), to.Close())
 }
 
-// cloned is errors.ErrUnsupported for what the system answers when these two files cannot be clones of each other: they
-// are on two file systems, or one is stored in a way that the other is not (btrfs without checksums). ENOTSUP and ENOSYS
-// are errors.ErrUnsupported as they are.
+// cloned maps errors for two files that cannot be clones of each other to errors.ErrUnsupported. They are on
+// different file systems, or only one of them has checksums (btrfs). ENOTSUP and ENOSYS match
+// errors.ErrUnsupported as they are.
 func cloned(err error) error {
 	for _, no := range []error{unix.EXDEV, unix.EINVAL, unix.ENOTTY, unix.EPERM} {
 		if errors.Is(err, no) {

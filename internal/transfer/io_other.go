@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// cloneAt is not known here.
+// cloneAt is not supported here.
 func cloneAt(*os.File, *os.Root, string) error { return errors.ErrUnsupported }
 
-// punch is not known here.
+// punch is not supported here.
 func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -13,19 +13,19 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Log sends rows for the central logs, once. farm.CodeInvalid and CodeRefused: they are never taken.
+// Log sends rows for the central logs, once. After farm.CodeInvalid and CodeRefused a retry does not help.
 func (c *Client) Log(ctx context.Context, rows []api.LogRow) (taken api.LogAppendResult, err error) {
 	err = c.call(ctx, call{method: http.MethodPost, path: api.PathLog, in: rows, out: &taken})
 	return taken, err
 }
 
-// Events sends events, each one JSON object, for the event log, once: all of them are written or none. A call whose
-// outcome is unknown may have been carried out.
+// Events sends events, each one JSON object, for the event log, once: all of them are written or none. A call
+// with an unknown outcome may have taken effect.
 func (c *Client) Events(ctx context.Context, events []byte) error {
 	return c.putRaw(ctx, http.MethodPost, api.PathLogEvent, events)
 }
 
-// Upload stores a small file below the registry's files, in the place of one of that name.
+// Upload stores a small file below the registry's files, and replaces one of the same name.
 func (c *Client) Upload(ctx context.Context, name string, content []byte) error {
 	path := filePath(name)
 	return c.retry(ctx, "PUT "+path, func() error { return c.putRaw(ctx, http.MethodPut, path, content) })
@@ -40,7 +40,7 @@ func filePath(name string) string {
 	return "/registry/files/" + strings.Join(parts, "/")
 }
 
-// Download returns a file below the registry's files of at most so many bytes, by one call.
+// Download returns a file below the registry's files of at most most bytes, in one call.
 func (c *Client) Download(ctx context.Context, name string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (c *Client) Download(ctx context.Context, name string, most int64) ([]byte,
 
 // RemoveFile removes a file below the registry's files; farm.CodeNotFound when there is none.
 func (c *Client) RemoveFile(ctx context.Context, name string) error {
-	return c.call(ctx, call{method: http.MethodDelete, path: "/registry/files/" + name}) // which call escapes
+	return c.call(ctx, call{method: http.MethodDelete, path: "/registry/files/" + name}) // call escapes the path
 }
 
 // putRaw sends a body as it is, once.

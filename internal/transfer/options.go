@@ -6,12 +6,12 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Progress is the state of a transfer in bytes: of layer files (compressed) for a pull; for a push, whose compressed
-// size is only known at its end, of what is read of the files, holes left out.
+// Progress is the state of a transfer in bytes. A pull counts bytes of layer files (compressed). A push, whose
+// compressed size is only known at its end, counts the bytes that it reads of the files, without holes.
 type Progress struct {
 	Done  int64
 	Total int64
-	Rate  float64 // bytes a second over the last few seconds, without what was there already
+	Rate  float64 // bytes a second over the last few seconds, without bytes that were here before
 }
 
 // Fraction is Done of Total, 0 to 1.
@@ -28,59 +28,58 @@ type PushOptions struct {
 	// Files are filled in from Files, and its ResumeKey, when empty, from host, paths, sizes and times.
 	Request api.PushRequest
 	Files   []PushFile
-	// Roots, when not nil, is given the root of each file's layer, by the file's name.
+	// Roots, when not nil, receives the digest of each file's layer, by the file's name.
 	Roots map[string]string
 	// Workers is the number of goroutines that compress; 0 means one for each processor, at most 4.
 	Workers int
 	// Progress is called at most four times a second and once at the end, from one goroutine at a
 	// time.
 	Progress func(Progress)
-	// Ready, when not nil, is asked when all is sent and nothing is published: its error ends the push.
+	// Ready, when not nil, is called when all is sent and nothing is published: its error ends the push.
 	Ready func() error
-	// Abandon is asked when the push has failed: true removes what the registry has received, which
-	// otherwise stays for a day to be gone on with. nil keeps it.
+	// Abandon is called when the push has failed. If it returns true, the registry removes what it has
+	// received, which otherwise stays resumable for a day. nil keeps it.
 	Abandon func(failure error) bool
 }
 
 // PushFile is one local file of a push.
 type PushFile struct {
-	Name   string // name in the version; also the name that a pull gives it
-	Path   string // where it is; not changed by anybody during the push
+	Name   string // name in the version; a pull uses it, too
+	Path   string // must not change during the push
 	Kind   string // api.FileDisk or api.FileState
 	Format string // "raw", "qcow2" or ""
 	Root   string // name of its content when known from an earlier pull or push and unchanged since
-	// Disk, when not nil, is what the file consists of: the registry gets what a guest sees of it, and Path
-	// and Format are not looked at.
+	// Disk, when not nil, is the content of the file: the registry receives it as a guest sees it, and Path and
+	// Format are ignored.
 	Disk *Disk
-	// Parent, when not nil, is what Disk was made from: only what it changed is sent. A registry that does not
-	// hold the parent gets the whole disk.
+	// Parent, when not nil, is what Disk was made from: only changes are sent. A registry without the parent
+	// receives the whole disk.
 	Parent *PushParent
 }
 
-// PushParent says what a disk was made from.
+// PushParent describes the content that a disk was made from.
 type PushParent struct {
 	Tip string // name of the parent's content
-	// Disk, when not nil, is the parent's disk: what changed is found by comparing. Otherwise the first Files
-	// files of the disk are the parent's, and what changed is what the others hold.
+	// Disk, when not nil, is the parent's disk: changes are found by comparison. Otherwise the first Files
+	// files of the disk are the parent's, and the others contain the changes.
 	Disk  *Disk
 	Files int
-	// Sums, when not "", is a file that Copy made of the parent's disk: what changed is found by comparing with
-	// that, and Disk and Files are not looked at.
+	// Sums, when not "", is a file that Copy made of the parent's disk: changes are found by comparison with
+	// it, and Disk and Files are ignored.
 	Sums string
 }
 
-// PullOptions say what to pull where.
+// PullOptions describe a pull and its directory.
 type PullOptions struct {
 	Ref Ref
-	// Dir is an existing directory that gets the files: those of the version under their names,
-	// "config.json" and, when there is one, "nvram". What an interrupted pull of the same version
-	// left there is gone on with.
+	// Dir is an existing directory that receives the files: those of the version under their names,
+	// "config.json" and, if present, "nvram". An interrupted pull of the same version in it is resumed.
 	Dir string
-	// Have names disks and files of this host by the name of their content: whole ones that nobody changes any
-	// more. What the version has in common with them is not moved.
+	// Have maps names of contents to disks and files of this host: complete ones that no longer change. Data
+	// that the version shares with them is not transferred.
 	Have map[string]Disk
-	// Cloned, when not nil, is asked as soon as a file was begun as a clone of what Have names so: whether that is
-	// still what it is said to be. Its error ends the pull, and the clone is not gone on with.
+	// Cloned, when not nil, is called after a file was cloned from content of Have. It reports whether Have
+	// still describes that content. Its error ends the pull, and the clone is not resumed.
 	Cloned func(tip string) error
 	// Overlays allows to build a disk as an overlay on one of Have, where the file system cannot clone that.
 	// Otherwise such a disk is moved as a whole.
@@ -91,33 +90,33 @@ type PullOptions struct {
 	Sync func(*os.File) error
 }
 
-// Names of the files that a pull writes beside those of the version.
+// Names of the files that a pull writes in addition to those of the version.
 const (
 	ConfigFile = "config.json"
 	NVRAMFile  = "nvram"
 )
 
-// PullResult is what a pull left in its directory.
+// PullResult is the result of a pull.
 type PullResult struct {
 	Manifest api.PullManifest
-	Bytes    int64 // bytes of layer files that were moved: frames and indexes; also of a pull that failed
+	Bytes    int64 // transferred bytes of layer files: frames and indexes; also of a failed pull
 	Files    []BuiltFile
 }
 
-// FileForm says how a file of a version was built.
+// FileForm is the form in which a file of a version was built.
 type FileForm string
 
 // The forms.
 const (
 	FormFlat    FileForm = "flat"    // the bytes of a disk or of another file, nothing else
-	FormOverlay FileForm = "overlay" // a qcow2 overlay of what differs from a disk of PullOptions.Have
-	FormLinked  FileForm = "linked"  // a link to the last file of what is in PullOptions.Have under Tip
+	FormOverlay FileForm = "overlay" // a qcow2 overlay with the changes against a disk of PullOptions.Have
+	FormLinked  FileForm = "linked"  // a link to the last file of the content in PullOptions.Have under Tip
 )
 
-// BuiltFile is a file that a pull left.
+// BuiltFile is a file that a pull built.
 type BuiltFile struct {
 	Name  string
 	Form  FileForm
 	Tip   string // name of the content
-	Below string // of an overlay: name of the content in PullOptions.Have that it rests on
+	Below string // of an overlay: name of the parent content in PullOptions.Have
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Parts are cut by a fixed rule, so that a push that continues makes the same parts and finds those that the
+// Parts are cut by a fixed rule, so that a resumed push makes the same parts and recognizes those that the
 // registry has.
 const (
 	partTarget = 8 << 20
@@ -38,8 +38,8 @@ type parts struct {
 	frames []blob.PartFrame
 	data   []byte
 	off    int64 // of the part in the layer file
-	end    int64 // place in the file that the part reaches
-	told   int64 // place in the file up to which parts were made
+	end    int64 // end of the part in the file
+	told   int64 // end of the last complete part in the file
 }
 
 func newParts(p *push, file *source, group *errgroup.Group, ctx context.Context, state api.PushFileState) *parts { //nolint:revive // the group's context
@@ -76,11 +76,11 @@ func (b *parts) add(name string, f blob.Frame, end int64, stored []byte) error {
 	return context.Cause(b.ctx)
 }
 
-// flush sends the part that was collected, unless the registry has it.
+// flush sends the collected part, unless the registry has it.
 func (b *parts) flush(name string) {
 	span, err := dataIn(b.file.extent, b.told, b.end)
 	if err != nil {
-		span = 0 // only of the progress
+		span = 0 // used only for the progress
 	}
 	b.told = b.end
 	left := unsentRange{name: name, off: b.off, frames: b.frames, data: b.data}
@@ -99,7 +99,7 @@ func (b *parts) flush(name string) {
 	})
 }
 
-// unsentRange is what of a part is not sent yet.
+// unsentRange is the unsent rest of a part.
 type unsentRange struct {
 	name   string
 	off    int64 // in the layer file
@@ -107,12 +107,12 @@ type unsentRange struct {
 	data   []byte
 }
 
-// take cuts the first frames off.
+// take removes the first frames.
 func (r *unsentRange) take(frames int, length int64) {
 	r.off, r.frames, r.data = r.off+length, r.frames[frames:], r.data[length:]
 }
 
-// skip takes off what the registry has: parts of an earlier push, which may have been sent in smaller pieces.
+// skip removes frames that the registry has from an earlier push, which may have sent them in smaller requests.
 func (b *parts) skip(r *unsentRange) {
 	for len(r.frames) > 0 {
 		have, ok := b.have[r.off]
@@ -127,7 +127,7 @@ func (b *parts) skip(r *unsentRange) {
 	}
 }
 
-// upTo returns the most first frames that have so many bytes at most, but one at least.
+// upTo returns the largest prefix of frames of at most most bytes, but at least one frame.
 func (r *unsentRange) upTo(most int64) (frames int, length int64) {
 	for frames < len(r.frames) && (frames == 0 || length+int64(r.frames[frames].Stored) <= most) {
 		length += int64(r.frames[frames].Stored)
@@ -136,16 +136,15 @@ func (r *unsentRange) upTo(most int64) (frames int, length int64) {
 	return frames, length
 }
 
-// patience is how often a registry may say that it is busy with a piece before that counts as failure, and
-// insist how often before the piece is sent as it was.
+// patience is how many busy responses count as failure, and insist after how many the same range is sent again.
 const (
 	patience = 50
 	insist   = 10
 )
 
-// send sends the rest of a part. On a line that is cut again and again the pieces become smaller, which counts as
-// getting further, until one of them comes through. As long as the registry takes a piece for being on its way still,
-// it takes no other one at its place; when that lasts, the same one is sent again.
+// send sends the rest of a part. If the connection breaks repeatedly, the requests become smaller, which counts
+// as progress, until one of them succeeds. While the registry still receives an earlier request at an offset,
+// it accepts no other range there; if that lasts, the same range is sent again.
 func (b *parts) send(r unsentRange) error {
 	var failed, again int64
 	busy := 0
@@ -181,7 +180,7 @@ func (c *Client) putPiece(ctx context.Context, session string, r *unsentRange, f
 	return c.putOnce(ctx, c.fileURL(session, r.name, query), [][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
 }
 
-// shrink lowers the most bytes that are sent in one piece, and says whether it could: one frame always goes.
+// shrink lowers the maximum bytes of one request, and reports whether it could: the minimum is one frame.
 func (p *push) shrink(most int64) bool {
 	most = max(most, blob.FrameSize)
 	for old := p.piece.Load(); most < old; old = p.piece.Load() {
@@ -192,7 +191,7 @@ func (p *push) shrink(most int64) bool {
 	return false
 }
 
-// fileURL is where a session takes bytes of a file.
+// fileURL is the URL to which bytes of a session's file are sent.
 func (c *Client) fileURL(session, name string, query url.Values) string {
 	return c.url("/registry/v2/push/"+session+"/"+name, query)
 }

@@ -12,19 +12,19 @@ const (
 	rateWindow = 20
 )
 
-// meter counts bytes and tells a callback now and then.
+// meter counts bytes and calls a callback now and then.
 type meter struct {
 	call func(Progress)
 	now  func() time.Time
 
-	mu      sync.Mutex // guards the fields below; held over the callback, so that calls do not overlap
+	mu      sync.Mutex // guards the fields below; held during the callback, so that calls do not overlap
 	p       Progress
 	samples []sample // oldest first, at most rateWindow
 }
 
 type sample struct {
 	at    time.Time
-	moved int64 // bytes that were not there already
+	moved int64 // bytes transferred, without those that were here before
 }
 
 func newMeter(call func(Progress), total int64) *meter {
@@ -33,10 +33,10 @@ func newMeter(call func(Progress), total int64) *meter {
 	return m
 }
 
-// skip counts bytes that were there already.
+// skip counts bytes that were here before.
 func (m *meter) skip(n int64) { m.count(n, 0) }
 
-// add counts bytes that were moved.
+// add counts transferred bytes.
 func (m *meter) add(n int64) { m.count(n, n) }
 
 func (m *meter) count(done, moved int64) {
@@ -56,14 +56,14 @@ func (m *meter) count(done, moved int64) {
 	}
 }
 
-// finish tells the last state.
+// finish reports the last state.
 func (m *meter) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tell(m.now())
 }
 
-// tell calls back; the caller holds mu.
+// tell calls the callback; the caller holds mu.
 func (m *meter) tell(now time.Time) {
 	if m.call == nil {
 		return

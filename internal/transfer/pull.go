@@ -19,12 +19,12 @@ import (
 // pullParallel is the number of connections of a pull.
 const pullParallel = 4
 
-// Manifest asks what a version consists of. It counts as a pull.
+// Manifest returns the manifest of a version. It counts as a pull.
 func (c *Client) Manifest(ctx context.Context, ref Ref) (api.PullManifest, error) {
 	return c.manifest(ctx, ref.query())
 }
 
-// Look asks what a version consists of, for whoever will not pull it.
+// Look returns the manifest of a version without a pull.
 func (c *Client) Look(ctx context.Context, ref Ref) (api.PullManifest, error) {
 	query := ref.query()
 	query.Set("look", "true")
@@ -36,8 +36,8 @@ func (c *Client) manifest(ctx context.Context, query url.Values) (m api.PullMani
 	return m, err
 }
 
-// Pull builds a version in a directory. When it returns without an error everything is there under its final
-// name and on stable storage. When it is cut, calling it again with the same directory continues.
+// Pull builds a version in a directory. When it returns without an error every file has its final name and is
+// on stable storage. After an interruption, another call with the same directory resumes it.
 func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	m, err := c.Manifest(ctx, o.Ref)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Client) Pull(ctx context.Context, o PullOptions) (PullResult, error) {
 	return PullResult{Manifest: m, Bytes: p.moved.Load(), Files: p.built}, nil
 }
 
-// checkManifest refuses names that could do harm in a directory, and forms that this client cannot build.
+// checkManifest refuses harmful names, and forms that this client cannot build.
 func checkManifest(m api.PullManifest) error {
 	seen := map[string]bool{ConfigFile: true, NVRAMFile: true}
 	for _, f := range m.Files {
@@ -80,7 +80,7 @@ type pull struct {
 	o     PullOptions
 	dir   *os.Root
 	disk  stableStorage
-	files []*target // what is to be moved
+	files []*target // files to transfer
 	built []BuiltFile
 	meter *meter
 	moved atomic.Int64 // bytes
@@ -131,7 +131,7 @@ func (p *pull) run(ctx context.Context, m api.PullManifest) error {
 	return nil
 }
 
-// fetch moves the missing frames of all files over a few connections.
+// fetch transfers the missing frames of all files over a few connections.
 func (p *pull) fetch(ctx context.Context) error {
 	var spans []span
 	for _, t := range p.files {
@@ -165,7 +165,7 @@ func (p *pull) fetch(ctx context.Context) error {
 	}
 	err := group.Wait()
 	for _, t := range p.files {
-		// Also after a failure: what was verified need not be fetched again.
+		// Also after a failure: verified frames need not be fetched again.
 		err = errors.Join(err, t.checkpoint())
 	}
 	if ctx.Err() != nil {
@@ -174,8 +174,8 @@ func (p *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// publish gives the files their names. The journals go last: a crash before leaves them to say that a file
-// which has its final name is whole.
+// publish renames the files to their final names. It removes the journals last, so that after a crash they
+// prove that a file with its final name is complete.
 func (p *pull) publish() error {
 	for _, t := range p.files {
 		if err := t.rename(); err != nil {
@@ -198,7 +198,7 @@ type stableStorage struct {
 	replaced func(*os.File) error // see PullOptions.Sync
 }
 
-// sync makes an open file or directory durable.
+// sync syncs an open file or directory.
 func (s stableStorage) sync(f *os.File) error { return s.syncBy(f, (*os.File).Sync) }
 
 // syncBy is sync with another system call.

@@ -27,8 +27,8 @@ const (
 	commitTimeout = 30 * time.Minute
 )
 
-// Push publishes a version. Files are compressed while they are sent; what the registry holds already is not
-// sent. A push that was cut is gone on with when it is called again with the same options within a day.
+// Push publishes a version. Files are compressed while they are sent; data that the registry has is not sent.
+// An interrupted push is resumed by a call with the same options within a day.
 func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err error) {
 	p := &push{c: c, o: o, req: o.Request}
 	p.piece.Store(partTarget)
@@ -44,7 +44,7 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err
 	for round := 1; ; round++ {
 		result, err := p.round(ctx)
 		if e := diskFull(err); e != nil {
-			return result, e // whichever part it was does not matter
+			return result, e // the part that failed does not matter
 		}
 		if farm.CodeOf(err) == farm.CodeNoParent && p.forgo() {
 			c.log.Info("the registry does not hold what a disk was made from; the disk is pushed as a whole")
@@ -67,14 +67,14 @@ type push struct {
 	meter *meter
 
 	session string       // at the registry; "" before the first negotiation
-	piece   atomic.Int64 // most bytes of frames in one request
+	piece   atomic.Int64 // maximum bytes of frames in one request
 }
 
-// abandonTimeout bounds what is done about a push that nobody wants any more; a
-// registry that does not hear of it forgets it by itself.
+// abandonTimeout bounds the request that abandons a push. The registry removes an idle push automatically if
+// the request does not arrive.
 const abandonTimeout = 5 * time.Second
 
-// abandon ends the session, also when it was its context's end that ended the push.
+// abandon ends the session, even if the context of the push has ended.
 func (p *push) abandon(ctx context.Context) {
 	if p.session == "" {
 		return
@@ -122,7 +122,7 @@ func (p *push) announce() error {
 	return nil
 }
 
-// forgo makes all files ones that are sent as a whole; false when they were that.
+// forgo makes the push send all files as a whole; false if it did already.
 func (p *push) forgo() (changed bool) {
 	for _, f := range p.files {
 		changed = f.forgo() || changed
@@ -130,7 +130,7 @@ func (p *push) forgo() (changed bool) {
 	return changed && p.announce() == nil
 }
 
-// round is one negotiation, the sending of what is missing, and one commit.
+// round is one negotiation, the transfer of missing data, and one commit.
 func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	var result api.PushResult
 	var s api.PushSession
@@ -167,7 +167,7 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	return result, err
 }
 
-// send brings the registry to hold every file and gives the roots.
+// send sends every file that the registry lacks and returns the digests.
 func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, error) {
 	group, sendCtx := errgroup.WithContext(ctx)
 	group.SetLimit(max(1, min(s.Parallel, 16)))
@@ -187,7 +187,7 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 		}
 		roots[spec.Name], indexes[spec.Name] = x.Root().String(), x
 	}
-	// A part that failed cancels the encoding, so its error is the one that says why.
+	// A part that failed cancels the encoding, so its error is the root cause.
 	if waitErr := group.Wait(); waitErr != nil {
 		err = waitErr
 	}
@@ -205,11 +205,12 @@ func (p *push) send(ctx context.Context, s api.PushSession) (map[string]string, 
 	return roots, nil
 }
 
-// indexPiece is how much of an index is usually sent in one request: what comes through on a line that is cut again and
-// again.
+// indexPiece is the number of bytes of an index that one request usually sends: few enough for a connection
+// that breaks repeatedly.
 const indexPiece = 1 << 20
 
-// putIndex sends an index, in pieces if it is long. One whose sending was cut continues with the piece that was.
+// putIndex sends an index, in chunks if it is long. An interrupted transfer resumes with the chunk that was
+// cut.
 func (c *Client) putIndex(ctx context.Context, session, name string, x *blob.Index) error {
 	raw, off := x.Bytes(), 0
 	query := url.Values{"index": {x.Root().String()}}

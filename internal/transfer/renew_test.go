@@ -27,7 +27,7 @@ func (f *fading) authorize(r *http.Request) error {
 	return nil
 }
 
-// renew gives another credential in the place of the one that was refused.
+// renew replaces a refused credential.
 func (f *fading) renew(r *http.Request) bool {
 	var had int64
 	_, err := fmt.Sscan(r.Header.Get("Authorization"), &had)
@@ -50,8 +50,8 @@ func (f *fading) serve(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	h.ServeHTTP(w, r)
 }
 
-// TestCredentialsThatFade: a push, a pull and a call that is made once continue with new
-// credentials when theirs have gone stale.
+// TestCredentialsThatFade: a push, a pull and a call that is made once continue with new credentials when the
+// old ones are stale.
 func TestCredentialsThatFade(t *testing.T) {
 	s := serve(t, t.TempDir())
 	f := &fading{used: map[string]int{}, uses: 4}
@@ -87,8 +87,7 @@ func TestCredentialsThatFade(t *testing.T) {
 	}
 }
 
-// TestRedirectsLeadCredentialsNowhere: what a redirect leads to gets them only when it is the
-// registry itself.
+// TestRedirectsLeadCredentialsNowhere: the target of a redirect gets them only if it is the registry itself.
 func TestRedirectsLeadCredentialsNowhere(t *testing.T) {
 	var here, there atomic.Value
 	list := func(seen *atomic.Value) http.HandlerFunc {

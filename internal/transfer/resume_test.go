@@ -104,7 +104,7 @@ func TestPullGoesOn(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionIsLeft hangs one request: the client gives it up and asks again.
+// TestIdleConnectionIsLeft blocks one request: the client cancels it and retries.
 func TestIdleConnectionIsLeft(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c, err := transfer.New(transfer.Options{BaseURL: s.URL, Idle: 100 * time.Millisecond})
@@ -142,8 +142,8 @@ func journalKey(t *testing.T, layer string) []byte {
 	return sum[:]
 }
 
-// TestLeftoversOfOtherPulls: whatever is in the directory, a pull ends with the right bytes; what a crash left
-// after the files had their names is not fetched again.
+// TestLeftoversOfOtherPulls: whatever files are in the directory, a pull ends with the right bytes. Files that
+// had their final names before a crash are not fetched again.
 func TestLeftoversOfOtherPulls(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
@@ -158,7 +158,7 @@ func TestLeftoversOfOtherPulls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	indexBytes := m.Files[0].Layers[0].IndexLength // is asked for each time
+	indexBytes := m.Files[0].Layers[0].IndexLength // is requested each time
 	ones := bytes.Repeat([]byte{0xff}, 4<<20)
 	for name, test := range map[string]struct {
 		left  map[string][]byte

@@ -12,15 +12,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// errTransient marks failures that another attempt may cure: cut connections, and bytes that were damaged on
-// the way, since every attempt verifies them again.
+// errTransient marks failures that another attempt may fix: cut connections, and bytes that were damaged on the
+// way, since every attempt verifies them again.
 var errTransient = errors.New("the transfer was cut or damaged")
 
-// errIdle ends an attempt on which nothing moved.
+// errIdle ends an attempt without activity.
 var errIdle = errors.New("no byte moved for too long")
 
-// IsTemporary reports whether a failure is one that a later attempt may cure: a registry that cannot be reached, is
-// busy or restarts, or a connection that was cut.
+// IsTemporary reports whether a later attempt may succeed: the registry cannot be reached, is busy or restarts,
+// or a connection was cut.
 func IsTemporary(err error) bool {
 	if diskFull(err) != nil {
 		return false
@@ -33,7 +33,8 @@ func IsTemporary(err error) bool {
 	}
 }
 
-// diskFull finds the registry's own sentence that it has no space, which another attempt does not cure.
+// diskFull returns the registry's error that its disk is full, which a retry does not fix; nil for other
+// errors.
 func diskFull(err error) *farm.Error {
 	if e, ok := errors.AsType[*farm.Error](err); ok && strings.HasPrefix(e.Message, blob.FullMessage) {
 		return e
@@ -51,7 +52,8 @@ func (c *Client) retry(ctx context.Context, what string, try func() error) error
 	return c.retryProgress(ctx, what, func() (bool, error) { return false, try() })
 }
 
-// retryProgress is retry for work that may get further before it fails: then its attempts count again.
+// retryProgress is retry for work that may make progress before it fails: then its attempts count from the
+// start.
 func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
 	wait := firstWait
 	for n := 1; ; n++ {
@@ -87,7 +89,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// watch ends a request on which no byte moves for the client's idle time.
+// watch ends a request without activity for the client's idle time.
 type watch struct {
 	timer *time.Timer
 	idle  time.Duration
@@ -106,7 +108,7 @@ func (w *watch) close() {
 	w.stop(nil)
 }
 
-// reader counts what it reads as movement.
+// reader counts its reads as activity.
 func (w *watch) reader(r io.Reader) io.Reader { return watched{w, r} }
 
 type watched struct {
@@ -122,7 +124,7 @@ func (r watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut makes a network failure transient and says why the request was ended by us.
+// cut marks a network failure as transient, and returns the reason if the client ended the request.
 func cut(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errIdle) {
 		err = cause

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// link makes a file of the version from one of this host that has the same content; false when it has to be
-// built. The file that is linked to was verified when it came here, so only its size is looked at.
+// link links a file of the version to one of this host with the same content; false when it has to be built.
+// The existing file was verified when it was pulled, so only its size is checked.
 func (p *pull) link(f api.PullFile) bool {
 	d, ok := p.o.Have[tipOf(topOf(f))]
 	if !ok || len(d.Overlays) > 0 && !p.o.Overlays || !present(d, f.Size) {
@@ -33,8 +33,8 @@ func (p *pull) link(f api.PullFile) bool {
 	return err == nil && os.SameFile(source, made)
 }
 
-// clear removes what an interrupted pull left of a file, unless it is the link itself. The journal goes last,
-// since it says that a file which has its final name is whole.
+// clear removes the remains of an interrupted pull of a file, unless the file is the link itself. It removes
+// the journal last, since the journal proves that a file with its final name is complete.
 func (p *pull) clear(name string, source fs.FileInfo) error {
 	left := []string{name, name + partialSuffix, name + journalSuffix}
 	if there, err := p.dir.Lstat(name); err == nil && os.SameFile(source, there) {

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPullLinksWhatIsHere: a second version moves its own file only and links the
-// other, and one whose size is another is moved all the same.
+// TestPullLinksWhatIsHere: a second version transfers only its own file and links the other, and a local file
+// of another size is replaced by a transfer.
 func TestPullLinksWhatIsHere(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)

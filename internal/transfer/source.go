@@ -20,13 +20,13 @@ type source struct {
 	whole   blob.Source
 	changes blob.Changes // against parent; nil when the file is sent as a whole
 	parent  blob.Digest
-	extent  blob.Source // tells what is read of the file; reading may be all that it has to do with what is sent
+	extent  blob.Source // the ranges of the file that are read, which may be more than what is sent
 	total   int64       // bytes of that
 	open    []io.Closer
 	release func() // of a file that is read past the page cache; nil for a disk
 }
 
-// openSource opens what a file of a push consists of.
+// openSource opens the files of a push file.
 func openSource(spec PushFile) (*source, error) {
 	s := &source{spec: spec}
 	err := s.openWhole()
@@ -63,7 +63,7 @@ func (s *source) openWhole() error {
 	return nil
 }
 
-// openChanges finds out how the disk is told from its parent.
+// openChanges opens the source of the disk's changes against its parent.
 func (s *source) openChanges() (err error) {
 	p := s.spec.Parent
 	d, ok := s.whole.(*OpenDisk)
@@ -76,7 +76,7 @@ func (s *source) openChanges() (err error) {
 	if p.Sums != "" {
 		sums, _, err := openRegular(p.Sums)
 		if errors.Is(err, fs.ErrNotExist) {
-			s.parent = blob.Digest{} // forgotten meanwhile: the disk is sent as a whole
+			s.parent = blob.Digest{} // removed since then: the disk is sent as a whole
 			return nil
 		}
 		if err != nil {
@@ -110,7 +110,7 @@ func (s *source) close() error {
 	return err
 }
 
-// announce is what the registry is told of the file.
+// announce returns the description of the file for the registry.
 func (s *source) announce() api.PushFile {
 	f := api.PushFile{Name: s.spec.Name, Kind: s.spec.Kind, Format: s.spec.Format, Size: s.size, Root: s.spec.Root}
 	if s.spec.Disk != nil {
@@ -123,11 +123,11 @@ func (s *source) announce() api.PushFile {
 	return f
 }
 
-// hopeful is the share of a file that a registry takes for what will be stored, when it is not told.
+// hopeful is the divisor of a file's size with which a registry estimates what will be stored.
 const hopeful = 20
 
-// data is the most bytes that may have to be stored, at least 1; 0 when only comparing would tell, unless the most is
-// less than what a registry takes for granted.
+// data is the maximum number of bytes to store, at least 1. It is 0 if only a comparison would tell, unless the
+// maximum is less than the registry's estimate.
 func (s *source) data() int64 {
 	if _, told := s.changes.(overlayChanges); !told && s.changes != nil && s.total > s.size/hopeful {
 		return 0
@@ -135,7 +135,7 @@ func (s *source) data() int64 {
 	return max(1, s.total)
 }
 
-// survey finds out what of the file is looked at.
+// survey finds the ranges of the file that are read.
 func (s *source) survey() (err error) {
 	s.extent = s.whole
 	if c, ok := s.changes.(overlayChanges); ok {
@@ -145,7 +145,7 @@ func (s *source) survey() (err error) {
 	return err
 }
 
-// dataIn adds up the ranges between two places of a file that may hold anything but zeros.
+// dataIn sums the ranges between from and to that may hold anything but zeros.
 func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
 	for from < to {
 		start, end, err := src.NextData(from)
@@ -158,14 +158,14 @@ func dataIn(src blob.Source, from, to int64) (sum int64, err error) {
 	return sum, nil
 }
 
-// forgo makes the file one that is sent as a whole.
+// forgo makes the push send the file as a whole; it reports whether that is a change.
 func (s *source) forgo() (changed bool) {
 	changed = s.changes != nil || s.spec.Root != ""
 	s.changes, s.parent, s.spec.Root = nil, blob.Digest{}, ""
 	return changed && s.survey() == nil
 }
 
-// describe writes what the file is made from, for the key under which its push is gone on with.
+// describe writes the sources of the file, for the resume key of its push.
 func (s *source) describe(key io.Writer) error {
 	paths := []string{s.spec.Path}
 	if s.spec.Disk != nil {

@@ -19,17 +19,17 @@ import (
 const (
 	partialSuffix = ".partial"
 	journalSuffix = ".journal"
-	// checkpointBytes is how much may have to be fetched again after a crash.
+	// checkpointBytes is the maximum that may have to be fetched again after a crash.
 	checkpointBytes = 256 << 20
 	// spanBytes bounds one range request.
 	spanBytes = 16 << 20
-	// gapBytes is how much is rather read and thrown away than asked for around.
+	// gapBytes is the largest gap that is read and discarded rather than excluded from a request.
 	gapBytes = 128 << 10
 )
 
-// target is one file that a pull builds. Its journal holds a key that says from what and how, and one bit for
-// each frame of the plan; a bit is set only after the frame is on stable storage. The file has its final name
-// only when all bits are set.
+// target is one file that a pull builds. Its journal contains a key of the sources and the form, and one bit
+// for each frame of the plan. A bit is set only after the frame is on stable storage. The file has its final
+// name only when all bits are set.
 type target struct {
 	dir    *os.Root
 	disk   stableStorage
@@ -40,8 +40,8 @@ type target struct {
 
 	plan   *blob.Plan
 	layout *qcow2.Layout // of an overlay; nil when the file is flat
-	origin string        // file that is cloned; "" when the file begins empty
-	cloned func() error  // says whether that had its content while it was cloned
+	origin string        // file that is cloned; "" when the file starts empty
+	cloned func() error  // reports whether the origin had its content while it was cloned
 	key    [sha256.Size]byte
 	file   *os.File // nil when the file has its final name already
 
@@ -49,10 +49,10 @@ type target struct {
 	bitmap  []byte     // frames that are written
 	pending int64      // bytes written since the last checkpoint
 
-	saving sync.Mutex // held over a checkpoint
+	saving sync.Mutex // held during a checkpoint
 }
 
-// open plans a file and takes up what an earlier pull of the same plan left.
+// open plans a file and resumes an earlier pull of the same plan.
 func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
 	chain, err := p.chain(ctx, f)
 	if err != nil {
@@ -77,13 +77,13 @@ func (p *pull) open(ctx context.Context, f api.PullFile) (*target, error) {
 	return t, t.create(resumed)
 }
 
-// create opens the partial file; an old one is kept only when the journal speaks of it.
+// create opens the partial file; it keeps an old one only if the journal matches.
 func (t *target) create(resumed bool) error {
 	_, err := t.dir.Stat(t.name + partialSuffix)
 	if err == nil && resumed {
 		t.file, err = t.dir.OpenFile(t.name+partialSuffix, os.O_RDWR, 0)
 	} else {
-		// The journal of another file must be gone before this one has any byte.
+		// The journal of another file must be removed before this one has any byte.
 		clear(t.bitmap)
 		if err := errors.Join(t.forget(), t.disk.syncDir(t.dir)); err != nil {
 			return err
@@ -133,13 +133,13 @@ func (t *target) complete() bool {
 
 func (t *target) has(i int) bool { return t.bitmap[i/8]&(1<<(i%8)) != 0 }
 
-// frame returns the place of frame i of the plan.
+// frame returns the layer and the position of frame i of the plan.
 func (t *target) frame(i int) (layer int, f blob.Frame) {
 	layer, n := t.plan.Frame(i)
 	return layer, t.chain[layer].Frame(n)
 }
 
-// have is the number of stored bytes whose frames are there.
+// have is the number of stored bytes of the frames that are done.
 func (t *target) have() int64 {
 	var n int64
 	for i := range t.plan.Len() {
@@ -151,15 +151,14 @@ func (t *target) have() int64 {
 	return n
 }
 
-// span is a range of one layer to fetch: frames first to last-1 of the plan, and the little that may lie
-// between them.
+// span is a range of one layer to fetch: frames first to last-1 of the plan, and small gaps between them.
 type span struct {
 	t           *target
 	layer       int
 	first, last int
 }
 
-// missing returns the frames that are not there, in spans of bounded size.
+// missing returns the frames that are not written yet, in spans of bounded size.
 func (t *target) missing() []span {
 	var out []span
 	var from, end int64 // of the newest span, in its layer
@@ -179,7 +178,7 @@ func (t *target) missing() []span {
 	return out
 }
 
-// wrote notes that a frame is written, and now and then makes that durable.
+// wrote records a written frame, and now and then makes that durable.
 func (t *target) wrote(i int, raw int) error {
 	t.mu.Lock()
 	t.bitmap[i/8] |= 1 << (i % 8)
@@ -193,7 +192,7 @@ func (t *target) wrote(i int, raw int) error {
 	return t.checkpointLocked()
 }
 
-// checkpoint puts the written frames and then the bitmap on stable storage.
+// checkpoint syncs the written frames and then the bitmap.
 func (t *target) checkpoint() error {
 	if t.file == nil {
 		return nil
@@ -211,7 +210,7 @@ func (t *target) checkpointLocked() error {
 	if err := t.disk.syncBy(t.file, blob.SyncData); err != nil {
 		return fmt.Errorf("sync %s: %w", t.name, err)
 	}
-	// Written in place: bits only ever appear, so a torn write is an older bitmap in part.
+	// Written in place: bits are only ever set, so a torn write is partly an older bitmap.
 	j, err := t.dir.OpenFile(t.name+journalSuffix, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
@@ -223,7 +222,7 @@ func (t *target) checkpointLocked() error {
 	return errors.Join(err, j.Close())
 }
 
-// rename returns the finished file its name.
+// rename renames the finished file to its final name.
 func (t *target) rename() error {
 	if t.file == nil {
 		return nil

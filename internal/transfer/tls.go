@@ -18,7 +18,7 @@ type TLSOptions struct {
 
 // TLSConfig reads the files that the options name.
 func TLSConfig(o TLSOptions) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for by --insecure
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // requested by --insecure
 	if (o.Cert == "") != (o.Key == "") {
 		return nil, fmt.Errorf("a client certificate needs both its certificate and its key file")
 	}
@@ -42,8 +42,8 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	return config, nil
 }
 
-// following returns the certificate that is in the files when a connection is made, so that one which
-// is replaced before its time is over needs no restart; the last good one when they do not fit.
+// following returns the certificate in the files at the time of a connection, so that one that is replaced
+// before it expires needs no restart. It returns the last good one when the files do not match.
 func following(o TLSOptions, pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&pair)

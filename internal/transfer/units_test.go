@@ -60,7 +60,7 @@ func TestCheckLayers(t *testing.T) {
 	}
 }
 
-// A disk can be built upon when all of its files are there and it rests on few overlays.
+// A disk is usable as a base when all of its files exist and it has few overlays.
 func TestPresent(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -101,7 +101,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// What the registry answers has a code that callers know.
+// Responses of the registry have codes that callers know.
 func TestCodes(t *testing.T) {
 	for _, c := range []struct {
 		status  int
@@ -148,12 +148,12 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// answer is what a registry may answer.
+// answer is a possible response of the registry.
 func answer(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// An envelope is read, and what is none is said to be none.
+// An envelope is decoded, and a body without one is reported as such.
 func TestDecode(t *testing.T) {
 	for name, c := range map[string]struct {
 		resp *http.Response
@@ -246,7 +246,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// A request ends when nothing moves on it, and says so.
+// A request ends with an error when it is idle.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := New(Options{BaseURL: "http://registry", Idle: time.Second})
@@ -274,7 +274,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Pieces have whole frames, at least one; what the registry has of them is not sent.
+// Requests contain whole frames, at least one; frames that the registry has are not sent.
 func TestPieces(t *testing.T) {
 	frame := func(n int) blob.PartFrame { return blob.PartFrame{Stored: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
@@ -318,7 +318,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Progress is told now and then, with the rate of what moved lately.
+// Progress is reported now and then, with the recent rate.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Progress
@@ -388,7 +388,7 @@ func TestOptionsOfClient(t *testing.T) {
 	}
 }
 
-// Blocks have sums of what they hold, zeros for zeros, whatever comes behind the end.
+// Blocks have sums of their content, zeros for zeros, independent of bytes behind the end.
 func TestSumsOf(t *testing.T) {
 	data := make([]byte, 2*blob.BlockSize+5)
 	copy(data[blob.BlockSize:], "block")
@@ -460,7 +460,7 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A copy that cannot be written, or is given up, is an error.
+// A copy that cannot be written, or is canceled, is an error.
 func TestCopyFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("disk"), 1<<19), 0o600); err != nil {
@@ -494,7 +494,7 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
-// Without holes, zeros are written over a range and nothing beside it, and what cannot be written is told.
+// Without holes, zeros are written over a range and nothing outside it, and a write error is returned.
 func TestWriteZeros(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
@@ -537,7 +537,7 @@ func (r ranges) NextRange(off int64) (qcow2.Range, bool, error) {
 	return qcow2.Range{}, false, nil
 }
 
-// What overlays hold is told in whole blocks: one that is held in part is data, since the rest of it is what is below.
+// Changes in overlays cover whole blocks: a partly held block is data, since the rest of it comes from below.
 func TestOverlayChanges(t *testing.T) {
 	const block = blob.BlockSize
 	held := func(kind qcow2.Kind, off, end int64) qcow2.Range {
@@ -593,7 +593,7 @@ func TestOverlayChanges(t *testing.T) {
 	}
 }
 
-// A clone that cannot be begun is an error, which says why.
+// A clone that cannot be started is an error with the reason.
 func TestBeginOfAClone(t *testing.T) {
 	dir, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -655,7 +655,7 @@ func TestCompareJoinsBlocks(t *testing.T) {
 	}
 }
 
-// A download is as long as its caller allows, and what fails is told.
+// A download is limited to the length that its caller allows, and failures are returned.
 func TestDownloadLimit(t *testing.T) {
 	status, kind := http.StatusOK, "text/plain"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,8 +20,8 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// Run runs the suite. fresh makes an empty place and gives a function that opens a store on it; the store is
-// opened again to see what lasts.
+// Run runs the suite. fresh creates an empty directory and returns a function that opens a store on it. The
+// store is opened again to check what is durable.
 func Run(t *testing.T, fresh func(t *testing.T) func() blob.Store) {
 	for name, test := range map[string]func(*testing.T, func() blob.Store){
 		"complete":  testComplete,
@@ -164,7 +164,7 @@ func testParts(t *testing.T, open func() blob.Store) {
 	mustHold(t, s, l)
 }
 
-// testDiscard gives up a part in the middle and sends it again.
+// testDiscard discards a part in the middle and sends it again.
 func testDiscard(t *testing.T, open func() blob.Store) {
 	s := open()
 	u := blob.Upload{Session: "a"}

@@ -1,10 +1,9 @@
-// Package disk keeps layer files in the directories of a registry's storage.
+// Package disk stores layer files in the directories of a registry's storage.
 //
-// It is not an owner of them: which layers are needed, pinned or collected is the
-// registry's matter.
+// It does not manage them: the registry decides which layers are needed, pinned or collected.
 //
-// Invariant: a file in images_dir or state_file_dir is whole and on stable storage,
-// since it gets there by one rename after a sync.
+// Invariant: a file in images_dir or state_file_dir is complete and on stable storage, since it gets there by
+// one rename after a sync.
 package disk
 
 import (
@@ -32,7 +31,7 @@ type Store struct{ dir *layout.Dir }
 
 var _ blob.Store = (*Store)(nil)
 
-// New uses an open storage, which the caller closes.
+// New returns a store in an open storage, which the caller closes.
 func New(dir *layout.Dir) *Store { return &Store{dir: dir} }
 
 func uploadPath(u blob.Upload) string {
@@ -65,12 +64,12 @@ func (s *Store) openUpload(u blob.Upload) (*os.File, error) {
 	return f, nil
 }
 
-// asyncWriter writes a part and keeps the disk busy meanwhile.
+// asyncWriter writes a part and starts writeback to disk while more data arrives.
 type asyncWriter struct {
 	ctx   context.Context
 	f     *os.File
 	off   int64
-	begun int64 // up to where the kernel was asked to write
+	begun int64 // end of the range that the kernel was asked to write
 }
 
 func (w *asyncWriter) Write(p []byte) (int, error) {
@@ -109,7 +108,7 @@ func (s *Store) OpenUpload(_ context.Context, u blob.Upload) (blob.File, error) 
 	return s.open(uploadPath(u))
 }
 
-// open avoids an interface that holds a nil file.
+// open returns a nil interface, not an interface with a nil file, after an error.
 func (s *Store) open(name string) (blob.File, error) {
 	f, err := s.dir.Root().Open(name)
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Store) finish(f *os.File, x *blob.Index) error {
 	return s.dir.SyncBy(f, blob.SyncData)
 }
 
-// Drop implements blob.Store. It leaves the session's directory, which holds files of the registry too.
+// Drop implements blob.Store. It leaves the session's directory, which also has files of the registry.
 func (s *Store) Drop(_ context.Context, session string) error {
 	dir := path.Join(layout.UploadDir, session)
 	entries, err := s.dir.Names(dir)
@@ -195,7 +194,7 @@ func layerPath(root blob.Digest, state bool) string {
 	return path.Join(dir, root.String()+layout.LayerSuffix)
 }
 
-// List implements blob.Store. Files of other names are not ours and left alone.
+// List implements blob.Store. It ignores files with other names.
 func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 	var out []blob.Stored
 	for _, dir := range []string{layout.ImagesDir, layout.StateFileDir} {
@@ -211,7 +210,7 @@ func (s *Store) List(_ context.Context) ([]blob.Stored, error) {
 			}
 			st, err := e.Info()
 			if err != nil {
-				continue // removed meanwhile
+				continue // removed since then
 			}
 			stored := blob.Stored{Root: root, Size: st.Size(), Modified: st.ModTime()}
 			if !st.Mode().IsRegular() {
@@ -231,7 +230,7 @@ func (s *Store) Space(context.Context) (free, total int64, err error) {
 // StateMark begins the name that a layer of state_file_dir has in the trash.
 const StateMark = "state-"
 
-// damagedMark begins the name of a damaged layer in the trash: it is never taken back.
+// damagedMark begins the name of a damaged layer in the trash: it is never restored.
 const damagedMark = "damaged-"
 
 // Trash implements blob.Store.

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/blob"
 )
 
-// Forget makes the system drop what it keeps in memory of a range of a file, so that the next read comes from
-// the disk. What cannot be dropped stays.
+// Forget drops a range of a file from the page cache, so that the next read comes from the disk. Pages that
+// cannot be dropped stay.
 func Forget(f blob.File, off, n int64) {
 	if file, ok := f.(*os.File); ok {
 		_ = unix.Fadvise(int(file.Fd()), off, n, unix.FADV_DONTNEED)

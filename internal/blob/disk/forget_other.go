@@ -4,5 +4,5 @@ package disk
 
 import "github.com/buildyard/buildyard/internal/blob"
 
-// Forget makes the system drop what it keeps in memory of a range of a file, where it can be told to.
+// Forget drops a range of a file from the page cache where the system supports it.
 func Forget(blob.File, int64, int64) {}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space asks the file system: free is what an ordinary user may still write.
+// space returns the free and total space of the file system: free is what an ordinary user may still write.
 func space(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

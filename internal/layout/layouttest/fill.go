@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Shape says how large a storage is.
+// Shape is the size of a storage.
 type Shape struct {
 	Templates int
 	Versions  int // of each template, each with one disk

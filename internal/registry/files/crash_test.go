@@ -10,7 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/crashfs"
 )
 
-// TestReceiptSurvivesALossOfPower: a file that was acknowledged is there, in new directories and in place of an old one.
+// TestReceiptSurvivesALossOfPower: an acknowledged file survives a power loss, in new directories and in place
+// of an old file.
 func TestReceiptSurvivesALossOfPower(t *testing.T) {
 	must := func(err error) {
 		t.Helper()

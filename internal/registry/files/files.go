@@ -18,12 +18,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds that are no settings.
+// Limits without a setting.
 const (
 	MaxFile  = 1 << 30  // bytes of one file
 	MaxLog   = 64 << 20 // bytes of one log of a failed VM
 	maxFiles = 20000    // of an area
-	maxList  = 50000    // entries of a list: more than files and the directories that they need
+	maxList  = 50000    // entries of a list: more than maxFiles files and their directories
 	floor    = 256 << 20
 	tempMark = ".upload-" // begins the names of files that are being written
 )
@@ -35,15 +35,15 @@ const (
 	DefaultMaxBytes = 10 << 30
 )
 
-// Options configure a Store. The zero value of all but Root means a default.
+// Options configures a Store. The zero value of all but Root means a default.
 type Options struct {
 	Root     *os.Root      // the directory files/; Close closes it
 	Keep     time.Duration // how long logs of failed VMs stay: DefaultKeep
 	MaxLogs  int64         // bytes of the logs of failed VMs, the oldest go: DefaultMaxLogs
 	MaxBytes int64         // bytes of all other files, beyond which uploads are refused: DefaultMaxBytes
 
-	Full func() bool                           // says that nothing is taken; nil: never
-	Free func() (free, total int64, err error) // room of the disk; nil: enough
+	Full func() bool                           // reports that no uploads are accepted; nil: never
+	Free func() (free, total int64, err error) // space on the disk; nil: enough
 	Now  func() time.Time
 	Sync func(*os.File) error // replaces fsync of a file or directory in tests
 	Log  *slog.Logger
@@ -57,18 +57,19 @@ type Store struct {
 	logs  areaUsage
 	other areaUsage
 	swept time.Time
-	// uploaders says who uploaded a log since the start: file below Logs -> caller. Others are counted by their directory.
+	// uploaders maps a file below Logs to the caller that uploaded it since the start. Other files are counted
+	// by their directory.
 	uploaders map[string]string
 	underway  map[string]int64 // caller -> bytes of logs that they are uploading
 }
 
-// areaUsage is what an area holds, uploads that continue with it.
+// areaUsage counts the files and bytes of an area, including running uploads.
 type areaUsage struct {
 	files int
 	bytes int64
 }
 
-// Open counts the files that there are and removes what uploads left that were cut.
+// Open counts the files and removes the remains of interrupted uploads.
 func Open(o Options) (*Store, error) {
 	if o.Keep == 0 {
 		o.Keep = DefaultKeep
@@ -108,10 +109,10 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close returns the directory back.
+// Close closes the directory.
 func (s *Store) Close() error { return s.o.Root.Close() }
 
-// areaOf returns the count that a name belongs to.
+// areaOf returns the usage of the area that a name belongs to.
 func (s *Store) areaOf(name string) *areaUsage {
 	if area(name) == Logs {
 		return &s.logs
@@ -125,7 +126,7 @@ func (s *Store) count(name string, files int, bytes int64) {
 	h.bytes += bytes
 }
 
-// File is a file that is read. It must be closed.
+// File is a file that is open for reading. It must be closed.
 type File struct {
 	*os.File
 	Size     int64
@@ -148,7 +149,7 @@ func (s *Store) File(name string) (*File, error) {
 	return &File{File: f, Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// lost returns the failure of a lookup its exact text.
+// lost sets the exact message of a failed lookup.
 func lost(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return farm.NotFound()
@@ -193,7 +194,7 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 	return list, nil
 }
 
-// Remove removes a file and the directories that it leaves empty, or a directory with nothing in it.
+// Remove removes a file and the directories that become empty, or an empty directory.
 func (s *Store) Remove(name string) error {
 	if err := writable(name); err != nil {
 		return err
@@ -218,19 +219,20 @@ func (s *Store) Remove(name string) error {
 	return nil
 }
 
-// prune removes a directory and those above it as far as nothing is in them: nobody counts them. The caller holds mu.
+// prune removes a directory and its parents while they are empty: directories are not counted. The caller holds
+// mu.
 func (s *Store) prune(dir string) {
 	for dir != "." && dir != Logs && s.o.Root.Remove(dir) == nil {
 		dir = path.Dir(dir)
 	}
 }
 
-// writable refuses names that are the log server's, and those that cannot be.
+// writable refuses invalid names, and those of the log server.
 func writable(name string) error {
 	if err := Check(name); err != nil {
 		return err
 	}
-	switch top := area(name); { // there are disks on which the case of a name does not count
+	switch top := area(name); { // some file systems ignore case
 	case strings.EqualFold(top, CentralLogs):
 		return farm.Invalid("name", "%s is written by the log server alone", CentralLogs)
 	case strings.EqualFold(top, Logs) && (top != Logs || top == name):
@@ -241,7 +243,7 @@ func writable(name string) error {
 
 const sweepEvery = 10 * time.Minute
 
-// Tidy removes the logs of failed VMs whose time is over. It does nothing when it did so a short time ago.
+// Tidy removes expired logs of failed VMs. It does nothing if it ran a short time ago.
 func (s *Store) Tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,15 +262,15 @@ type logFile struct {
 	name string
 	size int64
 	at   time.Time
-	over float64 // by how much its uploader is over their share with it and what they uploaded later; 0: they are not
+	over float64 // by how much its uploader exceeds the share with it and later uploads; 0: not at all
 }
 
-// logShares is how many equal shares the logs of failed VMs have. Who is over one share goes first when room is
-// needed.
+// logShares is how many equal shares the logs of failed VMs have. The logs of an uploader over its share are
+// removed first.
 const logShares = 16
 
-// sweep removes logs of failed VMs until the others are young enough and leave some room: first those whose time is
-// over, then the oldest of the uploader who is most over their share, then the oldest of all.
+// sweep removes logs of failed VMs until there is capacity again: first the expired ones, then the oldest of
+// the uploader that exceeds its share most, then the oldest of all.
 func (s *Store) sweep(now time.Time) {
 	all := s.logFiles()
 	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
@@ -300,7 +302,7 @@ func (s *Store) logFiles() (all []logFile) {
 	return all
 }
 
-// weigh says of logs, the oldest first, how much their uploaders are over their share.
+// weigh sets by how much the uploader of each log, sorted oldest first, exceeds its share.
 func (s *Store) weigh(all []logFile) {
 	sums := map[string]areaUsage{}
 	for i := len(all) - 1; i >= 0; i-- {

@@ -187,7 +187,7 @@ func TestCutUpload(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfWhatFails: directories are nobody's count, so that none stays that has no file.
+// TestNothingIsLeftOfWhatFails: directories are not counted, so no empty one may stay.
 func TestNothingIsLeftOfWhatFails(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
@@ -212,7 +212,7 @@ func TestNothingIsLeftOfWhatFails(t *testing.T) {
 	}
 }
 
-// slow is an upload that gives what it has when it is told to, and ends.
+// slow is an upload whose text is read only after a value on more.
 type slow struct {
 	text string
 	more chan struct{}
@@ -228,7 +228,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestUploadsAtOnceShareTheRoom, announced or not: what is on its way counts before it is a file.
+// TestUploadsAtOnceShareTheRoom, announced or not: running uploads count before they are files.
 func TestUploadsAtOnceShareTheRoom(t *testing.T) {
 	for _, size := range []int64{6, -1} {
 		s := open(t, t.TempDir(), Options{MaxBytes: 10})
@@ -309,8 +309,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestLogsOfOneUploader: who uploads more than a share of the logs loses their own first, however many names and
-// directories they use, and cannot hold the room of others with uploads that do not end.
+// TestLogsOfOneUploader: an uploader over its share of the logs loses its own first, however many names and
+// directories it uses, and cannot occupy the capacity of others with uploads that do not end.
 func TestLogsOfOneUploader(t *testing.T) {
 	const kept = 16 << 10
 	for name, hostile := range map[string]struct {
@@ -369,7 +369,7 @@ func TestManySmallLogs(t *testing.T) {
 	}
 }
 
-// TestUploadsOfOneCaller: logs on their way count for their caller, who may have a quarter.
+// TestUploadsOfOneCaller: running uploads of logs count for their caller, which may use a quarter.
 func TestUploadsOfOneCaller(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MaxLogs: 8 * MaxLog})
 	var claims []*reservation

@@ -9,10 +9,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The directories that have a meaning of their own.
+// Directories with a special meaning.
 const (
-	CentralLogs = "central-logs" // written by the log server alone
-	Logs        = "logs"         // of VMs that failed, by their ids; they go by age and size
+	CentralLogs = "central-logs" // written only by the log server
+	Logs        = "logs"         // of VMs that failed, by their IDs; removed by age and size
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	maxDepth = 16
 )
 
-// Check refuses what cannot be the name of a file here.
+// Check refuses invalid file names.
 func Check(name string) error {
 	parts := strings.Split(name, "/")
 	if len(name) > maxName || len(parts) > maxDepth || !utf8.ValidString(name) {
@@ -43,7 +43,7 @@ func area(name string) string {
 	return top
 }
 
-// plain looks whether a name leads to a file or directory over directories alone; a link leads nowhere.
+// plain returns the file or directory of a name whose parents are all directories; it does not follow links.
 func plain(root *os.Root, name string) (os.FileInfo, error) {
 	if name == "." {
 		return root.Stat(name)

@@ -19,19 +19,19 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Upload is a file that is to be stored.
+// Upload is a file to be stored.
 type Upload struct {
 	Name   string
 	Body   io.Reader
-	Size   int64  // announced; -1 when it is not known
-	Sum    string // sha256 in hex that it must have; "": any
-	Caller string // by whom logs of failed VMs are counted; "": by their directories
+	Size   int64  // announced; -1 when unknown
+	Sum    string // required sha256 in hex; "": any
+	Caller string // under which logs of failed VMs are counted; "": by their directories
 }
 
-// lookBytes is how much of an upload is written between two looks at the room that there is.
+// lookBytes is how much of an upload is written between two checks of the free space.
 const lookBytes = 1 << 20
 
-// Put stores a file, in the place of one of that name: after a crash there is the old or the new one.
+// Put stores a file and replaces one of the same name: after a crash the old or the new one exists.
 func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	receipt.Name = u.Name
 	if err := writable(u.Name); err != nil {
@@ -68,7 +68,7 @@ func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	return receipt, s.publish(c, temp, receipt.Size)
 }
 
-// most is how many bytes a file of that name may have.
+// most is the maximum size of a file with that name, in bytes.
 func most(name string) int64 {
 	if area(name) == Logs {
 		return MaxLog
@@ -80,7 +80,7 @@ func tooLarge(name string) error {
 	return farm.Errorf(farm.CodeTooLarge, "A file here must have at most %d bytes", most(name))
 }
 
-// full returns a failure for want of space its code.
+// full sets the code of a failure for lack of space.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return farm.Unavailable(err, "The registry's disk is full")
@@ -88,7 +88,7 @@ func full(err error) error {
 	return err
 }
 
-// room refuses bytes that the disk has no room for beside the templates.
+// room refuses bytes that do not fit on the disk in addition to the templates.
 func (s *Store) room(more int64) error {
 	full := s.o.Full != nil && s.o.Full()
 	if s.o.Free != nil && !full {
@@ -101,17 +101,17 @@ func (s *Store) room(more int64) error {
 	return nil
 }
 
-// reservation is the place that an upload has among the files before it is one: those that come at the same time cannot
-// take the same room.
+// reservation reserves capacity for an upload until it becomes a file, so that concurrent uploads cannot use
+// the same capacity.
 type reservation struct {
 	s      *Store
 	name   string
 	caller string
 	bytes  int64
-	over   bool // it is a file now
+	over   bool // it has become a file
 }
 
-// claim takes a place, for the bytes that are announced.
+// claim reserves capacity for the announced bytes.
 func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 	if err := s.room(bytes); err != nil {
 		return nil, err
@@ -120,10 +120,11 @@ func (s *Store) claim(u Upload, bytes int64) (*reservation, error) {
 	return c, c.take(1, bytes)
 }
 
-// retryUpload is when a caller who uploads as much as one may is asked to try again.
+// retryUpload is the retry delay sent to a caller at its upload limit.
 const retryUpload = 10 * time.Second
 
-// take takes room, or refuses what is too much beside the others of its area. Logs of failed VMs make others go.
+// take reserves capacity, or refuses an upload that exceeds the limit of its area. Logs of failed VMs replace
+// old ones.
 func (c *reservation) take(files int, bytes int64) error {
 	s := c.s
 	s.mu.Lock()
@@ -154,7 +155,7 @@ func (c *reservation) take(files int, bytes int64) error {
 	return nil
 }
 
-// upload counts bytes of a log on its way. The caller holds mu.
+// upload counts bytes of a log that is being uploaded. The caller holds mu.
 func (c *reservation) upload(bytes int64) {
 	if c.caller == "" || area(c.name) != Logs {
 		return
@@ -164,7 +165,7 @@ func (c *reservation) upload(bytes int64) {
 	}
 }
 
-// grow makes the claim as large as what was written.
+// grow extends the reservation to what was written.
 func (c *reservation) grow(size int64) error {
 	if err := c.s.room(0); err != nil || size <= c.bytes {
 		return err
@@ -172,7 +173,7 @@ func (c *reservation) grow(size int64) error {
 	return c.take(0, size-c.bytes)
 }
 
-// giveUp takes back what an upload that fails has taken.
+// giveUp releases the reservation of a failed upload and removes its file.
 func (s *Store) giveUp(c *reservation, temp string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +205,7 @@ func (s *Store) makeDir(dir string) (result error) {
 	return nil
 }
 
-// create makes a new file and its directory, which nobody can take away in between.
+// create makes a new file and its directory, which cannot be pruned in between.
 func (s *Store) create(temp string) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +219,7 @@ func (s *Store) create(temp string) (*os.File, error) {
 	return f, nil
 }
 
-// write writes what comes to a new file and closes it.
+// write writes the upload to a new file and closes it.
 func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int64, err error) {
 	body := io.LimitReader(from, most(c.name)+1)
 	for err == nil {
@@ -239,7 +240,7 @@ func (c *reservation) write(f *os.File, sum hash.Hash, from io.Reader) (size int
 	return size, errors.Join(err, f.Close())
 }
 
-// publish returns a written file its name.
+// publish renames a written file to its final name.
 func (s *Store) publish(c *reservation, temp string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

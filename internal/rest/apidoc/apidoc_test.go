@@ -28,8 +28,8 @@ func get(t *testing.T, path string, header ...string) *httptest.ResponseRecorder
 	return w
 }
 
-// TestPage: the page shows the operations of its tags with their parameters, and nothing on
-// it comes from elsewhere or is a script.
+// TestPage: the page shows the operations of its tags with their parameters, and contains no external resources
+// and no script.
 func TestPage(t *testing.T) {
 	w := get(t, "/api")
 	text := w.Body.String()
@@ -62,7 +62,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestFile: the file is served as it is and as JSON, and not again to who has it.
+// TestFile: the file is served as it is and as JSON, and not again to a client that has it.
 func TestFile(t *testing.T) {
 	w := get(t, "/api/v1/openapi.yaml")
 	if w.Body.String() != string(api.OpenAPI) {
@@ -80,7 +80,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestProse: what looks like markup in the file is text on the page.
+// TestProse: text in the file that looks like markup is text on the page.
 func TestProse(t *testing.T) {
 	for in, want := range map[string]string{
 		"a `b` c":              "<p>a <code>b</code> c</p>",

@@ -1,8 +1,7 @@
-// Package apidoc serves the description of the API: api/openapi.yaml as it is, as JSON, and
-// as a page that people read.
+// Package apidoc serves the description of the API: api/openapi.yaml as it is, as JSON, and as a page for
+// readers.
 //
-// It describes and checks nothing itself: the file is the source, and test/contract holds
-// programs and file together.
+// It checks nothing itself: the file is the source, and test/contract compares the programs with the file.
 //
-// Invariant: the page needs nothing but itself; it has no script and asks no other address.
+// Invariant: the page is self-contained; it has no script and loads nothing from other addresses.
 package apidoc

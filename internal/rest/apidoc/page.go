@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// page is what the template shows.
+// page is the data of the page's template.
 type page struct {
 	Title, Service string
 	About          template.HTML
@@ -44,7 +44,7 @@ type row struct {
 	About    template.HTML
 }
 
-// kind is a type: words, and perhaps a schema with a place of its own on the page.
+// kind is a type: words, and perhaps a schema with a separate entry on the page.
 type kind struct{ Words, Schema string }
 
 type answer struct {
@@ -122,7 +122,7 @@ func operation(path, method field) op {
 	return o
 }
 
-// answered shows the successful side of an answer.
+// answered converts the body of a successful response.
 func answered(a field) answer {
 	t, _ := a.ref()
 	out := answer{Code: a.name, About: prose(t.at("description").text())}
@@ -147,7 +147,7 @@ func bodyOf(s tree) tree {
 	return tree{}
 }
 
-// rows lists the fields of a schema. Objects without a name of their own are taken apart.
+// rows lists the fields of a schema. Objects without a name are expanded in place.
 func rows(s tree, prefix, in string) []row {
 	var list []row
 	for _, f := range s.at("properties").fields() {
@@ -184,7 +184,7 @@ func typeOf(s tree) kind {
 	return kind{Words: cmp.Or(s.at("type").text(), "anything")}
 }
 
-// limits says in words what values a schema allows.
+// limits describes the values that a schema allows.
 func limits(s tree) string {
 	var list []string
 	lo, hi := s.at("minimum").text(), s.at("maximum").text()
@@ -214,7 +214,7 @@ func limits(s tree) string {
 	return strings.Join(list, "; ")
 }
 
-// indented shows an example.
+// indented formats an example.
 func indented(t tree) string {
 	value, err := t.value()
 	if err != nil {
@@ -250,13 +250,13 @@ func prose(text string) template.HTML {
 	return template.HTML(out.String()) //nolint:gosec // every text in it went through words
 }
 
-// words escapes a text and marks what is code and what is emphasised.
+// words escapes a text and marks code and emphasis.
 func words(text string) string {
 	text = template.HTMLEscapeString(text)
 	for _, m := range []struct{ mark, tag string }{{"`", "code"}, {"**", "strong"}, {"*", "em"}} {
 		parts := strings.Split(text, m.mark)
 		if len(parts)%2 == 0 {
-			continue // an odd mark stands for itself
+			continue // an odd mark is plain text
 		}
 		for i := 1; i < len(parts); i += 2 {
 			parts[i] = "<" + m.tag + ">" + parts[i] + "</" + m.tag + ">"

@@ -14,12 +14,12 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Service says where one of the services has the description.
+// Service configures the URL at which a service serves the description.
 type Service struct {
 	Name       string   // as the page calls it
 	File       string   // path of the file without its ending
 	Page       string   // path of the page
-	Permission string   // what the caller needs
+	Permission string   // permission that the caller needs
 	Tags       []string // of the operations on the page
 }
 
@@ -34,7 +34,7 @@ func (s Service) Routes() []rest.Route {
 
 func fileText() ([]byte, error) { return api.OpenAPI, nil }
 
-// jsonText is the file as JSON, made when it is first asked for.
+// jsonText is the file as JSON, made at its first use.
 var jsonText = sync.OnceValues(func() ([]byte, error) {
 	t, err := parse(api.OpenAPI)
 	if err != nil {

@@ -2,7 +2,7 @@ package apidoc
 
 import "html/template"
 
-// style is all that the page needs to be looked at.
+// style is the complete style sheet of the page.
 const style = `
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 0 auto; padding: 1rem 1.5rem 4rem; }

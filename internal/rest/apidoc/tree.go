@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// tree is a place in the file. Fields keep the order that they have there.
+// tree is a node in the file. Fields keep their order.
 type tree struct {
 	root *yaml.Node // for references
 	node *yaml.Node
@@ -25,7 +25,7 @@ func parse(text []byte) (tree, error) {
 	return tree{doc.Content[0], doc.Content[0]}, nil
 }
 
-// at returns a place by the names that lead to it; an empty one when there is none.
+// at returns the node at a path of names; an empty one if it does not exist.
 func (t tree) at(names ...string) tree {
 	for _, name := range names {
 		next := tree{root: t.root}
@@ -71,7 +71,7 @@ func (t tree) items() []tree {
 	return list
 }
 
-// plain returns the node itself where an alias stands for it.
+// plain returns the target of an alias, or else the node itself.
 func (t tree) plain() *yaml.Node {
 	if t.node != nil && t.node.Kind == yaml.AliasNode {
 		return t.node.Alias
@@ -79,7 +79,7 @@ func (t tree) plain() *yaml.Node {
 	return t.node
 }
 
-// is reports whether there is anything at the place.
+// is reports whether the node exists.
 func (t tree) is() bool { return t.node != nil }
 
 // text returns a scalar, or "".
@@ -90,7 +90,7 @@ func (t tree) text() string {
 	return ""
 }
 
-// ref returns what a reference names, and the name; the place itself when it is none.
+// ref returns the target of a reference, and its name; the node itself if it is not a reference.
 func (t tree) ref() (tree, string) {
 	path, ok := strings.CutPrefix(t.at("$ref").text(), "#/")
 	if !ok {
@@ -100,7 +100,7 @@ func (t tree) ref() (tree, string) {
 	return tree{t.root, t.root}.at(names...), names[len(names)-1]
 }
 
-// value decodes the place for encoding/json.
+// value decodes the node for encoding/json.
 func (t tree) value() (any, error) {
 	var v any
 	if err := t.node.Decode(&v); err != nil {

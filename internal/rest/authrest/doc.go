@@ -1,10 +1,8 @@
-// Package authrest holds the routes of authentication, which both services have from one table:
-// handshakes, user keys, permission groups and rights on single resources, and the log-in of
-// browsers.
+// Package authrest implements the authentication routes that both services share in one table: handshakes, user
+// keys, permission groups, rights on single resources, and the login of browsers.
 //
-// It decides nothing: internal/auth says who somebody is and what may be stored, and rest.Guard
-// who may use these routes.
+// It decides nothing: internal/auth authenticates callers and validates what is stored, and rest.Guard
+// authorizes the use of these routes.
 //
-// Invariant: no answer, log or error has a secret in it but the one answer for which the secret
-// was made.
+// Invariant: no response, log or error contains a secret except the one response for which the secret was made.
 package authrest

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/authrest"
 )
 
-// behind is a replica that learns of what another has done when it asks for it.
+// behind is a replica that learns of changes of another one only on request.
 type behind struct {
 	asked atomic.Int64
 	learn func()
@@ -27,8 +27,8 @@ func (b *behind) fresh(context.Context) error {
 	return b.err
 }
 
-// TestChangesOfOtherReplicas: keys and permissions are shown and changed as any replica has
-// acknowledged them, or not at all.
+// TestChangesOfOtherReplicas: keys and permissions are shown and changed in the state that any replica has
+// acknowledged, or not at all.
 func TestChangesOfOtherReplicas(t *testing.T) {
 	b := &behind{}
 	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })
@@ -55,8 +55,8 @@ func TestChangesOfOtherReplicas(t *testing.T) {
 	}
 }
 
-// TestAKeyOfAMomentAgo: a hand for a key that another replica has just made waits for it; one
-// for a key that is known, or that nobody has, takes no longer than that, and is answered alike.
+// TestAKeyOfAMomentAgo: a hand for a key that another replica has just created waits for it. One for a known or
+// nonexistent key takes no longer than that and gets the same response.
 func TestAKeyOfAMomentAgo(t *testing.T) {
 	b := &behind{}
 	s := newSite(t, farm.ServiceController, func(o *authrest.Options) { o.Fresh = b.fresh })
@@ -91,7 +91,7 @@ func TestAKeyOfAMomentAgo(t *testing.T) {
 	}
 }
 
-// TestFewWaitForUnknownKeys, whoever names them.
+// TestFewWaitForUnknownKeys: the number of requests that wait for unknown keys is limited over all callers.
 func TestFewWaitForUnknownKeys(t *testing.T) {
 	b, open := &behind{}, make(chan struct{})
 	b.learn = func() { <-open }

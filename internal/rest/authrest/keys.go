@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// keyPaths are where the services have their user keys.
+// keyPaths are the paths of the services' user keys.
 var keyPaths = map[farm.Service]string{
 	farm.ServiceController: "/api/v1/apikey",
 	farm.ServiceRegistry:   "/v1/apikey",
@@ -34,7 +34,7 @@ func (s *server) keyRoutes() []rest.Route {
 	})
 }
 
-// listKeys answers all keys, or an array of the one that is asked for.
+// listKeys returns all keys, or an array with the requested one.
 func (s *server) listKeys(r *rest.Request) (any, error) {
 	id := r.Params.String(keyID)
 	if err := r.Params.Err(); err != nil {
@@ -58,7 +58,7 @@ func shownKey(k farm.APIKey) api.Key {
 	return api.Key{ID: k.ID, Groups: rest.List(k.Groups), Expiration: k.Expires, Created: k.Created}
 }
 
-// createKey answers the private key, unless the client has made its own.
+// createKey returns the private key, unless the client sent a public key.
 func (s *server) createKey(r *rest.Request) (any, error) {
 	p := r.Params
 	n := auth.NewKey{ID: p.Required(keyID), PublicKey: publicText(p)}
@@ -82,10 +82,10 @@ func (s *server) createKey(r *rest.Request) (any, error) {
 	return private.Reveal(), nil
 }
 
-// publicText reads a public key. In a query that was not escaped its pluses have become spaces.
+// publicText reads a public key. In an unescaped query its pluses have become spaces.
 func publicText(p *rest.Params) string { return strings.ReplaceAll(p.String(keyPublic), " ", "+") }
 
-// updateKey changes groups and time of a key. The controller wants the groups always.
+// updateKey changes groups and lifetime of a key. The controller always requires the groups.
 func (s *server) updateKey(r *rest.Request) (any, error) {
 	p := r.Params
 	id, public := p.Required(keyID), publicText(p)
@@ -111,7 +111,7 @@ func (s *server) updateKey(r *rest.Request) (any, error) {
 	return nil, about(r, id, s.o.Keys.Update(r.Context(), id, change))
 }
 
-// about tells the audit which name a change was about that has come about.
+// about sets the audited name of a change that succeeded.
 func about(r *rest.Request, name string, err error) error {
 	if err == nil {
 		rest.AuditSubject(r.Request, name)
@@ -119,7 +119,7 @@ func about(r *rest.Request, name string, err error) error {
 	return err
 }
 
-// samePublic refuses another public key than a key has; one may send back what there is.
+// samePublic refuses a public key other than the current one; a client may send back the current one.
 func (s *server) samePublic(id, text string) error {
 	k, err := s.o.Keys.Get(id)
 	if err != nil {

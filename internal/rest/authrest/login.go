@@ -14,17 +14,17 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Paths of the log-in of browsers.
+// Paths of the browser login.
 const (
 	LoginPath    = "/login"
-	ProviderPath = "/login/oidc" // leads to the identity provider
+	ProviderPath = "/login/oidc" // redirects to the identity provider
 	LogoutPath   = "/logout"
 )
 
-// Parameters of a log-in.
+// Parameters of a login.
 const (
 	tokenName  = "token"
-	returnName = "return" // where the browser goes then: a path of this service
+	returnName = "return" // where the browser continues: a path of this service
 	maxForm    = 8 << 10  // bytes
 )
 
@@ -45,7 +45,7 @@ func (s *server) loginRoutes() []rest.Route {
 	return routes
 }
 
-// raw is for handlers that answer failures by themselves.
+// raw adapts handlers that write their own error responses.
 func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		do(w, r)
@@ -53,8 +53,8 @@ func raw(do http.HandlerFunc) rest.RawHandlerFunc {
 	}
 }
 
-// config returns what clients discover a log-in by: the envelope has it in its body, and beside it
-// for those that take the whole answer for the configuration.
+// config returns what clients need to discover the login. The envelope has it in its body, and also at its top
+// level for clients that take the whole response for the configuration.
 func (s *server) config(*rest.Request) (any, error) {
 	var c api.AuthConfig
 	if s.o.Provider != nil {
@@ -73,7 +73,7 @@ func (s *server) config(*rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: append(text, '\n')}, nil
 }
 
-// wantsPage reports whether the answer is for somebody's eyes.
+// wantsPage reports whether the client wants an HTML page.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
@@ -81,7 +81,7 @@ func (s *server) showLogin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// login takes the root token: as a form of the page, or as JSON.
+// login accepts the root token: as a form of the page, or as JSON.
 func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	body, err := rest.ReadBody(w, r, maxForm)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// parseLogin reads the body of a log-in. Its errors hold nothing of the body.
+// parseLogin reads the body of a login. Its errors contain nothing of the body.
 func parseLogin(body []byte) (token, back string, err error) {
 	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
 		var in struct {
@@ -129,19 +129,19 @@ func parseLogin(body []byte) (token, back string, err error) {
 	return form.Get(tokenName), oidc.LocalPath(form.Get(returnName)), nil
 }
 
-// sentences are what a page says of a log-in that failed.
+// sentences are the messages of a page for a failed login.
 var sentences = map[farm.Code]string{
 	farm.CodeUnauthenticated: "The token is wrong.",
 	farm.CodeTooMany:         "Too many failed attempts; try again later.",
 }
 
-// notIn answers a log-in that failed.
+// notIn writes the response to a failed login.
 func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err error) error {
 	if !wantsPage(r) {
 		return err
 	}
 	rest.AuditFailure(r, err)
-	status := http.StatusForbidden // 401 would have to say by which header the browser gets in
+	status := http.StatusForbidden // 401 would require a header that names an authentication scheme
 	if farm.CodeOf(err) == farm.CodeTooMany {
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", rest.RetryAfter(err))
@@ -150,7 +150,7 @@ func (s *server) notIn(w http.ResponseWriter, r *http.Request, back string, err 
 	return nil
 }
 
-// letIn ends the log-in of a user whom the identity provider has let in.
+// letIn completes the login of a user that the identity provider has authenticated.
 func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 	who := auth.Identity{Name: l.Name, Groups: l.Groups, Method: auth.ByOIDC}
 	if err := s.open(w, r, who); err != nil {
@@ -162,12 +162,12 @@ func (s *server) letIn(w http.ResponseWriter, r *http.Request, l oidc.Login) {
 		s.page(w, http.StatusForbidden, Page{Return: l.Return, Sentence: sentence})
 		return
 	}
-	// The browser comes from the provider: it would keep the cookie of the log-in to itself if it
-	// were led on. From a page of this service it does not.
+	// The browser comes from the provider: after a redirect it would not send the new login cookie. After a
+	// page of this service it does.
 	s.page(w, http.StatusOK, Page{Return: l.Return, Done: true})
 }
 
-// open gives a browser the cookie of a log-in.
+// open sets the login cookie of a browser.
 func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity) error {
 	text, err := s.o.Logins.Open(who)
 	if err != nil {
@@ -179,8 +179,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, who auth.Identity)
 	return nil
 }
 
-// logout takes the cookies of a browser away. A copy of them would go on to count until its
-// time is over: nothing is stored of a log-in.
+// logout removes the cookies of a browser. A copy of them stays valid until it expires: no login is stored.
 func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, s.cookie(r, "", -1))
 	w.Header().Set("Cache-Control", "no-store")
@@ -191,8 +190,8 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// cookie makes the cookie of a log-in. No script reads it, and no page of another site makes the
-// browser send it along.
+// cookie makes the cookie of a login. No script can read it, and browsers do not send it with requests from
+// pages of other sites.
 func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{
 		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,

@@ -111,8 +111,8 @@ func TestWrongTokens(t *testing.T) {
 	if a.code != 403 || !strings.Contains(a.text, "The token is wrong.") || !strings.Contains(a.text, `value="/vm"`) || strings.Contains(a.text, `"wrong"`) {
 		t.Errorf("%d %s", a.code, a.text)
 	}
-	// The allowance is that of wrong tokens in headers. What is right waits too, for seconds: or the
-	// answer would say that it is.
+	// The limit is shared with wrong tokens in headers. A right token waits too, for seconds: otherwise the
+	// response would reveal that it is right.
 	for _, token := range []string{"wrong", url.QueryEscape(rootToken)} {
 		for _, accept := range []string{page, "application/json"} {
 			a := limited(s, t, c, func() answer { return s.do(t, c, "POST /login", "token="+token, "Accept", accept) })
@@ -123,8 +123,8 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// limited returns the answer to somebody whose address has failed too often. An attempt comes back
-// every two seconds; then it is tried again.
+// limited returns the response to a client whose address has failed too often. An attempt is allowed again
+// every two seconds; then it repeats the failures.
 func limited(s *site, t *testing.T, c *http.Client, ask func() answer) answer {
 	t.Helper()
 	var a answer
@@ -179,7 +179,7 @@ func TestLoginAtTheProvider(t *testing.T) {
 	if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 403 {
 		t.Errorf("ann manages keys: %d", a.code)
 	}
-	s.grant(t, "ci") // takes effect at once
+	s.grant(t, "ci") // takes effect immediately
 	if a := s.do(t, c, "GET /vm", ""); a.code != 403 || !strings.Contains(a.text, "list_vms") {
 		t.Errorf("%d %s", a.code, a.text)
 	}
@@ -235,7 +235,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestPlainCookies: without TLS the cookie has the other name, behind a proxy with TLS not.
+// TestPlainCookies: without TLS the cookie has the other name, unless a proxy with TLS is in front.
 func TestPlainCookies(t *testing.T) {
 	root, err := auth.NewRoot(rootToken)
 	must(t, err)

@@ -20,25 +20,25 @@ var text string
 
 var loginPage = template.Must(template.New("login").Parse(text))
 
-// Page is what the page of the log-in shows.
+// Page is the content of the login page.
 type Page struct {
-	Return   string // where the browser goes then: a path of this service
-	Sentence string // why it did not work
-	Token    bool   // the root token can be given
-	Provider string // name of the identity provider; "" for none
-	Done     bool   // the browser is logged in, and continues to Return
+	Return   string // where the browser continues: a path of this service
+	Sentence string // the error message
+	Token    bool   // the root token is accepted
+	Provider string // name of the identity provider; "": none
+	Done     bool   // the login succeeded, and the browser continues to Return
 }
 
-// policy lets a browser use nothing but the page's own style and form.
+// policy restricts a browser to the page's own style and form.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }()
 
-// Show sends the page of the log-in.
+// Show sends the login page.
 type Show func(w http.ResponseWriter, status int, p Page)
 
-// page shows the log-in.
+// page shows the login page.
 func (s *server) page(w http.ResponseWriter, status int, p Page) {
 	p.Token = s.o.Root != nil
 	if s.o.Provider != nil {
@@ -47,10 +47,10 @@ func (s *server) page(w http.ResponseWriter, status int, p Page) {
 	s.o.Show(w, status, p)
 }
 
-// show sends a page that needs nothing but itself.
+// show sends a page without external resources.
 func show(w http.ResponseWriter, status int, p Page) {
 	var out bytes.Buffer
-	_ = loginPage.Execute(&out, struct { // into memory, of fields that the page has
+	_ = loginPage.Execute(&out, struct { // in memory, of existing fields
 		Page
 		Style template.CSS
 	}{p, template.CSS(style)}) //nolint:gosec // our own file
@@ -58,18 +58,18 @@ func show(w http.ResponseWriter, status int, p Page) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with none, a browser that came by http would say that its form is from nowhere
+	h.Set("Referrer-Policy", "same-origin") // else browsers send forms with a null origin over http
 	h.Set("Content-Security-Policy", policy)
 	w.WriteHeader(status)
 	_, _ = w.Write(out.Bytes())
 }
 
-// FailPage shows a log-in at the identity provider that failed, as oidc.Options.Fail wants it.
+// FailPage shows a failed login at the identity provider. It is for oidc.Options.Fail.
 func FailPage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
 	Show(show).Fail(w, r, status, sentence)
 }
 
-// Fail is FailPage with another look. A nil one has the usual look.
+// Fail is FailPage in the style of s. A nil s has the default style.
 func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
 	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
 	if s == nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// The two spellings of the path under which permissions are kept: clients use both.
+// permissionPaths are the two spellings of the path of permissions: clients use both.
 var permissionPaths = []string{"/admin/api/v1/permission", "/admin/v1/api/permission"}
 
-// saved is what clients expect of a change of permissions.
+// saved is the response that clients expect to a change of permissions.
 const saved rest.MessageOnly = "Saved"
 
-// The permissions about permissions.
+// The permissions for permission routes.
 const (
 	permView        = "view_permissions"
 	permViewGroups  = "view_prmission_groups" // so spelt
@@ -56,8 +56,7 @@ func (s *server) listPermissions(*rest.Request) (any, error) {
 	return list, nil
 }
 
-// listGroups answers the permission groups by name: those too that have rights on resources
-// alone.
+// listGroups returns the permission groups by name, including those that only have rights on resources.
 func (s *server) listGroups(*rest.Request) (any, error) {
 	g := s.o.Grants.Grants()
 	names := slices.AppendSeq(slices.Collect(maps.Keys(g.Groups)), maps.Keys(g.Resources))
@@ -98,7 +97,7 @@ func (s *server) showGroup(r *rest.Request) (any, error) {
 	return shownGroup(g, name), nil
 }
 
-// setGroup replaces the permissions of a group, and makes it when there is none.
+// setGroup replaces the permissions of a group, and creates it if needed.
 func (s *server) setGroup(r *rest.Request) (any, error) {
 	if !r.Params.Has(permissionsName) {
 		r.Params.Fail(permissionsName, "is required")
@@ -116,7 +115,7 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 	return s.change(r, auth.Grants.DeleteGroup)
 }
 
-// change changes what a permission group may do.
+// change changes the permissions of a permission group.
 func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Grants, error)) (any, error) {
 	name := r.PathValue(groupName)
 	err := s.o.Grants.Change(r.Context(), func(g auth.Grants) (auth.Grants, error) { return do(g, name) })
@@ -127,7 +126,7 @@ func (s *server) change(r *rest.Request, do func(auth.Grants, string) (auth.Gran
 	return saved, nil
 }
 
-// listRights answers the rights that there are on the resources of this service.
+// listRights returns the rights that exist for the resources of this service.
 func (s *server) listRights(*rest.Request) (any, error) {
 	list := []api.ResourcePermissions{}
 	for _, kind := range farm.ResourceTypes(s.o.Service) {

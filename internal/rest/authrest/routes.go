@@ -10,33 +10,34 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Options say what a service offers. What is nil has no routes.
+// Options configures the routes of a service. A nil field has no routes.
 type Options struct {
 	Service   farm.Service
-	Keys      *auth.Keys // with user keys (SVC_ENABLE_API_KEYS), and
-	Tap       *auth.TAP  // their handshake
+	Keys      *auth.Keys // nil: no user keys (SVC_ENABLE_API_KEYS)
+	Tap       *auth.TAP  // handshake of user keys
 	Grants    auth.GrantStore
 	Resources bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
-	Logins    *auth.LoginCookies // log-in of browsers, with
-	Root      *auth.RootToken    // the root token
-	Provider  *oidc.Provider     // and at the identity provider
-	Guesses   *auth.GuessLimiter // that of the guard: of the root token; nil: of these routes alone
-	// Fresh returns when this replica knows what any other has acknowledged before the call; nil: there is no other.
+	Logins    *auth.LoginCookies // nil: no browser login
+	Root      *auth.RootToken    // login with the root token
+	Provider  *oidc.Provider     // login at the identity provider
+	Guesses   *auth.GuessLimiter // of the guard, for the root token; nil: only of these routes
+	// Fresh returns once this replica knows all changes that other replicas acknowledged before the call; nil:
+	// there are no other replicas.
 	Fresh   func(ctx context.Context) error
-	Proxied bool // a reverse proxy is in front: it says whether browsers come by https
-	Show    Show // sends the page of the log-in; nil: a plain one is sent
+	Proxied bool // a reverse proxy is in front: its header tells whether browsers come by https
+	Show    Show // sends the login page; nil: the default page
 }
 
 type server struct {
 	o Options
 
-	looks chan struct{} // has room for those who wait for the other replicas with an unknown key
+	looks chan struct{} // limits the requests that wait for other replicas with an unknown key
 }
 
-// mostLooks bounds them: anybody can name keys that are unknown.
+// mostLooks bounds them: any client can name unknown keys.
 const mostLooks = 4
 
-// Routes returns the table of contents.
+// Routes returns the table of routes.
 func Routes(o Options) []rest.Route {
 	if o.Guesses == nil {
 		o.Guesses = &auth.GuessLimiter{}
@@ -60,7 +61,7 @@ func Routes(o Options) []rest.Route {
 	return routes
 }
 
-// upToDate makes routes answer with what any replica has acknowledged.
+// upToDate makes routes wait for changes that any replica has acknowledged.
 func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	if s.o.Fresh == nil {
 		return routes
@@ -76,8 +77,8 @@ func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	return routes
 }
 
-// learn waits for what other replicas have acknowledged when a key is not known here: one of them
-// may have made it a moment ago. Few wait at a time, the others go on.
+// learn waits for changes that other replicas have acknowledged if a key is unknown here: one of them may have
+// just created it. Few requests wait at a time, the others continue.
 func (s *server) learn(ctx context.Context, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil || s.o.Fresh == nil {
 		return

@@ -33,7 +33,7 @@ func each(t *testing.T, test func(t *testing.T, s *site)) {
 	}
 }
 
-// TestTable compares the table of contents with what is open and what there is.
+// TestTable compares the table of routes with the open routes and with those that exist.
 func TestTable(t *testing.T) {
 	for _, service := range services {
 		s := newSite(t, service)
@@ -72,7 +72,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: %s; want %s", kind, got, want)
 		}
 	}
-	// What is off has no routes.
+	// Disabled features have no routes.
 	bare := authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: auth.NewGrantTable(auth.Grants{}, nil)})
 	for _, r := range bare {
 		if strings.Contains(r.Pattern, "resources") || strings.Contains(r.Pattern, "key") || strings.Contains(r.Pattern, "tap") || strings.Contains(r.Pattern, "log") {
@@ -132,7 +132,7 @@ func TestHandshake(t *testing.T) {
 func TestBearerForms(t *testing.T) {
 	s := newSite(t, farm.ServiceController)
 	c := s.client(t)
-	s.makeKey(t, c, "ci>?", "dev") // whose name gives characters of both alphabets
+	s.makeKey(t, c, "ci>?", "dev") // the name yields characters of both base64 alphabets
 	s.grant(t, "ci>?", "list_vms")
 	k, err := s.keys.Get("ci>?")
 	must(t, err)
@@ -195,7 +195,7 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// hostile are values that are no credentials.
+// hostile are invalid credentials.
 func (s *site) hostile() map[string][]string {
 	return map[string][]string{
 		"a megabyte":           {"Authorization", "Bearer " + strings.Repeat("A", 1<<20)},
@@ -212,7 +212,7 @@ func (s *site) hostile() map[string][]string {
 	}
 }
 
-// TestHostile sends what is wrong everywhere, with secrets in all the wrong places.
+// TestHostile sends invalid values everywhere, with secrets in all the wrong fields.
 func TestHostile(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		c := s.client(t)
@@ -232,7 +232,7 @@ func TestHostile(t *testing.T) {
 				}
 			}
 		}
-		// Secrets in the place of ids and names, by somebody who is known.
+		// Secrets in place of IDs and names, sent by an authenticated caller.
 		for _, what := range []string{
 			"POST /tap/v1/hand", "POST /tap/v1/shake", "POST /login", "DELETE /vm", "GET /config/v1/auth/" + secret,
 			"GET /admin/api/v1/permission/group/" + secret, "POST /admin/v1/api/permission/group/" + secret, "GET /" + secret,
@@ -253,7 +253,7 @@ func publicText(t testing.TB, key *rsa.PrivateKey) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
-// largeKey is the largest key that is taken. Making one takes seconds.
+// largeKey is the largest accepted key. Making one takes seconds.
 var largeKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 4096) })
 
 // TestKeys: all verbs in all forms of parameters.
@@ -343,12 +343,12 @@ func TestKeys(t *testing.T) {
 		if k := list("?id=own"); time.Until(k[0].Expiration) < time.Hour {
 			t.Errorf("%v", k)
 		}
-		// The registry takes a change of the time alone.
+		// The registry accepts a change of only the lifetime.
 		a := s.do(t, c, "PUT "+path, `{"id":"own","ttl":60}`, "Authorization", rootBasic(rootToken))
 		if registry := s.options.Service == farm.ServiceRegistry; registry != (a.code == 200) || !registry && !strings.Contains(a.text, "groups: is required") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
-		// Nobody else has keys, whatever they were granted.
+		// Only the root user may use these routes, whatever permissions other callers were granted.
 		all := []farm.Permission{}
 		for _, p := range farm.AllPermissions(s.options.Service) {
 			all = append(all, p.Name)
@@ -403,7 +403,7 @@ func TestPermissions(t *testing.T) {
 				}
 			}
 		}
-		// Who has the permissions about permissions needs no more.
+		// A caller with the permissions for permission routes needs no others.
 		key := s.makeKey(t, c, "admin")
 		session := s.session(t, c, "admin", key)
 		for what, p := range map[string]farm.Permission{

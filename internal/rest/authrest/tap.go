@@ -11,8 +11,8 @@ import (
 // maxTap bounds the body of a hand or shake, in bytes.
 const maxTap = 16 << 10
 
-// tapRoutes are those of the handshake that turns a user key into a session. One plugin shakes
-// hands before every request.
+// tapRoutes returns the routes of the handshake that turns a user key into a session. One plugin makes a
+// handshake before every request.
 func (s *server) tapRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "POST " + api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
@@ -20,8 +20,8 @@ func (s *server) tapRoutes() []rest.Route {
 	}
 }
 
-// hand answers the bare base64 text of the secret, encrypted. It answers for unknown keys too, so
-// that nobody learns which ones there are.
+// hand returns the bare base64 text of the secret, encrypted. It answers for unknown keys too, so that a client
+// cannot learn which keys exist.
 func (s *server) hand(r *rest.Request) (any, error) {
 	in, err := auth.ParseHand(r.Params.Raw())
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *server) hand(r *rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "text/plain; charset=utf-8", Text: []byte(text)}, nil
 }
 
-// shake answers a session, bare.
+// shake returns a session, bare.
 func (s *server) shake(r *rest.Request) (any, error) {
 	in, err := auth.ParseShake(r.Params.Raw())
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *server) shake(r *rest.Request) (any, error) {
 	return rest.NoEnvelope{Type: "application/json", Text: text}, nil
 }
 
-// tried tells the audit whose key a handshake has failed for. What is the id of no key may be
-// anything, a secret in the wrong place too.
+// tried records for the audit whose key a handshake has failed for. An unknown ID is not recorded: it may be a
+// misplaced secret.
 func (s *server) tried(r *rest.Request, id string) {
 	if _, err := s.o.Keys.Get(id); err == nil {
 		rest.AuditIdentity(r.Request, auth.Identity{KeyID: id})

@@ -36,8 +36,8 @@ const (
 	clientSecret = "s3cret-of-the-client"
 )
 
-// site is a service with everything on: TLS, certificates, an identity provider, keys, grants.
-// It writes down what it logs; when its test ends none of its secrets may be there.
+// site is a service with every feature enabled: TLS, certificates, an identity provider, keys, grants. It
+// records its log, which must contain none of its secrets when its test ends.
 type site struct {
 	options  authrest.Options
 	keys     *auth.Keys
@@ -147,7 +147,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	return s
 }
 
-// client makes a client that trusts the site and shows a certificate when one is given.
+// client returns a client that trusts the site and uses a certificate when one is given.
 func (s *site) client(t *testing.T, pairs ...tls.Certificate) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -159,14 +159,14 @@ func (s *site) client(t *testing.T, pairs ...tls.Certificate) *http.Client {
 	}}
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	code   int
 	text   string
 	header http.Header
 }
 
-// message takes the envelope apart.
+// message decodes the envelope.
 func (a answer) message(t testing.TB) (status, message string, body json.RawMessage) {
 	t.Helper()
 	var e struct {
@@ -199,7 +199,7 @@ func (s *site) do(t testing.TB, c *http.Client, what, body string, header ...str
 	return answer{resp.StatusCode, string(text), resp.Header}
 }
 
-// asRoot sends a request of the root user and wants an answer of 200.
+// asRoot sends a request of the root user and requires status 200.
 func (s *site) asRoot(t testing.TB, c *http.Client, what, body string) answer {
 	t.Helper()
 	a := s.do(t, c, what, body, "Authorization", rootBasic(rootToken))
@@ -213,7 +213,7 @@ func rootBasic(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
 }
 
-// makeKey makes a key by the API and gives its private half.
+// makeKey creates a key with the API and returns its private half.
 func (s *site) makeKey(t testing.TB, c *http.Client, id string, groups ...string) *rsa.PrivateKey {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...)})
@@ -243,7 +243,7 @@ func (s *site) hand(t testing.TB, c *http.Client, id string, key *rsa.PrivateKey
 	return s.hush(string(plain))
 }
 
-// session goes the whole way from a key to a Bearer value.
+// session performs all steps from a key to a Bearer value.
 func (s *site) session(t testing.TB, c *http.Client, id string, key *rsa.PrivateKey) string {
 	t.Helper()
 	a := s.do(t, c, "POST /tap/v1/shake", `{"id":"`+id+`","secret":"`+s.hand(t, c, id, key)+`"}`)

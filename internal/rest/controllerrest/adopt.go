@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listUnknown answers the orphaned VMs, of one node or of all.
+// listUnknown returns the orphaned VMs, of one node or of all.
 func (s *server) listUnknown(r *rest.Request) (any, error) {
 	node := r.Params.String("node")
 	if err := r.Params.Err(); err != nil {
@@ -54,7 +54,7 @@ func unknownVM(u controller.OrphanedVM) api.OrphanedVM {
 	return out
 }
 
-// adopt decides about them.
+// adopt adopts or removes orphaned VMs.
 func (s *server) adopt(r *rest.Request) (any, error) {
 	p := r.Params
 	ask := controller.Adoption{

@@ -11,10 +11,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// backupIdle ends a backup whose reader takes no byte for that long: an open one keeps the store from reusing room.
+// backupIdle is the write timeout of a backup: an open backup keeps the store from reusing space.
 const backupIdle = 30 * time.Second
 
-// backup streams the store. What breaks off breaks the connection, so that nothing looks whole that is not.
+// backup streams the store. A failure breaks the connection, so that the client does not take a partial backup
+// for complete.
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r) {
 		return farm.Errorf(farm.CodeForbidden, "A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing asks callers who they are")
@@ -32,11 +33,12 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	if _, err := io.Copy(out, stream); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
+	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
 	return nil
 }
 
-// backupWriter is an answer whose reader may take as long as it moves.
+// backupWriter sets a new deadline for every write, so that a backup may take as long as its reader makes
+// progress.
 type backupWriter struct {
 	to      io.Writer
 	control *http.ResponseController

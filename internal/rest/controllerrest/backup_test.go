@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// torn is a backend whose backup breaks off in the middle.
+// torn is a backend whose backup fails in the middle.
 type torn struct{ store.Backend }
 
 func (torn) Snapshot(context.Context) (io.ReadCloser, int64, error) {
@@ -32,7 +32,7 @@ func (torn) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 100_000)), broken)), 200_000, nil
 }
 
-// whole is a backend whose backup is whole.
+// whole is a backend whose backup is complete.
 type whole struct{ store.Backend }
 
 func (whole) Snapshot(context.Context) (io.ReadCloser, int64, error) {
@@ -79,8 +79,8 @@ func TestBackupIsTakenHere(t *testing.T) {
 	}
 }
 
-// TestBackupIsRoots: where callers are known it is given to the root user, wherever they are, and
-// to nobody else: it holds what sessions of everybody are signed with.
+// TestBackupIsRoots: with authentication only the root user gets a backup, from any address: it contains the
+// keys that sign all sessions.
 func TestBackupIsRoots(t *testing.T) {
 	root, err := auth.NewRoot(guardToken)
 	if err != nil {

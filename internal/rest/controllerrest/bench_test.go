@@ -106,7 +106,7 @@ func benchGet(b *testing.B, url string, header ...string) {
 	}
 }
 
-// BenchmarkStart asks for single instances over real connections; nothing is placed.
+// BenchmarkStart requests single instances over real connections; nothing is placed.
 func BenchmarkStart(b *testing.B) {
 	url := benchServer(b, 0, false) + "/api/v1/vm"
 	const body = `{"vmid":"` + templateID + `","tag":"v1+x","external_id":"http://ci.example/job/1","name":"n","count":1}`

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// console opens the screen of an instance as a WebSocket. Without the upgrade to one it says
-// whether there is a screen to be seen.
+// console opens the console of an instance as a WebSocket. Without the upgrade it reports whether the console
+// can be opened.
 func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -53,14 +53,14 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	rest.AuditOpened(r, opened.Instance())
-	opened.Serve(viewer) //nolint:contextcheck // it has the one that it was opened with
+	opened.Serve(viewer) //nolint:contextcheck // it uses the context that it was opened with
 	return nil
 }
 
-// nodeConsole takes the screen that a node was asked to show. Without the upgrade to a WebSocket
-// it says that the node is one.
+// nodeConsole accepts the console connection that a node was asked to open. Without an upgrade to a WebSocket
+// it only confirms the node's credential.
 func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10) // nobody is known yet
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10) // the caller is not authenticated yet
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
 		return err
@@ -90,13 +90,13 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxMessage bounds a message of a console, in bytes: more is taken for hostile.
+// maxMessage bounds a message of a console, in bytes: a longer one is an attack.
 const maxMessage = 1 << 20
 
-// acceptLine begins a WebSocket; nil when that is none, which was answered then.
+// acceptLine accepts a WebSocket. It returns nil after a failure, which was answered.
 func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
-	// Whose page asks was judged before: the guard knows more of that than the library. What is
-	// on a screen was compressed as its viewer asks.
+	// The guard has already checked the origin of the request, with more knowledge than the library has. The
+	// content was compressed as its viewer asks.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return nil
@@ -105,7 +105,7 @@ func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 	return &consoleConn{conn}
 }
 
-// consoleConn is a WebSocket as the controller takes it.
+// consoleConn implements the controller's console connection over a WebSocket.
 type consoleConn struct{ conn *websocket.Conn }
 
 var _ controller.ConsoleConn = (*consoleConn)(nil)
@@ -140,5 +140,5 @@ func (l *consoleConn) End(why string) {
 	for !utf8.ValidString(why) {
 		why = why[:len(why)-1] // it was cut within a character
 	}
-	_ = l.conn.Close(websocket.StatusNormalClosure, why) // which other end has been seen before does not matter
+	_ = l.conn.Close(websocket.StatusNormalClosure, why) // an earlier close by either end does not matter
 }

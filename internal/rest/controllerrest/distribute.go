@@ -34,7 +34,7 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 	return api.DistributeAnswer{RequestID: id}, nil
 }
 
-// nodeIDs reads which nodes are meant; an empty list means all, as none does.
+// nodeIDs reads the requested node IDs; an empty list means all nodes, like an absent one.
 func nodeIDs(p *rest.Params) []string {
 	ids := p.Strings("node_ids")
 	if len(ids) > controller.MaxErrandNodes {
@@ -59,7 +59,7 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 	return listErrands(s, r, farm.ErrandRemove, removal)
 }
 
-// listErrands answers one cache job of a kind, or a list of them.
+// listErrands returns one cache job of a kind, or a list of them.
 func listErrands[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
@@ -85,7 +85,7 @@ func listErrands[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shap
 	return list, nil
 }
 
-// distribution returns the shape of a distribution that clients read.
+// distribution converts a distribution to its API form.
 func distribution(v controller.CacheJobView) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
@@ -99,7 +99,7 @@ func distribution(v controller.CacheJobView) api.Distribution {
 	return out
 }
 
-// removal returns the shape of a removal.
+// removal converts a removal to its API form.
 func removal(v controller.CacheJobView) api.Removal {
 	out := api.Removal{
 		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},

@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// memberNode adds a node, which says nothing of itself yet.
+// memberNode adds a node, which has not described itself yet.
 func (c *cloud) memberNode(name string) api.JoinAnswer {
 	c.t.Helper()
 	answer, err := c.Join(c.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Arch: "amd64"})
@@ -26,7 +26,7 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 	return answer
 }
 
-// polled returns what a node is to do, when it hangs for that long.
+// polled returns the orders of a node from a poll of that length.
 func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.CacheJob {
 	c.t.Helper()
 	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
@@ -38,7 +38,7 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 	return answer.Errands
 }
 
-// reports tells of cache jobs over the wire.
+// reports sends cache job statuses of a node.
 func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
 	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, Errands: statuses})
@@ -50,7 +50,7 @@ func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 
 const distributePath = "/api/v1/registry/vm/distribute"
 
-// distribute asks for one in the way that a client chose.
+// distribute requests a distribution with the given parameters.
 func (c *cloud) distribute(path, body string, header ...string) string {
 	c.t.Helper()
 	var made api.DistributeAnswer

@@ -8,22 +8,21 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Limits of a question for events.
+// Limits of a query for events.
 const (
 	maxEvents     = 1000
 	defaultEvents = 100
 	maxEventWait  = time.Minute
 )
 
-// eventRoutes are those of the log of events; ours.
+// eventRoutes returns the routes of the event log. They are an extension of the API.
 func (s *server) eventRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/events", Permission: "view_logs", Hangs: true, Do: s.listEvents},
 	}
 }
 
-// listEvents answers the newest events, or those after one that the client has seen, for
-// which it may wait.
+// listEvents returns the newest events, or those after one that the client has seen, for which it may wait.
 func (s *server) listEvents(r *rest.Request) (any, error) {
 	p := r.Params
 	q := controller.EventQuery{
@@ -63,7 +62,7 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	return append(pieces, closing), nil
 }
 
-// both is what fits two conditions, of which the second may be nil.
+// both returns the conjunction of two conditions, of which the second may be nil.
 func both[T any](first, second func(T) bool) func(T) bool {
 	if second == nil {
 		return first

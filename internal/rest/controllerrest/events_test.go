@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// nobody takes every event.
+// nobody accepts and discards every event.
 type nobody struct{}
 
 func (nobody) Send(_ context.Context, events []controller.SentEvent) ([]bool, error) {
@@ -26,7 +26,7 @@ type event struct {
 	Time           int64
 }
 
-// events waits until there are n that fit a query, and gives them.
+// events waits until n events match a query, and returns them.
 func (c *cloud) events(query string, n int) (list []event) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

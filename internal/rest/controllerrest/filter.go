@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// filterOf reads the parameter filter for a list of things; nil when it is not given.
+// filterOf reads the parameter filter for a list; nil when it is not given.
 func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	text := p.String("filter")
 	if text == "" {
@@ -29,7 +29,7 @@ func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	return func(v T) bool { return f.Match(v, now) }
 }
 
-// kept returns the elements of a list that fit; all of them without a filter.
+// kept returns the matching elements of a list; all of them without a filter.
 func kept[T any](list []T, fits func(T) bool) []T {
 	if fits == nil {
 		return list
@@ -88,14 +88,14 @@ func macOf(v controller.InstanceView) string {
 
 func megabytes(n int) float64 { return float64(n) * (1 << 20) }
 
-// pastFields are the fields of instances that are gone.
+// pastFields are the filter fields of terminated instances.
 var pastFields = filter.Table[*farm.InstanceHistory]{
 	{Name: "id", Called: true, Text: func(p *farm.InstanceHistory) string { return p.ID }},
 	{Name: "name", Called: true, Text: func(p *farm.InstanceHistory) string { return p.Name }},
 	{Name: "external_id", Text: func(p *farm.InstanceHistory) string { return p.ExternalID }},
 	{Name: "message", Text: func(p *farm.InstanceHistory) string { return p.Message }},
 	{Name: "state", Texts: func(p *farm.InstanceHistory) []string {
-		states := make([]string, len(p.Transitions)) // that it has been in
+		states := make([]string, len(p.Transitions)) // past states
 		for i, t := range p.Transitions {
 			states[i] = string(t.State)
 		}

@@ -44,7 +44,7 @@ func TestFilterInstances(t *testing.T) {
 	}
 }
 
-// TestFilterOtherLists asks every list that has a filter for something wrong and for something that nothing is.
+// TestFilterOtherLists sends an invalid filter, and one that matches nothing, to every list that has a filter.
 func TestFilterOtherLists(t *testing.T) {
 	c := newCloud(t)
 	for path, text := range map[string]string{
@@ -105,7 +105,7 @@ func TestPagesOfNodesAndTemplates(t *testing.T) {
 	}
 }
 
-// tagged asks for a list that the client may have already.
+// tagged requests a list that the client may already have.
 func (c *cloud) tagged(path, have string) (code int, tag, body string) {
 	c.t.Helper()
 	req, _ := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url+path, nil)
@@ -137,7 +137,7 @@ func TestTagsOfInstances(t *testing.T) {
 	}
 	c.start("")
 	_, first, _ := c.tagged("/api/v1/vm?limit=1", "")
-	if _, second, _ := c.tagged("/api/v1/vm?limit=1&after="+c.list("")[0], ""); first == second { // a body may say the same
+	if _, second, _ := c.tagged("/api/v1/vm?limit=1&after="+c.list("")[0], ""); first == second { // a body may contain the same
 		t.Error("two pages have one tag")
 	}
 	_, tag, _ := c.tagged("/api/v1/vm", "")
@@ -147,8 +147,8 @@ func TestTagsOfInstances(t *testing.T) {
 	}
 }
 
-// TestTagsAreNeverWrong has readers that keep a list by its tag while writers change it: what
-// they keep always has each write that was answered before they asked.
+// TestTagsAreNeverWrong has readers that cache a list by its tag while writers change it: the cached list
+// always has each write that was acknowledged before their request.
 func TestTagsAreNeverWrong(t *testing.T) {
 	c := newCloud(t)
 	id := c.start("")
@@ -197,7 +197,7 @@ func TestTagsAreNeverWrong(t *testing.T) {
 	readers.Wait()
 }
 
-// number finds the number behind a word; -1: the word is not there.
+// number returns the number after a word; -1: the word is missing.
 func number(text, word string) int {
 	_, rest, ok := strings.Cut(text, word)
 	if !ok {

@@ -13,10 +13,10 @@ import (
 // maxAbout is the longest description of a group, in bytes.
 const maxAbout = 1024
 
-// noFallback lifts the fallback of a group: null and "" say that it is not given.
+// noFallback removes the fallback of a group: null and "" mean that it is not given.
 const noFallback = "none"
 
-// groupRoutes are the routes of node groups and of what is in them.
+// groupRoutes are the routes of node groups and their members.
 func (s *server) groupRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/group", Permission: "get_groups", Do: s.listGroups},
@@ -28,7 +28,7 @@ func (s *server) groupRoutes() []rest.Route {
 	}
 }
 
-// group returns the shape of a group that clients read.
+// group converts a group to its API form.
 func group(g *farm.Group) api.Group {
 	return api.Group{ID: g.ID, Name: g.Name, Description: g.Description, FallbackGroupID: orNull(g.Fallback)}
 }
@@ -91,7 +91,7 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 	return nil, s.c.DeleteGroup(r.Context(), id)
 }
 
-// groupEdit reads what a group gets.
+// groupEdit reads the changes of a group.
 func groupEdit(p *rest.Params) (edit controller.GroupEdit) {
 	if p.Has("name") {
 		name := strings.TrimSpace(p.Text("name", maxName))

@@ -10,8 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// joined adds a node that has described itself, and gives its id and what its agent
-// presents.
+// joined adds a node that has described itself, and returns its ID and the credential of its agent.
 func (c *cloud) joined(name string) (id string, bearer []string) {
 	c.t.Helper()
 	var answer api.JoinAnswer
@@ -45,7 +44,7 @@ func (c *cloud) group(fields string) api.Group {
 	return g
 }
 
-// wantFail asks for a refusal with exactly this message.
+// wantFail requires a refusal with exactly this message.
 func (c *cloud) wantFail(code int, message, method, path, body string) {
 	c.t.Helper()
 	if a := c.call(method, path, body); a.code != code || a.Status != "FAIL" || a.Message != message {

@@ -20,8 +20,7 @@ import (
 
 const guardToken = "a long root token"
 
-// newGuarded opens a cloud with authentication, and gives the header of a session of each of
-// some keys.
+// newGuarded opens a cloud with authentication, and returns the session header of each given key.
 func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]string) {
 	t.Helper()
 	root, err := auth.NewRoot(guardToken)
@@ -55,7 +54,7 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	return c, sessions
 }
 
-// TestNobodyGetsIn asks every route without a credential, and as a node that is none.
+// TestNobodyGetsIn calls every route without a credential, and with an invalid node credential.
 func TestNobodyGetsIn(t *testing.T) {
 	c, sessions := newGuarded(t)
 	// First: the address is limited after the wrong guesses below.
@@ -77,7 +76,7 @@ func TestNobodyGetsIn(t *testing.T) {
 	}
 }
 
-// TestNodesKeepTheirWay: the link is judged by the credentials of nodes, as ever.
+// TestNodesKeepTheirWay: the node API authenticates nodes by their own credentials, with or without a guard.
 func TestNodesKeepTheirWay(t *testing.T) {
 	c, sessions := newGuarded(t)
 	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
@@ -101,7 +100,7 @@ func TestNodesKeepTheirWay(t *testing.T) {
 	}
 }
 
-// TestCallersOwnWhatTheyStart: and nobody gets the answer to another one's request.
+// TestCallersOwnWhatTheyStart: and no caller gets the response to another caller's request.
 func TestCallersOwnWhatTheyStart(t *testing.T) {
 	c, sessions := newGuarded(t, "ann", "ben")
 	ids, asked := map[string]string{}, map[string]string{}
@@ -140,8 +139,8 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 	}
 }
 
-// TestToldRoutes: what events tell of that have names of their own, which say who asked, needs no
-// other event. Each of these names has one.
+// TestToldRoutes: changes with separate events that name the caller need no audit event. Each of these event
+// names has one route.
 func TestToldRoutes(t *testing.T) {
 	told := map[string]farm.EventName{
 		"POST /api/v1/vm": farm.EventStartVM, "DELETE /api/v1/vm": farm.EventTerminateVM,
@@ -160,7 +159,7 @@ func TestToldRoutes(t *testing.T) {
 	}
 }
 
-// TestLargeReportsOfNobody: what is no node's is not read.
+// TestLargeReportsOfNobody: a large report without a node's credential is not read.
 func TestLargeReportsOfNobody(t *testing.T) {
 	c, _ := newGuarded(t)
 	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})

@@ -15,8 +15,7 @@ const (
 	defaultPastPage = 100
 )
 
-// listHistory answers the instances that are gone, the newest first; with an id that
-// one alone.
+// listHistory returns the terminated instances, the newest first; with an id only that one.
 func (s *server) listHistory(r *rest.Request) (any, error) {
 	p, seen := r.Params, s.sightOf(r)
 	q := controller.HistoryQuery{
@@ -41,8 +40,8 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	return list[0], nil
 }
 
-// pastInstance returns the shape of an instance that is gone, without the name of a node that the
-// caller does not see.
+// pastInstance converts a terminated instance to its API form, without the name of a node that the caller does
+// not see.
 func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance {
 	out := api.HistoryInstance{
 		InstanceID: p.ID, Name: p.Name, ExternalID: p.ExternalID,
@@ -58,10 +57,10 @@ func pastInstance(p *farm.InstanceHistory, seen visibility) api.HistoryInstance 
 	return out
 }
 
-// maxTTL is the longest time to live that can be asked for.
+// maxTTL is the longest time to live that can be requested.
 const maxTTL = 365 * 24 * time.Hour
 
-// timeToLive reads how long an instance may live, in whole seconds.
+// timeToLive reads the lifetime of an instance, in whole seconds.
 func timeToLive(p *rest.Params) time.Duration {
 	d := p.Duration("ttl", maxTTL)
 	if d%time.Second != 0 {

@@ -11,15 +11,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// idempotencyKey is the header in which a client names a request, and maxIdempotencyKey the
-// longest name, in bytes.
+// idempotencyKey is the header with the client's key for a request, and maxIdempotencyKey the longest key, in
+// bytes.
 const (
 	idempotencyKey    = "Idempotency-Key"
 	maxIdempotencyKey = 255
 )
 
-// once carries a request with a name out once: when it comes again within a day it gets the
-// answer of the first one. Requests that fail leave nothing behind, so that they may come again.
+// once runs a request with an idempotency key at most once: a repeated request within a day gets the first
+// response. A request that fails leaves no record, so that it can be repeated.
 func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		names := r.Header[idempotencyKey]
@@ -32,7 +32,7 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 			return nil, farm.Invalid(idempotencyKey, "must have 1 to %d printable ASCII characters", maxIdempotencyKey)
 		}
 		what := []string{r.Method, r.URL.Path, name}
-		if caller := rest.CallerOf(r.Context()); caller.Is() { // nobody gets the answer to somebody else
+		if caller := rest.CallerOf(r.Context()); caller.Is() { // no caller gets the response to another caller
 			what = append(what, string(caller.Identity.Method), caller.Name)
 			if caller.For != nil {
 				what = append(what, caller.For.Name)
@@ -47,25 +47,25 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 			return body, nil
 		}
 		if answer, known, again := s.c.LookupIdempotent(r.Context(), &ask, true); known || again != nil {
-			return answer, again // another one of the same name was faster, or this one went in after all
+			return answer, again // a concurrent request with the same key was faster, or this one succeeded after all
 		}
 		return nil, err
 	}
 }
 
-// digestOf sums texts up, none of which has a zero byte.
+// digestOf returns a digest of texts, none of which has a zero byte.
 func digestOf(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// parametersOf sums the parameters of a request up; how they were written does not count, as
-// far as JSON is concerned.
+// parametersOf returns a digest of the parameters of a request, independent of their order and notation in
+// JSON.
 func parametersOf(r *rest.Request) string {
 	var value any
 	body := r.Params.Raw()
 	if json.Unmarshal(body, &value) == nil {
-		body, _ = json.Marshal(value) // what was decoded encodes
+		body, _ = json.Marshal(value) // a decoded value always encodes
 	}
 	return digestOf(r.URL.Query().Encode(), string(body))
 }

@@ -63,8 +63,8 @@ func saveAsk(p *rest.Params) controller.SaveImageRequest {
 	return ask
 }
 
-// saveScript reads the script of a save. One that cannot be decoded is accepted: its
-// request ends at once and says so.
+// saveScript reads the script of a save. A script that cannot be decoded is accepted: its save request fails
+// immediately and reports it.
 func saveScript(p *rest.Params) (script []byte, bad error) {
 	if script, bad = decode(p.String("script")); bad != nil {
 		return nil, bad
@@ -100,10 +100,10 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 	return list, nil
 }
 
-// redacted stands for a script: scripts carry secrets.
+// redacted replaces a script: scripts contain secrets.
 const redacted = "[redacted]"
 
-// image returns the shape of a save request that clients read.
+// image converts a save request to its API form.
 func image(s *farm.SaveRequest) api.SaveImage {
 	o := s.Request
 	out := api.SaveImage{

@@ -33,7 +33,7 @@ func (c *cloud) join() *node {
 	return n
 }
 
-// orders polls for work and takes it.
+// orders polls for orders and acknowledges them.
 func (n *node) orders(wait time.Duration) []api.Order {
 	n.c.t.Helper()
 	poll := func(acks []api.Ack, wait time.Duration) []api.Order {
@@ -66,7 +66,7 @@ func (n *node) order(kind api.OrderKind) api.Order {
 	return orders[0]
 }
 
-// say reports an instance that runs, with what its task says.
+// say reports a running instance with the status of its task.
 func (n *node) say(o api.Order, task *api.TaskStatus) {
 	n.c.t.Helper()
 	n.no++
@@ -90,7 +90,7 @@ func (n *node) started(fields string) api.Order {
 	return o
 }
 
-// save asks for a save and gives the id of its request.
+// save requests a save and returns the ID of the save request.
 func (c *cloud) save(instance, fields string) string {
 	c.t.Helper()
 	var body map[string]string
@@ -243,7 +243,7 @@ func TestBadSaveParameters(t *testing.T) {
 func TestSaveAndRestartRefusals(t *testing.T) {
 	c := newCloud(t)
 	o := c.join().started("")
-	waiting := c.start("") // it has a place, but no node has said a word
+	waiting := c.start("") // it was placed, but its node has not reported it
 	unknown := "99999999-2222-4333-8444-555555555555"
 	for _, tc := range []struct{ method, path, body, message string }{
 		{"POST", "image", `{"id":"` + unknown + `","tag":"t","new_template_name":"n"}`, "Not found"},
@@ -334,8 +334,8 @@ func TestMachineParameters(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInside starts, saves and restarts with secrets, and looks for them in
-// everything that clients and operators can read.
+// TestSecretsStayInside starts, saves and restarts with secrets, and searches for them in all output for
+// clients and operators.
 func TestSecretsStayInside(t *testing.T) {
 	c := newCloud(t)
 	n := c.join()
@@ -362,7 +362,7 @@ func TestSecretsStayInside(t *testing.T) {
 	n.say(o, &api.TaskStatus{ID: s.Task, Stage: api.TaskFailed})
 	c.save(o.InstanceID, `,"new_template_name":"x","script":"bad-secret!"`)
 	text += lists() + c.logged()
-	for _, password := range []string{"vnc-one", "vnc-two"} { // to those who may use the screen it is shown
+	for _, password := range []string{"vnc-one", "vnc-two"} { // callers that may open the console see it
 		login := "vnc://:" + password + "@"
 		if !strings.Contains(text, login) {
 			t.Errorf("the screen is shown without its password %s", password)

@@ -15,35 +15,34 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Element returns the JSON text of an instance in the list of instances. The controller's
-// tables keep it beside the record, so that a list is put together and not encoded.
+// Element returns the JSON text of an instance in the list of instances. The controller's tables store it next
+// to the record, so that a list is concatenated and not encoded.
 func Element(i *farm.Instance) []byte { return encode(i, instance(i)) }
 
-// encode writes the element of an instance with its shape.
+// encode encodes the element of an instance in its API form.
 func encode(i *farm.Instance, shape api.Instance) []byte {
 	text, err := json.Marshal(api.InstanceItem{
 		InstanceID: i.ID, ExternalID: orNull(i.ExternalID), Name: orNull(i.Name), VM: shape,
 	})
-	if err != nil { // of a time beyond the year 9999: no program of ours makes one
+	if err != nil { // caused by a time beyond the year 9999, which the controller never makes
 		return []byte("null")
 	}
 	return text
 }
 
-// What is between the elements of a list.
+// The JSON text between the elements of a list.
 var (
 	opening = []byte("[")
 	comma   = []byte(",")
 	closing = []byte("]")
 )
 
-// elements puts a short list of instances together, with the passwords of their screens where the
-// caller may see them.
+// elements concatenates a short list of instances, with VNC passwords if the caller may see them.
 func elements(list []controller.InstanceView, passwords bool) rest.Fragments {
 	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
-// elementStream is elements for a long list: nothing of it is kept while it is written.
+// elementStream is elements for a long list: it keeps none of it in memory.
 func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := messageCache{passwords: passwords}, opening
@@ -64,10 +63,10 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 	}
 }
 
-// elementSize adds up the bytes of an elementStream.
+// elementSize sums the bytes of an elementStream.
 type elementSize struct {
 	words  messageCache
-	pieces rest.Fragments // of the last element, whose memory serves the next one
+	pieces rest.Fragments // of the last element; its memory is reused for the next one
 	count  int
 	bytes  int // of all elements
 }
@@ -82,21 +81,20 @@ func (s *elementSize) add(inst controller.InstanceView) {
 	s.bytes += s.pieces.Size()
 }
 
-// total is the size of the stream, with what is between the elements.
+// total is the size of the stream, including the text between the elements.
 func (s *elementSize) total() int {
 	return len(opening) + max(0, s.count-1)*len(comma) + s.bytes + len(closing)
 }
 
-// messageCache remembers the last message that was put into an element: of many waiting
-// instances most wait for the same reason.
+// messageCache caches the encoding of the last message that was added to an element: most pending instances
+// have the same reason.
 type messageCache struct {
 	message   string
 	field     []byte
-	passwords bool // of screens are shown
+	passwords bool // VNC passwords are included
 }
 
-// element appends the text of one element, with its message put in where the record
-// has none.
+// element appends the text of one element, and adds its message if the record has none.
 func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) rest.Fragments {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
@@ -121,7 +119,7 @@ func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) 
 	return append(to, text[:at], s.field, text[at:])
 }
 
-// vmOf returns what is said of an instance by itself: the vm of its element.
+// vmOf returns the vm field of an instance's element.
 func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
@@ -131,21 +129,20 @@ func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
 	return pieces
 }
 
-// permissionVNC is the permission that the screen of a VM takes, and so its password.
+// permissionVNC is the permission to open the console of a VM, and so to read its password.
 const permissionVNC = farm.Permission("update_vm")
 
-// showsVNCPasswords reports whether the caller of a request may see the passwords of screens.
+// showsVNCPasswords reports whether the caller of a request may see VNC passwords.
 func showsVNCPasswords(r *rest.Request) bool {
 	return rest.CallerOf(r.Context()).Need(permissionVNC) == nil
 }
 
-// hasVNCPassword reports whether an instance has a screen that takes a password.
+// hasVNCPassword reports whether an instance has a console with a password.
 func hasVNCPassword(i *farm.Instance) bool {
 	return i != nil && i.Options.VNCPassword != "" && i.VM != nil && i.VM.VNCPort > 0 && i.VM.HostIP != ""
 }
 
-// withVNCPassword encodes an instance with the password of its screen. The text that is kept
-// with the record never has it.
+// withVNCPassword encodes an instance with its VNC password, which the text stored with the record never has.
 func withVNCPassword(inst controller.InstanceView) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message
@@ -154,7 +151,7 @@ func withVNCPassword(inst controller.InstanceView) []byte {
 	return encode(shown, shape)
 }
 
-// vncURL writes where a screen is, with who shows what there; nil for nothing.
+// vncURL returns the VNC address of a VM, with the user information; nil without an address.
 func vncURL(vm *farm.VMInfo, user *url.Userinfo) string {
 	u := url.URL{Scheme: "vnc", User: user, Host: net.JoinHostPort(vm.HostIP, strconv.Itoa(vm.VNCPort))}
 	return u.String()

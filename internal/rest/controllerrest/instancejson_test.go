@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// anyText draws texts, those that look like parts of an element among them.
+// anyText draws texts, including ones that look like parts of an element.
 var anyText = rapid.OneOf(
 	rapid.String(),
 	rapid.SampledFrom([]string{
@@ -106,8 +106,8 @@ func same(t *rapid.T, got [][]byte, want any) {
 	}
 }
 
-// TestPasswordsOfScreens: the connection string has the password for those alone who may use the
-// screen, and the text that is kept with the record never has it.
+// TestPasswordsOfScreens: the connection string has the password only for callers that may open the console,
+// and the text stored with the record never has it.
 func TestPasswordsOfScreens(t *testing.T) {
 	record := &farm.Instance{
 		ID: "i", State: farm.Started, Metadata: map[string]any{"vnc_connection_string": "vnc://x"},

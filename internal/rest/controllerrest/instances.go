@@ -19,7 +19,7 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	page := s.instancePage(r)
 	explain := r.Params.OneOf("explain", "0", "1", "false", "true")
-	if id == "" && r.URL.Query().Has("id") { // a client that has lost an id must not take all instances for one
+	if id == "" && r.URL.Query().Has("id") { // a client with an empty ID must not receive all instances
 		r.Params.Fail("id", "must not be empty")
 	}
 	if err := r.Params.Err(); err != nil {
@@ -28,10 +28,10 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	if id != "" {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
-	asOf := s.c.InstancesETag() // before the list is read: it may be newer, and never older
+	asOf := s.c.InstancesETag() // before the list is read, which may be newer but never older
 	passwords := showsVNCPasswords(r)
 	if passwords {
-		asOf += ".vnc" // the same records are another list
+		asOf += ".vnc" // the same records yield another list
 	}
 	size, tag := newElementSize(passwords), s.newListTag(partial(page))
 	list := s.c.ListInstances(page, func(l controller.InstanceView) {
@@ -42,14 +42,14 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	return rest.WithETag{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
 }
 
-// listTag makes the part of a list's tag that does not follow from what its records are as of: the messages that are
-// in none of them, each with how many elements in a row have it. Which elements a part of all instances has does not
-// follow either: a filter may depend on the time, and the page may have been asked for in a body.
+// listTag is the part of a list's ETag that does not follow from the revision of its records: the messages that
+// are in none of them, each with the number of consecutive elements that have it. For a part of all instances
+// it includes the IDs: a filter may depend on the time, and the page may have been requested in a body.
 type listTag struct {
 	sum     maphash.Hash
 	partial bool
 	told    string
-	run     int // elements with told
+	run     int // elements with the message told
 	count   int // of all elements
 }
 
@@ -86,7 +86,7 @@ func partial(page controller.Page) bool {
 	return page.Match != nil || page.ExternalID != "" || page.After != "" || page.Limit != math.MaxInt
 }
 
-// oneVM answers one instance, with an explanation of its waiting when that is wanted.
+// oneVM returns one instance, on request with an explanation of why it is pending.
 func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
 	inst, err := s.c.Instance(r.Context(), id)
 	if err != nil {
@@ -116,7 +116,7 @@ func orNull(s string) *string {
 	return &s
 }
 
-// instance returns the shape of an instance that clients read.
+// instance converts an instance to its API form.
 func instance(i *farm.Instance) api.Instance {
 	out := api.Instance{
 		InstanceID: i.ID, InstanceState: string(i.State), Message: i.Message, Registry: i.Registry,
@@ -131,7 +131,7 @@ func instance(i *farm.Instance) api.Instance {
 	}
 	if i.VM != nil {
 		out.VMInfo = vmInfo(i)
-		out.MACAddress = cmp.Or(strings.ToUpper(i.VM.MAC), out.MACAddress) // what the guest has
+		out.MACAddress = cmp.Or(strings.ToUpper(i.VM.MAC), out.MACAddress) // the guest's address
 	}
 	if i.Script != nil && i.Options.ScriptMonitoring {
 		out.StartupScript = scriptResult(i.Script)
@@ -157,7 +157,7 @@ func vmInfo(i *farm.Instance) *api.VMInfo {
 	return out
 }
 
-// memory writes a size as templates do: 4G, 512M.
+// memory formats a size like templates do: 4G, 512M.
 func memory(mb int) string {
 	if mb > 0 && mb%1024 == 0 {
 		return fmt.Sprintf("%dG", mb/1024)

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 )
 
-// TestLimitsOfCallers: whoever is over a limit is answered 429, when to try again, and which setting it is.
+// TestLimitsOfCallers: a caller over a limit receives status 429, a retry delay, and the name of the setting.
 func TestLimitsOfCallers(t *testing.T) {
 	c := newCloudWith(t, controller.Options{
 		Limits: controller.Limits{Waiting: 4, ScriptsSize: 16, IdempotencyKeys: 4},

@@ -12,9 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// join registers a node of somebody who shows the join token, or who may without it.
+// join registers a node for a caller with the join token, or with the permission to join without it.
 func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) (api.JoinAnswer, error) {
-	if in.Token != "" { // a wrong one is never overlooked
+	if in.Token != "" { // a wrong token is always refused
 		var answer api.JoinAnswer
 		err := rest.Guess(r, s.guesses, func() (err error) {
 			answer, err = s.c.Join(ctx, in)
@@ -36,7 +36,7 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	return answer, err
 }
 
-// mayJoin refuses who may not make a machine a node without the join token.
+// mayJoin refuses a caller that may not join a node without the join token.
 func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	switch {
 	case door == rest.JoinOpen, door == rest.JoinByCertificate && caller.Identity.Method == auth.ByCertificate:
@@ -47,7 +47,7 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	return caller.Need("change_node_config")
 }
 
-// nodePass gives a node what it shows to the registry, for the purpose that it names.
+// nodePass returns a node token for the registry, for the purpose that the node names.
 func (s *server) nodePass(ctx context.Context, r *http.Request, in api.RegistryTokenRequest) (api.RegistryTokenResponse, error) {
 	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))
 	if err == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 )
 
-// newJoinable opens a cloud whose permissions count, with the keys builder, which may make nodes,
-// and clerk, which may not. The header Test-CN stands for a certificate.
+// newJoinable opens a cloud with enforced permissions, with the keys builder, which may join nodes, and clerk,
+// which may not. The header Test-CN replaces a certificate.
 func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, time.Duration)) (c *cloud, sessions map[string]string) {
 	t.Helper()
 	keys := []farm.APIKey{
@@ -55,7 +55,7 @@ func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, 
 	return c, sessions
 }
 
-// behind is the same cloud at a port with a door.
+// behind returns the same cloud at a port with a join policy.
 func (c *cloud) behind(door rest.JoinPolicy) *cloud {
 	c.t.Helper()
 	server := httptest.NewUnstartedServer(c.handler)
@@ -110,7 +110,7 @@ func TestWhoMayJoin(t *testing.T) {
 	}
 }
 
-// TestJoinsAreAudited: with who has let the machine in, or the node itself.
+// TestJoinsAreAudited: with the caller that let the node join, or the node itself.
 func TestJoinsAreAudited(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
 	var first, second api.JoinAnswer

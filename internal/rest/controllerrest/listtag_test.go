@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestListTag has lists that differ in something that no record says: so do their tags.
+// TestListTag has lists that differ in a message that no record has: their tags differ, too.
 func TestListTag(t *testing.T) {
 	s := &server{seed: maphash.MakeSeed()}
 	tagOf := func(list []controller.InstanceView, partial bool) string {
@@ -31,7 +31,7 @@ func TestListTag(t *testing.T) {
 		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),
 	} {
 		tag := tagOf(l, false)
-		if other, known := seen[tag]; known && i > 2 { // without messages the records tell
+		if other, known := seen[tag]; known && i > 2 { // without messages the records determine the tag
 			t.Errorf("lists %d and %d have one tag", i, other)
 		}
 		if tag != tagOf(l, false) {

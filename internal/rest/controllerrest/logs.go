@@ -18,16 +18,16 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// The permissions of what is passed on to the registry.
+// The permissions of the routes that are proxied to the registry.
 const (
 	permLogs  = "view_logs"
 	permFiles = "get_registry_files"
 )
 
-// logPage is where the registry has the page that shows a log.
+// logPage is the path of the registry's page that shows a log.
 const logPage = "/registry/log/page"
 
-// logRoutes are those of the registry's logs and files for whoever reaches the controller alone.
+// logRoutes returns the routes of the registry's logs and files, for clients that reach only the controller.
 func (s *server) logRoutes() []rest.Route {
 	list := []rest.Route{
 		{Pattern: "GET /api/v1/vm/logs", Permission: permLogs, Raw: s.vmLogs},
@@ -40,7 +40,7 @@ func (s *server) logRoutes() []rest.Route {
 	return append(list, rest.Route{Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream})
 }
 
-// logStream passes a stream of logs on, within the limit of the streams that are open.
+// logStream proxies a stream of logs, within the limit of open streams.
 func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 	release, err := s.logStreams.Acquire(r)
 	if err != nil {
@@ -50,26 +50,26 @@ func (s *server) logStream(w http.ResponseWriter, r *http.Request) error {
 	return s.passTo(w, r, "/registry/log/stream")
 }
 
-// passing is how long the registry may take until it begins to answer: clients give up after 5 s.
+// passing is the timeout for the first response bytes of the registry: clients abort after 5 s.
 const passing = 4 * time.Second
 
-// pass answers what the registry answers on a path.
+// pass returns a handler that proxies to a path of the registry.
 func (s *server) pass(to string) rest.RawHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error { return s.passTo(w, r, to) }
 }
 
-// passFile passes a download on. The path is the client's and is judged by the registry.
+// passFile proxies a download. The path is the client's, and the registry authorizes it.
 func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
 	return s.passTo(w, r, "/registry/files/"+r.PathValue("path"))
 }
 
-// passTo passes a request on and the answer back, a stream as it comes. Credentials of the caller stay here.
+// passTo proxies a request and streams the response back. It does not forward the caller's credentials.
 func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error {
 	target, err := url.Parse(s.registry)
 	if err != nil || s.registry == "" {
 		return farm.Unavailable(err, "This controller knows no registry")
 	}
-	if path.Clean(to) != to { // the registry's routes would not know it
+	if path.Clean(to) != to { // the registry has no route for it
 		return farm.NotFound()
 	}
 	var failed error
@@ -97,23 +97,24 @@ func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error
 	return s.away(failed)
 }
 
-// ofCaller reports whether a header is about who calls, which is between them and this service.
+// ofCaller reports whether a header contains the caller's credentials for this service, which are not
+// forwarded.
 func ofCaller(header string) bool {
 	return header == "Authorization" || header == "Cookie" || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// distrust has a browser do nothing with an answer of the registry but show it: it comes from the
-// address of this service, whose log-in the browser has.
+// distrust restricts what a browser does with a response of the registry: it has the origin of this service,
+// for which the browser has a login cookie.
 func distrust(h http.Header, from string) {
-	h.Del(rest.RequestIDHeader) // the client has one of this request
+	h.Del(rest.RequestIDHeader) // the client gets the ID of this request
 	h.Del("Set-Cookie")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if from != logPage { // which has a script, and a policy of its own
+	if from != logPage { // which has a script, and its own policy
 		h.Set("Content-Security-Policy", "sandbox")
 	}
 }
 
-// escaped returns each part of a path the form that it has in a URL.
+// escaped escapes each part of a path for a URL.
 func escaped(to string) string {
 	parts := strings.Split(to, "/")
 	for i, p := range parts {
@@ -122,7 +123,7 @@ func escaped(to string) string {
 	return strings.Join(parts, "/")
 }
 
-// away says that the registry cannot be reached, or what whoever asked there says of that.
+// away returns an error that the registry is unreachable, or err itself if it has the code unavailable.
 func (s *server) away(err error) error {
 	if err == nil || farm.CodeOf(err) == farm.CodeUnavailable {
 		return err
@@ -130,7 +131,7 @@ func (s *server) away(err error) error {
 	return farm.Unavailable(err, "The registry at %s cannot be reached; try again", s.registry)
 }
 
-// vmLogs lists the logs of an instance whose start or save failed, or answers one of them.
+// vmLogs returns the list of logs of an instance whose start or save failed, or one of them.
 func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -149,7 +150,7 @@ func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := s.registryFiles(r.Context(), dir)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		_, err = s.c.Instance(r.Context(), id) // one that has no logs
+		_, err = s.c.Instance(r.Context(), id) // an instance without logs
 	}
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func withRegistry(t *testing.T) (url string, reg *registry.Registry, c *cloud, s
 	return front.URL, reg, c, secrets
 }
 
-// get makes a request as a client with credentials and gives what comes.
+// get sends a request as a client with credentials and returns the response.
 func get(ctx context.Context, t *testing.T, url string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

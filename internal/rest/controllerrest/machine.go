@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// Limits of what a start changes of the template's machine.
+// Limits of the changes that a start makes to the template's configuration.
 const (
 	maxVCPU        = 512
 	minVRAM        = 64       // MB
@@ -21,11 +21,10 @@ const (
 
 var diskSize = regexp.MustCompile(`^([1-9][0-9]{0,12})([TGMK])$`)
 
-// unitOf gives the bytes of the units of a disk's size.
+// unitOf maps the units of a disk's size to bytes.
 var unitOf = map[string]int64{"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
 
-// machine reads the parameters that change the VM itself. Those that are refused
-// later are held to their form too.
+// machine reads the parameters that change the VM. It also validates the form of those that are refused later.
 func machine(p *rest.Params, o *farm.StartOptions) {
 	o.CPUs = p.Int("vcpu", 0, 1, maxVCPU)
 	o.MemoryMB = p.Int("vram", 0, minVRAM, maxVRAM)
@@ -48,7 +47,7 @@ func machine(p *rest.Params, o *farm.StartOptions) {
 	}
 }
 
-// mac reads the address of a network card; 0 when it is not given.
+// mac reads the MAC address of a network card; 0 when it is not given.
 func mac(p *rest.Params, name string) farm.MAC {
 	text := p.String(name)
 	if text == "" {
@@ -69,8 +68,8 @@ func hardwareUUID(p *rest.Params) string {
 	return id
 }
 
-// vncPassword reads a password; VNC itself keeps no more than its first eight bytes,
-// and a longer one would seem stronger than it is.
+// vncPassword reads a password. VNC uses only its first eight bytes, and a longer one would seem stronger than
+// it is.
 func vncPassword(p *rest.Params) string {
 	password := p.Text("vnc_password", maxName)
 	if len(password) > maxVNCPassword {
@@ -79,7 +78,7 @@ func vncPassword(p *rest.Params) string {
 	return password
 }
 
-// disk reads the size that the first disk grows to, in bytes.
+// disk reads the new size of the first disk, in bytes.
 func disk(p *rest.Params) (size int64, keepFileSystem bool) {
 	given := p.Object("disk")
 	if given == nil {

@@ -32,7 +32,7 @@ func (s *server) listVLANs(r *rest.Request) (any, error) {
 	return vlanTexts(s.c.VLANs(s.sightOf(r).node)), nil
 }
 
-// vlanTexts writes ids as clients read them.
+// vlanTexts formats IDs for clients.
 func vlanTexts(ids []int) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
@@ -44,7 +44,7 @@ func vlanTexts(ids []int) []string {
 // Limits of one page of MAC addresses.
 const maxMACPage = 10_000
 
-// listMACs answers addresses when a limit is given, else how many there are.
+// listMACs returns addresses when a limit is given, else their numbers.
 func (s *server) listMACs(r *rest.Request) (any, error) {
 	p := r.Params
 	counts, _ := p.Flag("count")

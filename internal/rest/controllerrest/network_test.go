@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// eventually asks until an answer has a body.
+// eventually repeats a request until its response has a body.
 func (c *cloud) eventually(path, body string) {
 	c.t.Helper()
 	a := answer{}

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// ownHost lets the address count again that a node says of itself.
+// ownHost restores the address that the node itself reports.
 const ownHost = "auto"
 
 // configRoutes are the routes that configure nodes.
@@ -30,7 +30,7 @@ func (s *server) configureNode(r *rest.Request) (any, error) {
 	return nil, s.c.ConfigureNode(r.Context(), id, conf)
 }
 
-// nodeConfig reads what is changed of a node: only what is given.
+// nodeConfig reads the changes of a node: only the given parameters.
 func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
 	number := func(to **int, name string, lo, hi int) {
 		if p.Has(name) {
@@ -69,7 +69,7 @@ func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
 	return conf
 }
 
-// hostOf checks the address that a node is given.
+// hostOf validates the configured address of a node.
 func hostOf(p *rest.Params, host *string) {
 	switch {
 	case host == nil:
@@ -80,7 +80,7 @@ func hostOf(p *rest.Params, host *string) {
 	}
 }
 
-// drainOf reads what goes with a drain.
+// drainOf reads the parameters of a drain.
 func drainOf(p *rest.Params, conf *controller.NodeConfig) {
 	if p.Has("drain_deadline") {
 		wait := p.Duration("drain_deadline", controller.MaxDrainWait)

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listNodes answers an array, of one element when an id is given.
+// listNodes returns an array, with one element when an ID is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
@@ -39,11 +39,11 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 	return tagged(cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
-// maxTaggedNodes bounds the lists of nodes that are written twice for their tag.
+// maxTaggedNodes bounds the lists of nodes that are encoded twice for their tag.
 const maxTaggedNodes = 2000
 
-// tagged gives a list of nodes a tag that stays while nothing but the times of their last contact
-// changes: those change with every poll.
+// tagged adds an ETag to a list of nodes that ignores the times of their last contact: those change with every
+// poll.
 func tagged(list []api.Node) any {
 	if len(list) > maxTaggedNodes {
 		return list
@@ -54,7 +54,7 @@ func tagged(list []api.Node) any {
 	}
 	raw, err := json.Marshal(lasting)
 	if err != nil {
-		return list // which is not written either
+		return list // encoding the response fails, too
 	}
 	return rest.WithETag{Body: list, Tag: rest.ContentTag(raw)}
 }
@@ -70,8 +70,7 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	return nil, s.c.DeleteNode(r.Context(), id)
 }
 
-// node returns the shape of a node that clients read, with those of its templates that the caller
-// sees.
+// node converts a node to its API form, with those of its templates that the caller sees.
 func node(v controller.NodeView, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
@@ -112,28 +111,28 @@ func node(v controller.NodeView, seen visibility) api.Node {
 	return out
 }
 
-// nodeUpdate returns what is said of the update of a node's agent; nil when there is none.
+// nodeUpdate returns the update status of a node's agent; nil without an update.
 func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	if u == nil {
 		return nil
 	}
 	next := u.DueAt()
 	if u.Tries == 0 {
-		next = time.Time{} // as soon as the node is there
+		next = time.Time{} // as soon as the node polls
 	}
 	return &api.NodeUpdate{Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next, Failure: u.Failure}
 }
 
-// share keeps a share between 0 and 1, whatever a node says.
+// share limits a share to the range 0 to 1, whatever a node reports.
 func share(of float64) float64 { return min(max(of, 0), 1) }
 
-// drain returns what is said of the drain of a node; nil when it is not drained.
+// drain returns the drain status of a node; nil when it is not drained.
 func drain(v controller.NodeView) *api.Drain {
 	if !v.Node.Drain {
 		return nil
 	}
 	d := v.Node.Draining
-	if d == nil { // the record of an older program
+	if d == nil { // from a record of an older version
 		d = &farm.DrainInfo{Since: v.Node.StateSince}
 	}
 	return &api.Drain{Since: d.Since, Reason: d.Reason, Deadline: d.Until, Remaining: v.Remaining}

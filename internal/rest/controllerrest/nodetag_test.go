@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// TestTagOfNodes: the tag of a list of nodes is that of what it says, not of when each node polled.
+// TestTagOfNodes: the tag of a list of nodes depends on its content, not on when each node polled.
 func TestTagOfNodes(t *testing.T) {
 	list := func(change func(*api.Node)) rest.WithETag {
 		nodes := []api.Node{{NodeID: "a", State: "Active"}, {NodeID: "b", State: "Active", VMCount: 1}}

@@ -14,12 +14,12 @@ import (
 
 // PackageFiles are the files of the agent packages.
 type PackageFiles interface {
-	// Open returns a file by the name that a client asks for, and its digest as far as that
-	// is known. farm.CodeNotFound says which file to put where.
+	// Open returns a file by the name that a client requests, and its digest if known. The error with
+	// farm.CodeNotFound names the file that an operator has to provide.
 	Open(name string) (f *os.File, digest string, err error)
 }
 
-// packageRoutes are the routes by which agents become other versions.
+// packageRoutes returns the routes by which agents load updates.
 func (s *server) packageRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "PUT /api/v1/node/update", Permission: "change_node_config", Do: s.updateNodes},
@@ -36,11 +36,12 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 	return nil, s.c.UpdateNodes(r.Context(), ask)
 }
 
-// maxJoinToken is more than a join token or a node's credential has, in bytes.
+// maxJoinToken is larger than any join token or node credential, in bytes.
 const maxJoinToken = 128
 
-// mayLoad checks who asks for packages: a node says its id and its credential as user and
-// password, others say the join token, as a password or as a bearer. Whom the guard knows may.
+// mayLoad authorizes a package download. A node sends its ID and its credential as user and password. Other
+// callers send the join token, as a password or as a bearer token. Callers that the guard has authenticated may
+// always download.
 func (s *server) mayLoad(r *http.Request) error {
 	if rest.CallerOf(r.Context()).Is() {
 		return nil
@@ -49,7 +50,7 @@ func (s *server) mayLoad(r *http.Request) error {
 	if !ok {
 		secret = credential(r)
 	}
-	if secret == "" || len(secret) > maxJoinToken { // it can be no join token: nothing is guessed
+	if secret == "" || len(secret) > maxJoinToken { // it cannot be a join token: nothing is guessed
 		return s.c.AuthorizePackageDownload(user, secret)
 	}
 	return rest.Guess(r, s.guesses, func() error { return s.c.AuthorizePackageDownload(user, secret) })
@@ -62,7 +63,7 @@ func (s *server) listPackages(r *rest.Request) (any, error) {
 	return rest.List(s.c.AgentPackages()), nil
 }
 
-// getPackage answers a file, or the part of it that is asked for.
+// getPackage returns a file, or the requested range of it.
 func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	if err := s.mayLoad(r); err != nil {
 		return err
@@ -93,11 +94,11 @@ func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := &backupWriter{to: w, control: http.NewResponseController(w)}
 	http.ServeContent(downloadWriter{w, out}, r, "", modified, f)
-	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has none
+	_ = out.control.SetWriteDeadline(time.Time{}) // the next call on this connection has no deadline
 	return nil
 }
 
-// downloadWriter is an answer that ends when its reader takes nothing.
+// downloadWriter ends a download whose reader reads nothing.
 type downloadWriter struct {
 	http.ResponseWriter
 	out *backupWriter

@@ -34,7 +34,7 @@ func withPackages(t *testing.T) *cloud {
 	return newCloudWith(t, controller.Options{Packages: release.NewRepository(dir, slog.New(slog.DiscardHandler)), NoNodeUpgrades: true})
 }
 
-// load asks for a package.
+// load requests a package.
 func (c *cloud) load(name, user, password string, header ...string) (*http.Response, string) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url+"/pkg/"+name, nil)

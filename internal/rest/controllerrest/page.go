@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxPage is the largest number of instances that a client may ask a page to have.
+// maxPage is the maximum number of instances on a page.
 const maxPage = 10000
 
-// instancePage reads which part of the list of instances a client asks for.
+// instancePage reads the requested page of the list of instances.
 func (s *server) instancePage(r *rest.Request) controller.Page {
 	p := r.Params
 	page := controller.Page{
@@ -30,18 +30,18 @@ func (s *server) instancePage(r *rest.Request) controller.Page {
 	return page
 }
 
-// slice is the part of a list that a client asks for, in the order of ids.
+// slice is the requested part of a list, in the order of IDs.
 type slice struct {
 	after string
 	limit int // 0: no limit
 }
 
-// sliceOf reads which part of a list a client asks for.
+// sliceOf reads the requested part of a list.
 func sliceOf(p *rest.Params) slice {
 	return slice{after: p.Text("after", maxName), limit: p.Int("limit", 0, 1, maxPage)}
 }
 
-// cut returns the part of a list; id names its elements. Without a part the list stays as it is.
+// cut returns the part of a list; id returns an element's ID. Without a part the list is unchanged.
 func cut[T any](list []T, part slice, id func(T) string) []T {
 	if part == (slice{}) {
 		return list

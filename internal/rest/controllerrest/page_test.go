@@ -57,8 +57,7 @@ func TestInstancePages(t *testing.T) {
 	}
 }
 
-// TestYoungestFirst: what the portal shows first, found by an index, is what looking at every
-// instance gives.
+// TestYoungestFirst: the portal's default view, found by an index, equals a full scan of all instances.
 func TestYoungestFirst(t *testing.T) {
 	c := newCloud(t)
 	for _, name := range []string{"row", "row", "row", "row", "row", "row", "row", "other"} {

@@ -20,8 +20,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// BenchmarkPoll measures what an idle node's poll costs the server, over a real
-// connection whose other side does next to nothing.
+// BenchmarkPoll measures the server's cost of an idle node's poll, over a real connection with a minimal
+// client.
 func BenchmarkPoll(b *testing.B) {
 	ctx := context.Background()
 	tables := controller.NewTables(controllerrest.Element)

@@ -70,7 +70,7 @@ type cloud struct {
 	handler http.Handler
 }
 
-// logBuffer keeps what is logged.
+// logBuffer stores the log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -82,7 +82,7 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// logged gives everything that was logged so far.
+// logged returns everything that was logged so far.
 func (c *cloud) logged() string {
 	c.log.mu.Lock()
 	defer c.log.mu.Unlock()
@@ -94,7 +94,7 @@ func newCloud(t *testing.T) *cloud {
 	return newCloudWith(t, controller.Options{})
 }
 
-// newCloudWith opens a cloud with options of its own.
+// newCloudWith opens a cloud with the given options.
 func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +136,7 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 	return &cloud{Controller: c, t: t, url: server.URL, log: logs, handler: handler}
 }
 
-// answer is what came back of a call.
+// answer is a response.
 type answer struct {
 	code    int
 	Status  string          `json:"status"`
@@ -179,7 +179,7 @@ func (a answer) into(t *testing.T, v any) {
 	}
 }
 
-// start starts one instance and gives its id.
+// start starts one instance and returns its ID.
 func (c *cloud) start(fields string) string {
 	c.t.Helper()
 	var ids []string

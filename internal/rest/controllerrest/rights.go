@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxRights is how many nodes may be asked about at a time.
+// maxRights is how many nodes one request for rights may name.
 const maxRights = 1000
 
-// rights answers what the caller may do here, with the nodes that are named, and with a template.
-// Of what is named it says the same whether it is there or not.
+// rights returns what the caller may do here, with the named nodes, and with a template. The result for a
+// missing object is the same as for one without rights.
 func (s *server) rights(r *rest.Request) (any, error) {
 	p := r.Params
 	nodes := strings.FieldsFunc(p.Text("nodes", maxRights*37), func(c rune) bool { return c == ',' })

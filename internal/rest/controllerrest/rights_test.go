@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 )
 
-// open is the node that the group ci may list and start on, seen one that it may only list, and
-// hidden one that it knows nothing of.
+// open is the node that the group ci may list and start on, seen one that it may only list, and hidden one that
+// it cannot see.
 type managed struct {
 	*cloud
 	open, seen, hidden api.JoinAnswer
@@ -81,8 +81,8 @@ func newManaged(t *testing.T) *managed {
 	return m
 }
 
-// grant returns a group every permission, what it needs to list nodes, and one more right on the
-// open node; "" none but create_instance.
+// grant sets every permission of a group, the right to list nodes, and one more right on the open node; "":
+// only create_instance.
 func (m *managed) grant(group string, more farm.Permission) {
 	m.t.Helper()
 	var all []farm.Permission
@@ -125,12 +125,12 @@ const (
 	distributes = `{"template_id":"TEMPLATE","group":"ci","node_ids":[`
 )
 
-// TestRightsOnNodes: each route that is about a node asks for its right on that node, and one
-// that may not be listed is not there.
+// TestRightsOnNodes: each route for a node requires its right on that node, and a node that may not be listed
+// is not found.
 func TestRightsOnNodes(t *testing.T) {
 	m := newManaged(t)
 	for _, c := range []struct {
-		request, body string // NODE stands for the node
+		request, body string // NODE is replaced by the node
 		right         farm.Permission
 		group         bool   // it is the permission group that needs it
 		done          string // when all is well, after what has no right
@@ -159,7 +159,7 @@ func TestRightsOnNodes(t *testing.T) {
 			delete(want, "OPEN")
 		}
 		for node, want := range want {
-			if want == hidden && c.right == "create_instance" { // a start names what is not there
+			if want == hidden && c.right == "create_instance" { // a start names a missing node
 				want = "200 Node " + node + " not found"
 			}
 			if got := on(node); got != want {
@@ -222,7 +222,8 @@ func TestNodesShown(t *testing.T) {
 	}
 }
 
-// TestActingGroups: where rights count, who starts or distributes says for whom.
+// TestActingGroups: where resource rights apply, a caller that starts or distributes names the group that it
+// acts for.
 func TestActingGroups(t *testing.T) {
 	m := newManaged(t)
 	m.grant("ci", "distribute")
@@ -251,7 +252,7 @@ func TestActingGroups(t *testing.T) {
 	}
 }
 
-// soon waits until something is true that follows from what was done, or for long.
+// soon waits until an asynchronous effect is visible, or a long timeout.
 func soon(is func() bool) {
 	for end := time.Now().Add(time.Minute); !is() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -278,7 +279,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 		a, _ := m.as("ann", "GET /api/v1/vm?explain=1&id="+id, "")
 		a.into(t, &vm)
 	}
-	for range 2 { // as many as the node has room for
+	for range 2 { // as many as the node has capacity for
 		id := start()
 		soon(func() bool { show(id); return vm.NodeID != "" })
 		if vm.NodeID != m.open.NodeID || vm.GroupID == nil || *vm.GroupID != "" {
@@ -314,8 +315,8 @@ func TestStartsFollowTheRights(t *testing.T) {
 	}
 }
 
-// TestErrandsFollowTheRights: all nodes are those on which it may be done, and only what may be
-// listed is shown of the others' requests.
+// TestErrandsFollowTheRights: all nodes means those with the right, and of other callers' requests only nodes
+// that may be listed are shown.
 func TestErrandsFollowTheRights(t *testing.T) {
 	m := newManaged(t)
 	const at = "/api/v1/registry/vm/distribute"
@@ -377,7 +378,7 @@ func TestErrandsFollowTheRights(t *testing.T) {
 	}
 }
 
-// TestEventsFollowTheRights: what is about a node goes to who may list it.
+// TestEventsFollowTheRights: events of a node are visible to callers that may list it.
 func TestEventsFollowTheRights(t *testing.T) {
 	m := newManaged(t)
 	for _, n := range []string{"SEEN", "HIDDEN"} {
@@ -407,7 +408,8 @@ func TestEventsFollowTheRights(t *testing.T) {
 	}
 }
 
-// TestGroupIsUnknownWithoutManagement: elsewhere the parameter means nothing, and a start says so.
+// TestGroupIsUnknownWithoutManagement: without resource rights the parameter is ignored, and a start refuses
+// it.
 func TestGroupIsUnknownWithoutManagement(t *testing.T) {
 	c, sessions := newGuarded(t, "ann")
 	for path, id := range map[string]string{"/api/v1/vm": "vmid", distributePath: "template_id"} {
@@ -418,8 +420,8 @@ func TestGroupIsUnknownWithoutManagement(t *testing.T) {
 	}
 }
 
-// TestOwnRights: a caller learns what they may do, here, with nodes and at the registry with a
-// template; of what they may not list no more than of what is not there.
+// TestOwnRights: a caller learns its rights, here, with nodes and at the registry with a template. Objects that
+// it may not list look like missing ones.
 func TestOwnRights(t *testing.T) {
 	m := newManaged(t)
 	var got api.Rights

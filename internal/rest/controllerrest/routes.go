@@ -22,55 +22,55 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/apidoc"
 )
 
-// Options configure the routes.
+// Options configures the routes.
 type Options struct {
 	Controller     *controller.Controller
 	VMNamePrefix   string        // of every VM, as the controller puts it
-	RequestTimeout time.Duration // of every call but the polls
+	RequestTimeout time.Duration // of every call except polls
 	Logger         *slog.Logger
 	Meter          *rest.Meter            // nil: requests are not counted
 	Registry       string                 // address of the registry as the controller reaches it; "": logs and files are not passed on
 	ToRegistry     http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
 	Packages       PackageFiles           // nil: there are no agent packages
-	Guard          *rest.Guard            // nil: everybody may do everything
+	Guard          *rest.Guard            // nil: every caller may do everything
 	Auth           []rest.Route           // the routes of authentication
 	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
 	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
-	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: bounded in total alone
-	// Passes makes what a node shows to the registry, good for a scope alone, and says how long. nil:
-	// nodes need nothing there, or nothing that could be made here.
+	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
+	// Passes makes a node token for the registry, restricted to a scope, and returns its lifetime. nil: nodes
+	// need no token there, or none that can be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
 }
 
 type server struct {
 	c      *controller.Controller
 	prefix string                       // of the names of VMs
-	quiet  func() (rest.Encoded, error) // the answer to a poll that brought nothing
-	// registry is the address that logs and files are asked of.
+	quiet  func() (rest.Encoded, error) // the response to a poll without work
+	// registry is the registry's address for logs and files.
 	registry   string
 	toRegistry http.RoundTripper
-	era        string       // of this process: what is counted in it begins again in the next
-	seed       maphash.Seed // of sums that count in this process alone
+	era        string       // of this process: its counters start again in the next one
+	seed       maphash.Seed // of sums that are valid only in this process
 
-	scans chan struct{} // has a value for each result of a scan that is taken or given now
+	scans chan struct{} // limits the concurrent requests that read or write scan results
 
 	watches, logStreams, consoles *rest.ConcurrencyLimit
 
 	packages PackageFiles
-	guesses  *auth.GuessLimiter // of the join token, where there is no guard
+	guesses  *auth.GuessLimiter // limits guesses of the join token without a guard
 	passes   func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
 	vmFields filter.Table[controller.InstanceView]
 }
 
-// Handler serves the controller's API and the node link.
+// Handler serves the controller's API and the node API.
 func Handler(o Options) http.Handler {
 	s := newServer(o)
 	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
 }
 
-// NodeHandler serves the node link alone, the handshake of the user keys that machines join with,
-// and whether the controller is there.
+// NodeHandler serves only the node API, the handshake of the user keys that nodes join with, and the health
+// checks.
 func NodeHandler(o Options) http.Handler {
 	s := newServer(o)
 	routes := slices.DeleteFunc(s.all(), func(r rest.Route) bool {
@@ -106,11 +106,11 @@ func newServer(o Options) *server {
 	return s
 }
 
-// Routes returns the table of contents of the API, to be compared with its description. What
-// the routes do cannot be called.
+// Routes returns the table of routes of the API, for comparison with its description. Its handlers must not be
+// called.
 func Routes() []rest.Route { return new(server).all() }
 
-// description is where the controller has the description of the API.
+// description configures the URLs of the API's description.
 var description = apidoc.Service{
 	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config", Tags: []string{"Controller", "Node link"},
 }
@@ -119,15 +119,15 @@ var description = apidoc.Service{
 // has up to 2 MiB, which may be six times as much in JSON.
 const maxReport = 16 << 20
 
-// all is the table of contents with the description of the API.
+// all is the table of routes of the API and its description.
 func (s *server) all() []rest.Route { return slices.Concat(s.routes(), description.Routes()) }
 
-// routes is the table of contents of the API.
+// routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
 	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
 }
 
-// coreRoutes are those of what every build cloud has.
+// coreRoutes are the routes that every build cloud has.
 func (s *server) coreRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /livez", Permission: rest.Open, Do: alive},
@@ -184,8 +184,8 @@ func (s *server) stats(*rest.Request) (any, error) { return s.c.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
 
-// link makes a handler of the node link: its bodies are typed and come from our
-// own agents, so that they are decoded as they are.
+// link adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded
+// directly into their types.
 func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out, error)) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		var in In
@@ -202,7 +202,7 @@ func credential(r *http.Request) string {
 	return token
 }
 
-// vouch refuses who has the credential of no node.
+// vouch refuses a caller without a node's credential.
 func (s *server) vouch(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
@@ -217,8 +217,7 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	return answer, err
 }
 
-// waitOf returns how long a poll may hang. Our agents ask for nothing else, in few
-// characters.
+// waitOf returns how long a poll may wait. Agents send only this parameter, in few characters.
 func waitOf(u *url.URL) (time.Duration, error) {
 	text, ok := strings.CutPrefix(u.RawQuery, "wait=")
 	if !ok || strings.ContainsAny(text, "&%+;") {

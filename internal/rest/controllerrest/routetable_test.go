@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// routePermissions is what each route needs, as the specification's permission tables and section
-// 4 of the contract have it: "-" is open to everybody, known to whoever has a credential.
+// routePermissions is what each route needs, as the specification's permission tables and section 4 of the
+// contract define it: "-" needs no credential, "known" any valid credential.
 const routePermissions = `
 GET /livez -
 GET /readyz -
@@ -86,7 +86,7 @@ GET /api/v1/openapi.json get_config
 GET /api/v1/openapi.yaml get_config
 `
 
-// TestEachRouteNeedsItsPermission: who changes what a route needs changes it here too.
+// TestEachRouteNeedsItsPermission: a change of a route's permission must be made here, too.
 func TestEachRouteNeedsItsPermission(t *testing.T) {
 	want := map[string]string{}
 	for line := range strings.Lines(strings.TrimSpace(routePermissions)) {

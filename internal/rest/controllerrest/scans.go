@@ -13,10 +13,10 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxScans is how many results of scans are taken and given at a time: each takes some 30 MB.
+// maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MB.
 const maxScans = 4
 
-// scanRoutes are those of what host scanners find on nodes.
+// scanRoutes are the routes of host scan results.
 func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
@@ -26,9 +26,9 @@ func (s *server) scanRoutes() []rest.Route {
 	}
 }
 
-// ownScan takes what was found on the node that sends it.
+// ownScan stores the scan results of the node that sends them.
 func (s *server) ownScan(r *rest.Request) (any, error) {
-	if err := s.vouch(r.Request); err != nil { // before anything is unpacked
+	if err := s.vouch(r.Request); err != nil { // before anything is decompressed
 		return nil, err
 	}
 	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
@@ -37,7 +37,7 @@ func (s *server) ownScan(r *rest.Request) (any, error) {
 	})
 }
 
-// putScan takes what was found on a node from a caller who may tell.
+// putScan stores the scan results of a node, sent by a caller with the permission to report them.
 func (s *server) putScan(r *rest.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
@@ -59,7 +59,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 	return nil, err
 }
 
-// nodeScans answers in short what was found on all nodes that the caller sees.
+// nodeScans returns the scan summaries of all nodes that the caller sees.
 func (s *server) nodeScans(r *rest.Request) (any, error) {
 	seen, part := s.sightOf(r), sliceOf(r.Params)
 	if err := r.Params.Err(); err != nil {
@@ -74,7 +74,7 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 	return cut(list, part, func(n api.NodeScanSummary) string { return n.NodeID }), nil
 }
 
-// nodeScanBody is api.NodeScan with lists as they came.
+// nodeScanBody is api.NodeScan with undecoded lists.
 type nodeScanBody struct {
 	api.NodeScanSummary
 	Vulnerabilities json.RawMessage       `json:"vulnerabilities"`
@@ -82,7 +82,7 @@ type nodeScanBody struct {
 	LeftOut         api.NodeScanTruncated `json:"left_out"`
 }
 
-// nodeScan answers all that was found on a node.
+// nodeScan returns all scan results of a node.
 func (s *server) nodeScan(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	id := r.Params.Required("id")
@@ -112,7 +112,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 	return rest.WithETag{Body: out, Tag: kept.Sum[:32]}, nil
 }
 
-// scanning takes a place among those who take and give results of scans.
+// scanning acquires a slot for a request with scan results.
 func (s *server) scanning() error {
 	select {
 	case s.scans <- struct{}{}:
@@ -124,7 +124,7 @@ func (s *server) scanning() error {
 
 func (s *server) scanned() { <-s.scans }
 
-// unpack returns the text of a gzip file.
+// unpack decompresses a gzip file.
 func unpack(packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -148,7 +148,7 @@ func pack(raw []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// takeScan makes what comes the results of a node that may judges, who also may complete them.
+// takeScan stores the scan results in the request for a node. may authorizes the results and may complete them.
 func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error) error {
 	if err := s.scanning(); err != nil {
 		return err
@@ -187,20 +187,20 @@ func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error)
 	return s.c.StoreScan(r.Context(), scan, packed)
 }
 
-// scanFields is the body with the results of a scan.
+// scanFields are the fields of a body with scan results.
 type scanFields struct {
 	fields map[string]json.RawMessage
 	err    error
 }
 
-// The forms of fields.
+// Error texts for the forms of fields.
 const (
 	aText   = "must be a string"
 	aMoment = "must be a time such as 2026-01-31T12:00:00Z"
 	numbers = "must be an object of integers"
 )
 
-// read reads what results say of themselves, and looks at the form of the rest.
+// read reads the summary fields of scan results, and validates the form of the others.
 func (f *scanFields) read(s *api.NodeScanSummary) {
 	f.into("host", &s.Host, aText)
 	f.into("scanner", &s.Scanner, aText)
@@ -224,7 +224,7 @@ func (f *scanFields) into(name string, to any, form string) {
 	}
 }
 
-// has asks for a field that begins with a byte.
+// has requires a field whose JSON text begins with a byte.
 func (f *scanFields) has(name string, begin byte, form string) {
 	if v := f.fields[name]; f.err == nil && (len(v) == 0 || v[0] != begin) {
 		f.err = farm.Invalid(name, "%s", form)

@@ -39,7 +39,8 @@ func packed(text string) string {
 	return out.String()
 }
 
-// TestWhoMayTellOfANode: a node of itself alone, others by their permission and of what they see.
+// TestWhoMayTellOfANode: a node may report only itself, other callers with the permission the nodes that they
+// see.
 func TestWhoMayTellOfANode(t *testing.T) {
 	m := newManaged(t)
 	now := time.Now()
@@ -96,8 +97,7 @@ func TestWhoMayTellOfANode(t *testing.T) {
 	}
 }
 
-// TestScansOverTheWire: what was sent is answered again, compressed or not; what is none is
-// refused by name.
+// TestScansOverTheWire: sent results are returned, compressed or not; invalid ones are refused by name.
 func TestScansOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	id, now := c.memberNode("n").NodeID, time.Now().UTC().Truncate(time.Second)

@@ -7,7 +7,7 @@ import (
 
 const maxRange = 16 // bytes of the name of a range
 
-// series answers how busy the cloud was.
+// series returns the load of the cloud over time.
 func (s *server) series(r *rest.Request) (any, error) {
 	over := r.Params.Text("range", maxRange)
 	if err := r.Params.Err(); err != nil {

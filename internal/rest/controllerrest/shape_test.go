@@ -30,7 +30,7 @@ func want(t *testing.T, what string, got, wanted any) {
 	}
 }
 
-// explained waits until it is known why an instance waits.
+// explained waits until the reason of a pending instance is known.
 func (c *cloud) explained(id string) {
 	c.t.Helper()
 	for range 1000 {

@@ -25,8 +25,8 @@ func onNode(r *rest.Request, id string, right farm.Permission) error {
 	return rest.CallerOf(r.Context()).May(farm.ResourceNode, id, right)
 }
 
-// onNodes gives why the caller, or the permission group for which they ask, may not do something
-// on a node; nil where everybody may on all.
+// onNodes returns a function that reports why the caller, or the permission group it acts for, may not do
+// something on a node. It is nil if all callers may on all nodes.
 func onNodes(r *rest.Request, group string, right farm.Permission) func(id string) error {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Managed() {
@@ -35,11 +35,11 @@ func onNodes(r *rest.Request, group string, right farm.Permission) func(id strin
 	return func(id string) error { return caller.GroupMay(group, farm.ResourceNode, id, right) }
 }
 
-// visibility is what a caller may know of nodes and templates where rights on them count.
+// visibility describes which nodes and templates a caller sees where rights on them apply.
 type visibility struct {
-	narrow   bool // there may be something that the caller does not see
+	narrow   bool // the caller may not see everything
 	node     func(id string) bool
-	template func(id string) bool // asks the registry, once
+	template func(id string) bool // calls the registry, once
 }
 
 func everything(string) bool { return true }
@@ -57,8 +57,7 @@ func (s *server) sightOf(r *rest.Request) visibility {
 	}
 }
 
-// named returns the names by which a node is found in a filter: its id alone where the caller does
-// not see it.
+// named returns the names by which a filter finds a node: only its ID if the caller does not see it.
 func (v visibility) named(id, name string) []string {
 	if v.node(id) {
 		return []string{name, id}
@@ -66,8 +65,8 @@ func (v visibility) named(id, name string) []string {
 	return []string{id}
 }
 
-// event reports whether the caller may know of an event. Those of instances are theirs whom
-// instances are shown to, with where they run.
+// event reports whether the caller may see an event. Callers that see instances see all events of instances,
+// including the node.
 func (v visibility) event(e controller.LoggedEvent) bool {
 	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
 }
@@ -92,7 +91,7 @@ func (v visibility) errand(e controller.CacheJobView) controller.CacheJobView {
 	return e
 }
 
-// vmFields are the fields of instances for this caller.
+// vmFields are the filter fields of instances for this caller.
 func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
 	if !v.narrow {
 		return all
@@ -100,7 +99,7 @@ func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.T
 	return with(all, filter.Field[controller.InstanceView]{Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) }})
 }
 
-// pastFields are the fields of instances that are gone for this caller.
+// pastFields are the filter fields of terminated instances for this caller.
 func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.narrow {
 		return pastFields
@@ -108,7 +107,7 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
 }
 
-// errandFields are the fields of cache jobs for this caller.
+// errandFields are the filter fields of cache jobs for this caller.
 func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
 		return errandFields
@@ -120,10 +119,10 @@ func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
 	return with(t, filter.Field[*farm.CacheJob]{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) }})
 }
 
-// nodeField is the name of the field that says on which nodes something is.
+// nodeField is the name of the field that contains the nodes of an object.
 const nodeField = "node"
 
-// with returns a table with another field in the place of that of the same name.
+// with returns a table in which f replaces the field of the same name.
 func with[T any](t filter.Table[T], f filter.Field[T]) filter.Table[T] {
 	t = slices.Clone(t)
 	i := slices.IndexFunc(t, func(other filter.Field[T]) bool { return other.Name == f.Name })

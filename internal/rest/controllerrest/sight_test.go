@@ -17,7 +17,7 @@ func narrow() visibility {
 	return visibility{narrow: true, node: see, template: see}
 }
 
-// TestBothShown: an event about a node and a template goes to who may list both.
+// TestBothShown: an event of a node and a template is visible to callers that may list both.
 func TestBothShown(t *testing.T) {
 	for _, c := range []struct {
 		node, template string

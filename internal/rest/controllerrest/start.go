@@ -37,8 +37,8 @@ func (s *server) startVMs(r *rest.Request) (any, error) {
 	return s.c.Start(r.Context(), req)
 }
 
-// startRequest reads the parameters of a start: types and ranges first, so that
-// wrong input is always called by its name, then what cannot be done.
+// startRequest reads the parameters of a start. It validates types and ranges first, so that an error always
+// names the wrong parameter, then refuses unsupported parameters.
 func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.StartRequest, error) {
 	req := controller.StartRequest{
 		TemplateID: p.Required("vmid"),
@@ -78,8 +78,8 @@ func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.St
 	return req, refuse(p)
 }
 
-// actingGroup reads the permission group for which a request is made, and refuses one where
-// permission groups have no rights of their own.
+// actingGroup reads the permission group for which a request is made, and refuses one where rights on single
+// resources do not apply.
 func actingGroup(p *rest.Params, caller rest.Caller) (string, error) {
 	group, err := caller.ActingGroup(p)
 	if err == nil && group == "" && p.Has("group") {
@@ -94,15 +94,15 @@ func priority(p *rest.Params) int {
 	return p.IntOrZero("priority", controller.DefaultPriority, controller.MinPriority, controller.MaxPriority)
 }
 
-// longest are the variables of a name template with the most bytes that are put in
-// their places. Names of templates and nodes may be longer; few are.
+// longest replaces the variables of a name template by their longest usual values. Names of templates and nodes
+// may be longer; few are.
 var longest = strings.NewReplacer(
 	"$template_name", strings.Repeat("x", 64), "$template_id", strings.Repeat("x", 36),
 	"$instance_id", strings.Repeat("x", 36), "$node_id", strings.Repeat("x", 36),
 	"$node_name", strings.Repeat("x", 64), "$ts", strings.Repeat("x", 19),
 )
 
-// nameTemplate reads the template of the VM's name, which names files too.
+// nameTemplate reads the template of the VM's name, which is also used in file names.
 func nameTemplate(p *rest.Params, prefix string) string {
 	text := p.Text("name_template", maxNameTemplate)
 	if text == "" {
@@ -114,8 +114,8 @@ func nameTemplate(p *rest.Params, prefix string) string {
 	return text
 }
 
-// script reads the startup script and what goes with it. The parameters that need
-// monitoring are refused without it, unless they say what is the default anyway.
+// script reads the startup script and its parameters. Without a script, parameters that need monitoring are
+// refused unless they have their default value.
 func script(p *rest.Params, o *farm.StartOptions) {
 	o.Script = decodeScript(p, "startup_script")
 	o.ScriptCondition = p.Int("startup_script_condition", 0, 0, 1)
@@ -150,8 +150,7 @@ func decodeScript(p *rest.Params, name string) []byte {
 	return raw
 }
 
-// decode reads a base64 text of either alphabet, padded or not. The error is the one
-// that the text has in the standard alphabet.
+// decode decodes a base64 text of either alphabet, padded or not. The error is that of the standard alphabet.
 func decode(text string) ([]byte, error) {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err == nil {
@@ -174,8 +173,7 @@ func decode(text string) ([]byte, error) {
 	return nil, err
 }
 
-// ports reads the rules that replace those of the template. An empty array is an
-// override too: no rules at all.
+// ports reads the rules that replace those of the template. An empty array is also an override: no rules.
 func ports(p *rest.Params) (rules []farm.Port, override bool) {
 	if !p.Has("port_forwarding_override") {
 		return nil, false
@@ -220,13 +218,13 @@ func port(item *rest.Params) farm.Port {
 	return rule
 }
 
-// refusals are the parameters that this program cannot carry out, and why.
+// refusals are the parameters that the controller does not support, with the reasons.
 var refusals = []struct{ name, sentence string }{
 	{"hvapic", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 	{"csr_active_config", "is an option of Intel Macs that the nodes' hypervisor does not have"},
 }
 
-// refuse says no, by name, to what would otherwise be ignored.
+// refuse rejects, by name, unsupported parameters that would otherwise be ignored.
 func refuse(p *rest.Params) error {
 	for _, r := range refusals {
 		if p.Has(r.name) {

@@ -38,8 +38,8 @@ func TestStatusSaysTheLicence(t *testing.T) {
 	}
 }
 
-// TestBasicRefusesByName: what a license does not open is refused with status 200 and a
-// sentence; what is not given, or is the default, is not asked for.
+// TestBasicRefusesByName: features beyond the license are refused with status 200 and a message; absent and
+// default values are accepted.
 func TestBasicRefusesByName(t *testing.T) {
 	start := func(more string) string { return `{"vmid":"` + templateID + `"` + more + `}` }
 	for name, c := range map[string]struct{ path, body, want string }{

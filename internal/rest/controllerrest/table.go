@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// part is which rows of a table a client asks for.
+// part describes the requested rows of a table.
 type part[T any] struct {
 	order       filter.Order[T]
 	skip, limit int
@@ -22,7 +22,7 @@ type part[T any] struct {
 
 const usualRows = 100
 
-// partOf reads which rows of a table a client asks for.
+// partOf reads the requested rows of a table.
 func partOf[T any](p *rest.Params, fields filter.Table[T]) part[T] {
 	order, err := fields.Order(p.Text("sort", maxName))
 	if err != nil {
@@ -37,7 +37,7 @@ func (p part[T]) rows(list []T) []T {
 	return first[min(p.skip, len(first)):]
 }
 
-// pageVMs answers a part of the instances with the numbers of all that fit.
+// pageVMs returns a part of the instances with the counts of all that match.
 func (s *server) pageVMs(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	fields := seen.vmFields(s.vmFields)
@@ -63,11 +63,11 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	last := len(text) - 1 // the brace that the list comes before
+	last := len(text) - 1 // the brace, after which the list is inserted
 	return slices.Concat(rest.Fragments{text[:last], []byte(`,"instances":`)}, elements(rows, false), rest.Fragments{text[last:]}), nil
 }
 
-// pageHeader is an api.InstancePage without its instances, which are JSON text already.
+// pageHeader is an api.InstancePage without its instances, which are already JSON text.
 type pageHeader struct {
 	Total     int               `json:"total"`
 	States    map[string]int    `json:"states"`
@@ -75,8 +75,8 @@ type pageHeader struct {
 	Templates map[string]string `json:"templates"`
 }
 
-// partOfVMs returns a part of the instances, with how many of all that fit are in each state.
-// What the portal shows first is found without a look at the others.
+// partOfVMs returns a part of the instances, with the number of matching instances in each state. The portal's
+// default view needs no iteration over all instances.
 func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[controller.InstanceView]) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
 		return s.c.NewestInstances(part.skip, part.limit)
@@ -89,7 +89,7 @@ func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[co
 	return part.rows(list), states
 }
 
-// pageNodes answers a part of the nodes with the numbers of all that fit.
+// pageNodes returns a part of the nodes with the counts of all that match.
 func (s *server) pageNodes(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	fits, part := filterOf(r.Params, nodeFields), partOf(r.Params, nodeFields)
@@ -150,7 +150,7 @@ var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 	)
 }()
 
-// epoch returns a time of the registry; zero for never.
+// epoch converts a time of the registry; the zero time means never.
 func epoch(seconds int64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}
@@ -158,7 +158,7 @@ func epoch(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// pageTemplates answers a part of the templates, with how many nodes hold each.
+// pageTemplates returns a part of the templates, with the number of nodes that cache each.
 func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	fits, part := filterOf(r.Params, templateRowFields), partOf(r.Params, templateRowFields)
@@ -178,7 +178,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	return api.TemplatePage{Total: len(list), Templates: append([]api.TemplateRow{}, part.rows(list)...)}, nil
 }
 
-// holdersOf counts the nodes that hold a version of each template, of those that the caller sees.
+// holdersOf counts the nodes that cache a version of each template, of those that the caller sees.
 func (s *server) holdersOf(seen visibility) map[string]int {
 	nodes := map[string]int{}
 	for id, held := range s.c.CachedVersions() {
@@ -195,7 +195,7 @@ func (s *server) holdersOf(seen visibility) map[string]int {
 	return nodes
 }
 
-// listHolders answers which nodes hold versions of a template, by name.
+// listHolders returns the nodes that cache versions of a template, by name.
 func (s *server) listHolders(r *rest.Request) (any, error) {
 	seen := s.sightOf(r)
 	id := strings.ToLower(r.Params.Required("id"))

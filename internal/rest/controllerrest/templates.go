@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// templateRoutes are the templates of the registry and what nodes have of them.
+// templateRoutes returns the routes of the registry's templates and their cached versions on nodes.
 func (s *server) templateRoutes() []rest.Route {
 	const templates, nodes = "/api/v1/registry/vm", "/api/v1/registry/vm/distribute"
 	return []rest.Route{
@@ -27,8 +27,8 @@ func (s *server) templateRoutes() []rest.Route {
 	}
 }
 
-// listTemplates answers the list, or one template with its versions. The faster
-// first version of the list has no sizes and architectures.
+// listTemplates returns the list, or one template with its versions. The faster first version of the list has
+// no sizes and architectures.
 func (s *server) listTemplates(r *rest.Request) (any, error) {
 	version := r.Params.OneOf("apiVer", "v1", "v2")
 	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, templateFields)
@@ -73,8 +73,7 @@ func (s *server) revertTemplate(r *rest.Request) (any, error) {
 	return rest.Null, s.c.RevertTemplate(r.Context(), id, tag, number)
 }
 
-// versionNumber reads the serial number of a version, which goes by two names; nil when
-// it is not given.
+// versionNumber reads the serial number of a version, which has two parameter names; nil when it is not given.
 func versionNumber(p *rest.Params) *int {
 	var number *int
 	for _, name := range p.Given("version", "number") {

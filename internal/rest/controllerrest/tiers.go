@@ -14,14 +14,14 @@ type tierGate struct {
 	pattern string // of the route
 	param   string // "": the whole route
 	needs   farm.Tier
-	what    string                   // of a whole route: its feature, in the plural
-	given   func(*rest.Request) bool // nil: a parameter that is there is given
+	what    string                   // for a whole route: its feature, in the plural
+	given   func(*rest.Request) bool // nil: a parameter is given if it is present
 }
 
 // nodeGroups is the feature of the routes of groups.
 const nodeGroups = "Node groups"
 
-// gates is everything that not every license opens. What is not in it is open to all.
+// gates lists all features that need a license tier. Everything else is available in all tiers.
 var gates = []tierGate{
 	{pattern: "POST /api/v1/vm", param: "group_id", needs: farm.TierEnterprise},
 	{pattern: "POST /api/v1/vm", param: "priority", needs: farm.TierEnterprise, given: otherPriority},
@@ -39,18 +39,18 @@ var gates = []tierGate{
 	{pattern: "POST " + api.PathJoin, param: "groups", needs: farm.TierEnterprise, given: joinsGroups},
 }
 
-// otherPriority: to say what is the default anyway asks for nothing.
+// otherPriority reports whether a priority differs from the default, which needs no license tier.
 func otherPriority(r *rest.Request) bool {
 	return priority(r.Params) != controller.DefaultPriority
 }
 
-// joinsGroups reads the groups of a join, whose body is typed.
+// joinsGroups reports whether a join request, whose body is typed, names groups.
 func joinsGroups(r *rest.Request) bool {
 	var in struct{ Groups []string }
 	return json.Unmarshal(r.Params.Raw(), &in) == nil && len(in.Groups) > 0
 }
 
-// isGiven reports whether a request asks for what is behind the gate.
+// isGiven reports whether a request uses the gated feature.
 func (g tierGate) isGiven(r *rest.Request) bool {
 	switch {
 	case g.param == "":
@@ -62,7 +62,7 @@ func (g tierGate) isGiven(r *rest.Request) bool {
 	}
 }
 
-// refusal is the answer to a request that the license active does not cover.
+// refusal is the response to a request that the active license does not cover.
 func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
 		return farm.Refused("%s need the tier %s, and this controller has %s: install a licence (SVC_LICENSE_FILE)", g.what, g.needs, have)
@@ -70,7 +70,7 @@ func (g tierGate) refusal(have farm.Tier) error {
 	return farm.Refused("%s needs the tier %s, and this controller has %s: leave it out, or install a licence (SVC_LICENSE_FILE)", g.param, g.needs, have)
 }
 
-// licensed returns the routes with their gates: this is the one place where tiers are asked.
+// licensed returns the routes with their gates. License tiers are checked only here.
 func (s *server) licensed(routes []rest.Route) []rest.Route {
 	at := map[string][]tierGate{}
 	for _, g := range gates {

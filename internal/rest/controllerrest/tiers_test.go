@@ -26,7 +26,7 @@ var gatedParams = []string{"group_id", "priority", "usb_device"}
 // yamlNode is a part of openapi.yaml.
 type yamlNode = map[string]any
 
-// follow goes down a path of keys, and to what a reference names.
+// follow returns the node at a path of keys, and the target of a reference.
 func follow(root, at yamlNode, path ...string) yamlNode {
 	for _, key := range path {
 		at, _ = at[key].(yamlNode)
@@ -94,7 +94,7 @@ func TestEverythingGatedIsInTheTable(t *testing.T) {
 	}
 }
 
-// TestTheSpecIsInTheTable: what the API's tables mark as Enterprise has its line.
+// TestTheSpecIsInTheTable: everything marked as Enterprise in the API's tables has its entry.
 func TestTheSpecIsInTheTable(t *testing.T) {
 	const start, distribute = "POST /api/v1/vm", "POST /api/v1/registry/vm/distribute"
 	for _, marked := range [][2]string{
@@ -106,7 +106,7 @@ func TestTheSpecIsInTheTable(t *testing.T) {
 	}
 }
 
-// TestTheTableIsSound: every line is of a route that there is, once, and can be asked.
+// TestTheTableIsSound: every entry is of an existing route, unique, and can be requested.
 func TestTheTableIsSound(t *testing.T) {
 	patterns, seen := theRoutes(), map[string]bool{}
 	for _, g := range gates {

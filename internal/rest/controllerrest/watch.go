@@ -9,15 +9,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// The rhythm of a watch.
+// Intervals of a watch.
 const (
 	pingEvery   = 15 * time.Second
-	watchWrite  = 30 * time.Second // a reader that takes nothing for so long is cut off
+	watchWrite  = 30 * time.Second // a reader that reads nothing for so long is disconnected
 	presentPage = 500              // instances that are looked up at a time
 )
 
-// A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each change
-// to hundreds of watches immediately would take the processors from other callers.
+// A caller with more than freeWatches watches gets their lines at a limited rate over all of them: writing each
+// change to hundreds of watches immediately would take the processors from other callers.
 const (
 	freeWatches = 8
 	pacePerWake = time.Millisecond // for each write of one of the caller's watches
@@ -25,8 +25,8 @@ const (
 	maxPace     = 5 * time.Second
 )
 
-// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. What changes
-// during the pause is sent once, in its latest state.
+// watchPace returns how long a watch pauses after it wrote lines, for a caller with so many watches. Changes
+// during the pause are sent once, in their latest state.
 func watchPace(watches, lines int) time.Duration {
 	if watches <= freeWatches {
 		return 0
@@ -34,8 +34,7 @@ func watchPace(watches, lines int) time.Duration {
 	return min(time.Duration(watches)*(pacePerWake+time.Duration(lines)*pacePerLine), maxPace)
 }
 
-// watchVMs streams the instances and what becomes of them, one JSON object a line, until
-// the client hangs up.
+// watchVMs streams the instances and their changes, one JSON object per line, until the client disconnects.
 func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	params, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -54,7 +53,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold lines back
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer lines
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -68,7 +67,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// streamWriter writes a stream of lines to a client. After a failure it does nothing more.
+// streamWriter writes a stream of lines to a client. After a failure its methods do nothing.
 type streamWriter struct {
 	conn  *http.ResponseController
 	buf   *bufio.Writer
@@ -81,19 +80,19 @@ func newLines(w http.ResponseWriter) *streamWriter {
 	return &streamWriter{conn: conn, buf: bufio.NewWriterSize(idleWriter{w, conn}, 16<<10)}
 }
 
-// idleWriter gives every write of its own some time.
+// idleWriter sets a new deadline for every write.
 type idleWriter struct {
 	http.ResponseWriter
 	conn *http.ResponseController
 }
 
 func (p idleWriter) Write(text []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also counts for the flush that follows
+	_ = p.conn.SetWriteDeadline(time.Now().Add(watchWrite)) // also for the flush that follows
 	return p.ResponseWriter.Write(text)
 }
 
-// present writes every instance there is. It looks them up by pages, so that a slow
-// reader keeps no old records in memory.
+// present writes every present instance. It looks them up by pages, so that a slow reader keeps no old records
+// in memory.
 func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
 	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
 		list := c.Instances(page)
@@ -109,7 +108,7 @@ func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch 
 	}
 }
 
-// follow writes what changes until the client is gone or too far behind.
+// follow writes changes until the client disconnects or is too far behind.
 func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -133,7 +132,7 @@ func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 	}
 }
 
-// pause waits as long as the other watches of the caller demand, or until the client is gone.
+// pause waits as long as the other watches of the caller require, or until the client disconnects.
 func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written int) {
 	pace := watchPace(watch.Siblings(), written)
 	if pace == 0 || l.err != nil {
@@ -148,7 +147,7 @@ func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written i
 
 func (l *streamWriter) change(seen controller.WatchedInstance) {
 	if seen.Instance == nil {
-		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // our ids need no quoting
+		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // IDs need no quoting
 		return
 	}
 	l.set(seen.InstanceView)
@@ -170,7 +169,7 @@ func (l *streamWriter) put(text []byte) {
 	}
 }
 
-// flush sends what was written so far on its way.
+// flush sends what was written so far.
 func (l *streamWriter) flush() {
 	if l.err == nil {
 		l.err = l.buf.Flush()
@@ -180,5 +179,5 @@ func (l *streamWriter) flush() {
 	}
 }
 
-// end returns the connection back without a time limit.
+// end removes the connection's write deadline.
 func (l *streamWriter) end() { _ = l.conn.SetWriteDeadline(time.Time{}) }

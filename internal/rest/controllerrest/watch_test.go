@@ -29,7 +29,7 @@ type consoleConn struct {
 	InstanceID string            `json:"instance_id"`
 }
 
-// String returns what a line tells in few words.
+// String summarizes a line.
 func (l consoleConn) String() string {
 	if l.Instance != nil {
 		return l.Type + " " + l.Instance.InstanceID + " " + l.Instance.VM.InstanceState + " " + l.Instance.VM.Name
@@ -49,7 +49,7 @@ func readLine(t *testing.T, from *bufio.Scanner) consoleConn {
 	return l
 }
 
-// pipe is a connection whose other side reads as it likes.
+// pipe is a connection whose other end reads at its own rate.
 type pipe struct {
 	*io.PipeWriter
 	header   http.Header
@@ -103,7 +103,7 @@ func inBubble(t *testing.T, test func(t *testing.T, c *bubble)) {
 	})
 }
 
-// watch begins to watch; end hangs up and waits for the handler to return.
+// watch starts a watch; end disconnects and waits for the handler to return.
 func (c *bubble) watch(query string) (lines *bufio.Scanner, end func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	from, to := io.Pipe()
@@ -200,7 +200,7 @@ func TestSlowWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // the brief ones are removed meanwhile
+		time.Sleep(time.Minute) // the short-lived ones are removed during this time
 		last, sets := map[string]string{}, 0
 		for range 2000 {
 			l := readLine(t, lines)

@@ -12,27 +12,27 @@ import (
 	"strings"
 )
 
-// minToken is the least length of a token.
+// minToken is the minimum length of a token.
 const minToken = 16
 
-// Access says who may ask.
+// Access configures which callers are allowed.
 type Access struct {
-	Token  string // that callers must show; "" asks for none
-	Listen string // host:port that is listened on; without a token it must be a loopback address
+	Token  string // that callers must send; "": none
+	Listen string // host:port to listen on; without a token it must be a loopback address
 	// ReadFree lets callers on a loopback address read without the token; changes need it.
 	ReadFree bool
-	Names    []string // by which callers may ask, besides this machine's loopback names and the address that they reached
+	Names    []string // further allowed host names; loopback names and the reached address always are
 }
 
-// accessCheck lets callers in.
+// accessCheck authorizes callers.
 type accessCheck struct {
 	token [sha256.Size]byte
-	open  bool // it asks for no token
-	read  bool // it asks for none to read
+	open  bool // no token is required
+	read  bool // no token is required to read
 	names []string
 }
 
-// SetAccess replaces who may ask.
+// SetAccess replaces the access configuration.
 func (s *Server) SetAccess(a Access) error {
 	listen, _, err := net.SplitHostPort(a.Listen)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) SetAccess(a Access) error {
 	return nil
 }
 
-// Loopback reports whether a listen address can be reached from this machine alone.
+// Loopback reports whether only this machine can reach a listen address.
 func Loopback(listen string) bool {
 	name, _, err := net.SplitHostPort(listen)
 	return err == nil && isLoopback(plainName(name))
@@ -66,7 +66,7 @@ func isLoopback(name string) bool {
 	return name == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// plainName returns a name of a host as names are compared.
+// plainName normalizes a host name for comparison.
 func plainName(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
@@ -75,19 +75,19 @@ func plainName(name string) string {
 	return name
 }
 
-// failure is an answer that says what is wrong.
+// failure is an error response.
 type failure struct {
-	code int // of HTTP
+	code int // HTTP status
 	text string
 }
 
 func (f failure) Error() string { return f.text }
 
-// admit gives why a request of a route is refused, and nil when it is not.
+// admit returns why a request to a route is refused, or nil.
 func (d *accessCheck) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
-		// A name of somebody else may lead here, so that their page is one of this host for a
-		// browser.
+		// A foreign domain name may resolve to this host, so that a browser takes its page for one of this
+		// host.
 		return failure{http.StatusForbidden, fmt.Sprintf("The host scanner is not asked by the name %q: use localhost or its address, or add the name to allowed-hosts", clipped(r.Host))}
 	}
 	if fromPage(r) {
@@ -113,8 +113,8 @@ func (d *accessCheck) knows(r *http.Request) bool {
 	return ok && name == plainName(at.IP.String())
 }
 
-// fromPage reports whether a browser makes a request for a page: those say where it is from. One
-// whose address somebody typed in is from none.
+// fromPage reports whether a browser makes a request for a web page: those have headers that name the page. A
+// request for an address that a user typed has none.
 func fromPage(r *http.Request) bool {
 	if len(r.Header["Origin"]) > 0 {
 		return true
@@ -127,7 +127,8 @@ func fromPage(r *http.Request) bool {
 	return false
 }
 
-// shown reports whether the token is shown, in a time that does not tell how much of it is right.
+// shown reports whether the headers contain the token, in a time that does not depend on how much of it is
+// right.
 func (d *accessCheck) shown(headers []string) bool {
 	if len(headers) != 1 {
 		return false
@@ -137,5 +138,5 @@ func (d *accessCheck) shown(headers []string) bool {
 	return subtle.ConstantTimeCompare(sum[:], d.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// clipped bounds what of a request is said again.
+// clipped bounds the text of a request that a response repeats.
 func clipped(text string) string { return text[:min(len(text), 100)] }

@@ -66,8 +66,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestToken: with a token nobody gets in without, and whoever has none learns nothing of what
-// there is.
+// TestToken: requests without the token are refused, and reveal nothing about the routes that exist.
 func TestToken(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Access.Token = token })
 	for _, c := range []struct {
@@ -108,8 +107,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenForChanges: on a loopback address reading is free, and changes take the token; on
-// another address everything does.
+// TestTokenForChanges: on a loopback address reads need no token, and changes do; on another address everything
+// does.
 func TestTokenForChanges(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Access.Token, o.Access.ReadFree = token, true })
 	changes := []string{"POST /v1/report/reset", "POST /v1/full-scan", "POST /v1/real-time-scan/start", "POST /v1/real-time-scan/stop"}
@@ -163,8 +162,8 @@ func TestWhoNeedsAToken(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswers: one that fails before anything was sent says so, one that fails later
-// cannot be taken for a whole one.
+// TestBrokenAnswers: one that fails before anything was sent reports the error, one that fails later cannot be
+// taken for a complete one.
 func TestBrokenAnswers(t *testing.T) {
 	w := newWorld(t, nil)
 	fails := func(after int) route {
@@ -192,7 +191,7 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// TestCrowds: beyond a bound callers are told to come again.
+// TestCrowds: beyond a limit callers are told to retry.
 func TestCrowds(t *testing.T) {
 	w := newWorld(t, nil)
 	for range maxReports {

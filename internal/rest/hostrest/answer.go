@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// errCrowded is for callers who come while too many are there.
+// errCrowded is returned when too many requests are running.
 var errCrowded = failure{http.StatusServiceUnavailable, "Too many requests at once; try again"}
 
-// take takes a place, and says whether there was one.
+// take acquires a slot, and reports whether one was free.
 func take(places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -30,8 +30,8 @@ func take(places chan struct{}) bool {
 
 func leave(places chan struct{}) { <-places }
 
-// takeReport waits for a place among those who read the catalog, for a while and behind a
-// few others: jobs that end together ask together.
+// takeReport waits for a slot among the readers of the inventory, for a limited time and in a short queue: jobs
+// that end together send requests together.
 func (s *Server) takeReport(ctx context.Context) bool {
 	if take(s.reports) {
 		return true
@@ -51,12 +51,12 @@ func (s *Server) takeReport(ctx context.Context) bool {
 	return false
 }
 
-// limitWrite bounds the time in which a client takes what is written next.
+// limitWrite sets the deadline for the next write to the client.
 func limitWrite(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
 }
 
-// succeed writes an answer that is at hand.
+// succeed writes a complete successful response.
 func (s *Server) succeed(w http.ResponseWriter, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Server) succeed(w http.ResponseWriter, body any) {
 	send(w, http.StatusOK, api.HostEnvelope{Status: api.StatusOK, Body: raw})
 }
 
-// codes are the failures of the scanner as HTTP has them.
+// codes maps errors of the scanner to HTTP statuses.
 var codes = []struct {
 	err  error
 	code int
@@ -77,7 +77,7 @@ var codes = []struct {
 	{context.Canceled, http.StatusServiceUnavailable},
 }
 
-// fail writes the answer of a request that failed.
+// fail writes an error response.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[failure](err)
 	if !ok {
@@ -113,8 +113,8 @@ func send(w http.ResponseWriter, code int, a api.HostEnvelope) {
 	_ = e.Encode(a)
 }
 
-// tell lets a route write its answer. One that fails before anything was sent is answered as
-// a failure; later the connection breaks off, so that nobody takes it for a whole one.
+// tell lets a route stream its response. A failure before the first byte is sent as an error response. A later
+// one breaks the connection, so that the client does not take the response for complete.
 func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q query) {
 	if !s.takeReport(r.Context()) {
 		s.fail(w, r, errCrowded)
@@ -142,13 +142,13 @@ func (s *Server) tell(w http.ResponseWriter, r *http.Request, found route, q que
 	}
 }
 
-// part is how many bytes of an answer are sent at a time.
+// part is how many bytes of a response are sent at a time.
 const part = 64 << 10
 
-// answer is one that is written piece by piece.
+// answer is a response that is written in parts.
 type answer struct {
 	w     http.ResponseWriter
-	ctx   context.Context // of the request, as long as this is
+	ctx   context.Context // of the request
 	buf   bytes.Buffer
 	began bool // something was sent
 }
@@ -168,7 +168,7 @@ func (a *answer) value(v any) error {
 	return nil
 }
 
-// flush sends what was added.
+// flush sends the buffered text.
 func (a *answer) flush() error {
 	if !a.began {
 		a.w.Header().Set("Content-Type", "application/json")
@@ -180,7 +180,7 @@ func (a *answer) flush() error {
 	return err
 }
 
-// list adds a list of what comes.
+// list adds the elements of an iterator as a list.
 func list[T, U any](a *answer, all iter.Seq2[T, error], of func(T) U) error {
 	a.text("[")
 	sep := ""

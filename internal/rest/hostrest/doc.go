@@ -1,8 +1,7 @@
-// Package hostrest is the REST API of the host scanner: its routes, its envelope, and who may
-// ask.
+// Package hostrest is the REST API of the host scanner: its routes, its envelope, and its access control.
 //
-// It is not the scanner, and not an API for pages of the web: a browser that shows one is
-// refused. It shares no envelope and no guard with the controller's API, which knows users.
+// It is not the scanner, and not an API for web pages: it refuses their browsers. It shares neither envelope
+// nor guard with the controller's API, which has users.
 //
-// Invariant: an answer that says OK is whole; one that fails on its way breaks off.
+// Invariant: a response with status OK is complete; one that fails while it is sent breaks the connection.
 package hostrest

@@ -13,8 +13,8 @@ import (
 // prefix begins the names of all metrics.
 const prefix = "buildyard_hostscan_"
 
-// exposition makes what shows the metrics when somebody asks for the first time: it takes
-// memory that a scanner without collectors does not need.
+// exposition returns a function that makes the metrics handler at its first call: the handler takes memory that
+// a scanner without collectors does not need.
 func (s *Server) exposition() func() (http.Handler, error) {
 	return sync.OnceValues(func() (http.Handler, error) {
 		return s.o.Expose(append(s.families(), s.o.Metrics...))
@@ -30,7 +30,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// snapshots gives the status to the families of one collection, which come one by one.
+// snapshots returns one status to all metric families of a collection, which read it one after the other.
 type snapshots struct {
 	of func() host.Status
 

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// maxPath bounds a path in bytes, as the systems do.
+// maxPath bounds a path in bytes, like operating systems do.
 const maxPath = 4096
 
-// query is what a request asks for.
+// query contains the parameters of a request.
 type query struct {
 	Path     string // absolute; "" is the whole host
-	RealTime bool   // real-time scanning follows
+	RealTime bool   // real-time scanning starts afterwards
 	From     time.Time
 	MinScore float64
 }
@@ -75,7 +75,7 @@ func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
 	return nil
 }
 
-// readObject adds the members of a JSON object. null stands for what is not given.
+// readObject adds the members of a JSON object. null means not given.
 func readObject(raw []byte, to url.Values) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -94,7 +94,7 @@ func readObject(raw []byte, to url.Values) error {
 	return nil
 }
 
-// parseQuery reads the parameters. One that is empty is not given; others are ignored.
+// parseQuery reads the parameters. An empty one is not given; unknown ones are ignored.
 func parseQuery(values url.Values) (q query, err error) {
 	given := map[string]string{}
 	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
@@ -117,7 +117,7 @@ func parseQuery(values url.Values) (q query, err error) {
 		}
 	}
 	if v := given["fromTime"]; v != "" {
-		// A plus that was not escaped is a space here.
+		// An unescaped plus is a space here.
 		if q.From, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
 			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", clipped(v))
 		}
@@ -142,7 +142,7 @@ func parsePath(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// parseScore reads an integer or a decimal, and nothing else that a number may look like.
+// parseScore reads an integer or a decimal, and no other form of a number.
 func parseScore(text string) (float64, error) {
 	if strings.Trim(text, "0123456789.") != "" || len(text) > 20 {
 		return 0, errors.New("no decimal")

@@ -12,17 +12,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// route is one of the API. It has one of do, tell and raw.
+// route is one route of the API. It has one of do, tell and raw.
 type route struct {
 	method, path string
-	do           func(*http.Request, query) (any, error) // gives the body
-	tell         func(*answer, query) error              // writes it, piece by piece
+	do           func(*http.Request, query) (any, error) // returns the body
+	tell         func(*answer, query) error              // writes the body in parts
 	raw          http.HandlerFunc                        // writes the answer, which has no envelope
-	free         bool                                    // no token is asked for
+	free         bool                                    // no token is required
 	changes      bool                                    // it changes something
 }
 
-// routes are the table of contents.
+// routes is the table of routes.
 func (s *Server) routes() []route {
 	return []route{
 		{method: "GET", path: "/v1/status", do: s.status},
@@ -82,7 +82,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := s.door.Load().admit(r, found); refused != nil {
 		s.refused.Inc()
 		w.Header().Del("Allow")
-		err = refused // whoever is not known is not told what there is
+		err = refused // an unauthenticated caller does not learn which routes exist
 	}
 	var q query
 	if err == nil {
@@ -92,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	// The request was read. Its deadline would end one that waits.
+	// The request was read. Its deadline would end a waiting request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	s.answer(w, r, found, q)
 }
@@ -143,7 +143,7 @@ func stateOf(state host.State, err error) (any, error) {
 	return api.HostState{State: string(state)}, err
 }
 
-// alive says that this program serves.
+// alive answers the liveness probe.
 func alive(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte("ok\n"))

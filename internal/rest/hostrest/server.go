@@ -16,32 +16,32 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what callers can take.
+// Limits for callers.
 const (
 	maxConnections = 128
 	maxRequests    = 64       // at a time
-	maxReports     = 4        // of them that read the catalog
-	maxQueue       = 32       // of them that wait until they may
+	maxReports     = 4        // of them, readers of the inventory
+	maxQueue       = 32       // of them, waiting readers
 	maxHeader      = 16 << 10 // the query is part of it
 	maxBody        = 64 << 10
 
 	headerTime = 5 * time.Second
 	readTime   = 10 * time.Second // of a whole request
-	writeTime  = 30 * time.Second // of each part of an answer
+	writeTime  = 30 * time.Second // of each part of a response
 	idleTime   = time.Minute
-	queueTime  = 10 * time.Second // until a report may read
-	grace      = 5 * time.Second  // for requests that are under way at the end
+	queueTime  = 10 * time.Second // for a waiting reader
+	grace      = 5 * time.Second  // for running requests at the end
 )
 
-// Options are what the API is made with.
+// Options configures the API.
 type Options struct {
 	Host    *host.Host
 	Version string
 	Access  Access
-	// Metrics are shown beside those of the scanner; Expose makes the handler that shows them.
+	// Metrics are exported in addition to those of the scanner; Expose makes the handler that exports them.
 	Metrics []metric.Family
 	Expose  func([]metric.Family) (http.Handler, error)
-	Push    func() *api.HostPush // says how findings are sent to a controller; nil: they are not
+	Push    func() *api.HostPush // returns the status of the reports to a controller; nil: there are none
 	Log     *slog.Logger
 }
 
@@ -52,10 +52,10 @@ type Server struct {
 	door    atomic.Pointer[accessCheck]
 	paths   map[string]map[string]route // path -> method -> route
 	places  chan struct{}               // of requests
-	queue   chan struct{}               // of those of them that wait for one of
+	queue   chan struct{}               // of waiting requests among them
 	reports chan struct{}
 	refused metric.Counter
-	metrics func() (http.Handler, error) // once, when somebody asks
+	metrics func() (http.Handler, error) // made at the first call
 }
 
 // New makes the API of a scanner.
@@ -72,8 +72,8 @@ func New(o Options) (*Server, error) {
 	return s, s.SetAccess(o.Access)
 }
 
-// Serve answers requests until ctx ends, and lets those that are under way finish for a
-// moment. The listener is closed then.
+// Serve answers requests until ctx ends, and gives running ones a short time to finish. The listener is closed
+// then.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer done()
-	time.AfterFunc(100*time.Millisecond, cancel) // what waits on purpose ends now
+	time.AfterFunc(100*time.Millisecond, cancel) // end waiting requests now
 	if err := server.Shutdown(stop); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

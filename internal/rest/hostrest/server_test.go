@@ -35,8 +35,8 @@ func TestStates(t *testing.T) {
 	w.state("GET", "/v1/status/", "Real-Time")
 }
 
-// TestOneAtATime: a second full scan is refused while one runs, a reset is not, and a stop
-// ends it; who stopped and did not wait has stopped it all the same.
+// TestOneAtATime: a second full scan is refused while one runs, a reset is not, and a stop ends it, also if the
+// caller does not wait.
 func TestOneAtATime(t *testing.T) {
 	w := newWorld(t, nil)
 	w.hold = make(chan struct{})
@@ -106,7 +106,7 @@ func text(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// TestQueries asks for parts of a report, in every form that a request may have.
+// TestQueries requests parts of a report, in every form that a request may have.
 func TestQueries(t *testing.T) {
 	w := newWorld(t, nil)
 	w.scanned()
@@ -151,7 +151,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be answered says why, in the envelope.
+// TestRefusals: refusals contain the reason, in the envelope.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestRefusals(t *testing.T) {
 	w.state("GET", "/v1/status", "Idle")
 }
 
-// TestStatus has what the command shows.
+// TestStatus returns everything that the command shows.
 func TestStatus(t *testing.T) {
 	w := newWorld(t, nil)
 	if s := body[api.HostStatus](w, w.do("GET", "/v1/status", "")); s.Since != nil || s.LastScan != nil || s.Progress != nil || s.Mounts == nil || s.Warnings == nil {
@@ -219,7 +219,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestMetrics: they can be collected, and say what the status says.
+// TestMetrics: they can be collected, and agree with the status.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, nil)
 	w.scanned()

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory, so that their deadlines are those of
-// the test's own time.
+// pipes is a listener with in-memory connections, so that their deadlines use the test's fake clock.
 type pipes struct {
 	next chan net.Conn
 	over chan struct{}
@@ -41,8 +40,8 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// TestSlowClients: who sends or reads too slowly loses the connection, who waits for what
-// takes long does not.
+// TestSlowClients: a client that sends or reads too slowly loses the connection, one that waits for a long
+// operation does not.
 func TestSlowClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		sends  string

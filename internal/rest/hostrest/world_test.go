@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// quiet is a watcher of a host on which nothing changes.
+// quiet is a watcher of a host without changes.
 type quiet struct{ root string }
 
 func (q quiet) Run(ctx context.Context, _ func([]host.Change)) error {
@@ -42,7 +42,7 @@ type world struct {
 	host *host.Host
 	rest *Server
 	url  string
-	hold chan struct{} // while it blocks, the scanner waits where it tells what came
+	hold chan struct{} // while it blocks, the scanner waits in the event callback
 	told chan struct{} // has one element when the scanner came there
 }
 
@@ -118,7 +118,7 @@ func (w *world) npm(name, version string) {
 	must(w.t, os.WriteFile(path, fmt.Appendf(nil, `{"name":%q,"version":%q}`, name, version), 0o644))
 }
 
-// database writes one that knows of lodash below 4.17.12.
+// database writes a database that contains lodash below 4.17.12.
 func database(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -137,7 +137,7 @@ func database(t *testing.T, path string) {
 	must(t, d.Close([]vulndb.SourceInfo{{Name: "test", Date: time.Unix(1.7e9, 0), Records: 1}}))
 }
 
-// answer is what came back.
+// answer is a response.
 type reply struct {
 	code   int
 	header http.Header

@@ -10,7 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestNobodyTakesOverTheIdOfADeletedTemplate but who may delete templates; a restart changes nothing.
+// TestNobodyTakesOverTheIdOfADeletedTemplate: only callers that may delete templates may reuse it; a restart
+// changes nothing.
 func TestNobodyTakesOverTheIdOfADeletedTemplate(t *testing.T) {
 	v := newVault(t)
 	v.grant([]farm.Permission{"delete_vm"}, "list", "push_tag")
@@ -47,7 +48,7 @@ func TestNobodyTakesOverTheIdOfADeletedTemplate(t *testing.T) {
 	a, _ = v.offer("dev", first, "v1", "")
 	refused("after a restart", a)
 	v.grant(nil)
-	v.push("dev", first, "v1") // who may delete templates may push it again
+	v.push("dev", first, "v1") // a caller that may delete templates may push it again
 	v.grant([]farm.Permission{"delete_vm"}, "list", "push_tag")
 	if a, _ := v.offer("dev", first, "v2", ""); a.Status != "OK" {
 		t.Errorf("a tag of what is there again: %s", a.raw)

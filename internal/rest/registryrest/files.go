@@ -35,7 +35,7 @@ func (s service) listFiles(r *rest.Request) (any, error) {
 	return s.reg.Files().List(dir)
 }
 
-// texts are the endings of files that a browser may show; all others it saves.
+// texts are the file extensions that a browser may show; it saves all others.
 var texts = []string{".log", ".txt"}
 
 func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
@@ -54,12 +54,12 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// putFile stores the body. It is raw bytes, so that the answer is written here.
+// putFile stores the body. The body is raw bytes, so the handler writes its own response.
 func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err := nodeMayUpload(r); err != nil {
 		return err
 	}
-	if r.Header.Get("Content-Range") != "" { // the rest of a file must not pass for the whole
+	if r.Header.Get("Content-Range") != "" { // a range must not be stored as the whole file
 		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
 	}
 	body := rest.NewBody(w, r, idle, leastRate)

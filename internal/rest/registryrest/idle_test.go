@@ -58,8 +58,9 @@ func (c countedConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// TestIdleStreamsTouchNoConnection: of streams whose service says nothing the server reads and writes nothing and sets
-// no deadline, however much other services say. That none is woken either is shown where streams are made (central).
+// TestIdleStreamsTouchNoConnection: for streams of an idle service the server reads and writes nothing and sets
+// no deadline, however much other services log. That none is woken either is tested where streams are made
+// (central).
 func TestIdleStreamsTouchNoConnection(t *testing.T) {
 	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir(), Version: "1.2.3"})
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	permSendRow   = "send_log"
 )
 
-// maxRows is how many rows or events one request brings.
+// maxRows is the maximum number of rows or events per request.
 const maxRows = 1000
 
 const plainText = "text/plain; charset=utf-8"
@@ -90,7 +90,7 @@ func (s service) logFiles(r *rest.Request) (any, error) {
 	return s.reg.Logs().Files(name)
 }
 
-// logView answers a file of a log as it is now, or its last lines.
+// logView returns the current content of a log file, or its last lines.
 func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -119,14 +119,14 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// text says that what follows is text and nothing else, whatever it looks like: anybody may have written it.
+// text marks the response as plain text that a browser must not interpret: any client may have written it.
 func text(h http.Header) {
 	h.Set("Content-Type", plainText)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 }
 
-// logArchive answers all files of a service as a compressed tar.
+// logArchive returns all files of a service as a compressed tar.
 func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -149,7 +149,7 @@ func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if err := a.Write(newSteady(w)); err != nil {
-		panic(http.ErrAbortHandler) // a part of it is on its way and must not look whole
+		panic(http.ErrAbortHandler) // a part of it was sent and must not look complete
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// serveLogs also gives the registry behind the routes and its directory.
+// serveLogs also returns the registry behind the routes and its directory.
 func serveLogs(t testing.TB) (*httptest.Server, *registry.Registry, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func serveLogs(t testing.TB) (*httptest.Server, *registry.Registry, string) {
 	return s, reg, dir
 }
 
-// fetch makes a request whose answer is no envelope.
+// fetch sends a request whose response is not an envelope.
 func fetch(t testing.TB, s *httptest.Server, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
@@ -123,7 +123,7 @@ func TestLogAnswers(t *testing.T) {
 	}
 }
 
-// TestEventsAreLimited: both routes of the log server count what a caller sends.
+// TestEventsAreLimited: both routes of the log server count the rows of a caller.
 func TestEventsAreLimited(t *testing.T) {
 	now := time.Now()
 	reg, err := registry.Open(t.Context(), registry.Options{
@@ -180,7 +180,7 @@ func TestLogViews(t *testing.T) {
 	}
 }
 
-// follow opens a stream and gives its lines.
+// follow opens a stream and returns its lines.
 func follow(ctx context.Context, t *testing.T, s *httptest.Server, query, accept string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/registry/log/stream?"+query, nil)

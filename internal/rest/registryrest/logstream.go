@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// logStream answers the rows of a service as they come, until the client is gone: lines, or events for a browser.
+// logStream streams the rows of a service until the client disconnects: as lines, or as events for a browser.
 func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -39,13 +39,13 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 	if out.events {
 		w.Header().Set("Content-Type", "text/event-stream")
 	}
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold rows back
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer rows
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	for err = out.send(past); err == nil; err = out.send(past) {
 		if past, err = stream.Next(r.Context()); err != nil {
-			return nil // the client is gone, or the registry ends
+			return nil // the client has disconnected, or the registry stops
 		}
 	}
 	return nil
@@ -57,7 +57,8 @@ type rows struct {
 	events bool
 }
 
-// send writes whole lines and sees that they leave at once. In between there is no deadline: an idle stream has no timer.
+// send writes whole lines and flushes them immediately. Between calls no deadline is set: an idle stream has
+// no timer.
 func (o *rows) send(lines []byte) error {
 	if o.events {
 		var framed bytes.Buffer
@@ -85,10 +86,10 @@ var (
 	indexPage = template.Must(template.New("index").Parse(indexHTML))
 )
 
-// pageLines is how many rows the page shows at first.
+// pageLines is the initial number of rows on the page.
 const pageLines = 200
 
-// logPage answers a page that shows the rows of a service as they come; without a service, links to the pages of all.
+// logPage returns a page that shows the rows of a service live; without a service, links to the pages of all.
 func (s service) logPage(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -115,7 +116,7 @@ type logsData struct {
 
 func (d logsData) nonce() string { return d.Nonce }
 
-// index answers what this is and where to go from here, as a page for browsers and as text for others.
+// index describes the service with links, as a page for browsers and as text for other clients.
 func (s service) index(w http.ResponseWriter, r *http.Request) error {
 	status := s.reg.Status()
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -140,7 +141,7 @@ GET /registry/log/services   central logs
 GET /registry/files          files
 `
 
-// page writes a page that can load and run nothing but what it brings itself.
+// page writes a page that can load and run only its own content.
 func page(w http.ResponseWriter, t *template.Template, data interface{ nonce() string }) error {
 	var out bytes.Buffer
 	if err := t.Execute(&out, data); err != nil {

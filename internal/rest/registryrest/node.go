@@ -10,10 +10,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// What a node asks here is judged by the orders that its token names: the routes that are marked Ordered, each
-// by one of the functions below. See docs/decisions/0140.
+// Requests of a node are authorized by the orders that its token names, on the routes marked Ordered, each by
+// one of the functions below. See docs/decisions/0140.
 
-// nodeMayPull refuses a node that was not told to hold a template. For a save it may look whether its tag is there.
+// nodeMayPull refuses a node without an order to cache a template. For a save it may check whether its tag
+// exists.
 func nodeMayPull(c rest.Caller, ref registry.Ref, look bool) error {
 	if c.Scope.MayPull(ref.ID) || look && c.Scope.MayLook(ref.ID, ref.Tag) {
 		return nil
@@ -21,8 +22,8 @@ func nodeMayPull(c rest.Caller, ref registry.Ref, look bool) error {
 	return c.Unordered(permPull, "pull the template "+quoted(ref.ID))
 }
 
-// nodeMayLoad refuses a node a layer that is of other templates than those it was told to hold. One that no
-// template has any more is served to all who pull, so that pulls go on over reverts.
+// nodeMayLoad refuses a node a layer that is not in the templates that it has an order to cache. A layer that
+// no template references is served to all pulls, so that pulls continue across reverts.
 func (s service) nodeMayLoad(c rest.Caller, root string) error {
 	if s.reg.HasLayer(c.Scope.Pull, root) {
 		return nil
@@ -30,8 +31,8 @@ func (s service) nodeMayLoad(c rest.Caller, root string) error {
 	return c.Unordered(permDownload, "download the layer "+quoted(root))
 }
 
-// nodeMayPush refuses a node a push that is not that of a save under way on it, and says on the layers of which
-// templates it may rest.
+// nodeMayPush refuses a push of a node that does not belong to one of its running saves. It returns the
+// templates on whose layers the push may rest.
 func nodeMayPush(c rest.Caller, req api.PushRequest) (layers []string, err error) {
 	save, ok := c.Scope.SaveOf(req.ResumeKey)
 	id, _ := registry.ParseID(req.ID)
@@ -46,7 +47,7 @@ func nodeMayPush(c rest.Caller, req api.PushRequest) (layers []string, err error
 	return []string{want, save.Base}, nodeMayRevert(c, save)
 }
 
-// nodeMayGoOn refuses a node the push of anything but a save under way on it.
+// nodeMayGoOn refuses the continuation of a push that does not belong to a running save of the node.
 func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
 	if t.Deleted { // while the node pushed
 		return mayCreate(c, t)
@@ -58,8 +59,8 @@ func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
 	return nodeMayRevert(c, save)
 }
 
-// nodeMayRevert refuses a save with a revert of a node whose own user key may not revert: a condition, never a
-// right of its own.
+// nodeMayRevert refuses a save with a revert if the node's own user key may not revert. This is an additional
+// condition and never grants a right.
 func nodeMayRevert(c rest.Caller, save auth.SaveScope) error {
 	if save.Reverts() && !c.KeyHas(permRevert) && !c.KeyHas(permSaveRevert) {
 		return auth.Forbidden(permRevert)
@@ -74,7 +75,7 @@ func sameRevert(asked *api.PushRevert, ordered *string) bool {
 	return asked.Tag == *ordered
 }
 
-// nodeMayUpload refuses a node every file but the failure logs of its own instances.
+// nodeMayUpload refuses all files of a node except the failure logs of the node's instances.
 func nodeMayUpload(r *http.Request) error {
 	c := rest.CallerOf(r.Context())
 	if name := r.PathValue("path"); c.IsNode() && !c.Scope.MayUpload(name) {
@@ -83,7 +84,7 @@ func nodeMayUpload(r *http.Request) error {
 	return nil
 }
 
-// inNameOf makes rows that a node sends its own, whatever they say.
+// inNameOf sets service and host of rows that a node sends to the node's own, whatever they contain.
 func inNameOf(c rest.Caller, rows []api.LogRow) {
 	if !c.IsNode() || c.Scope.Rows == nil {
 		return
@@ -93,5 +94,5 @@ func inNameOf(c rest.Caller, rows []api.LogRow) {
 	}
 }
 
-// quoted is a name of the caller's in a refusal.
+// quoted quotes a name sent by the caller, for a refusal.
 func quoted(name string) string { return fmt.Sprintf("%.100q", name) }

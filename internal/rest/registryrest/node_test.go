@@ -19,14 +19,14 @@ import (
 
 var revertOne = "one"
 
-// savingScope is that of a node on which a save of an instance of the second template is under way: the tag r of
-// the first template in place of the tag one.
+// savingScope is the scope of a node with a running save of an instance of the second template: the tag r of
+// the first template replaces the tag one.
 var savingScope = auth.NodeScope{
 	Save: []auth.SaveScope{{ID: "save-1", Template: first, Tag: "r", Revert: &revertOne, Base: second}},
 	Logs: []string{"instance-1"}, Rows: &auth.RowScope{Machine: "mac-1", Host: "10.1.1.1"},
 }
 
-// ordered begins the push of a node: fields are put in place of those that were ordered.
+// ordered begins the push of a node: fields replace the ordered ones.
 func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 	v.t.Helper()
 	x, _, _ := disk(v.t, "saved")
@@ -45,8 +45,8 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 	return a, "/registry/v2/push/" + session.Session
 }
 
-// TestNamedUsersHaveNoShares: a user key has one share of the pushes, whomever its requests are for, and the names
-// that it makes up take nothing from others.
+// TestNamedUsersHaveNoShares: a user key has one share of the pushes, whatever users its requests name, and
+// invented names take nothing from others.
 func TestNamedUsersHaveNoShares(t *testing.T) {
 	v := openVault(t, t.TempDir())
 	v.grant(nil)
@@ -135,7 +135,7 @@ func (v *vault) tags(id string) (tags []string) {
 	return tags
 }
 
-// TestANodeOfAKeyThatMayNotRevert cannot save with a revert, and the key gives no right by itself.
+// TestANodeOfAKeyThatMayNotRevert cannot save with a revert, and the key alone grants no right.
 func TestANodeOfAKeyThatMayNotRevert(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil) // the group of the node's key has everything but revert and save_revert
@@ -158,7 +158,7 @@ func TestANodeOfAKeyThatMayNotRevert(t *testing.T) {
 	}
 }
 
-// TestANodesPushRestsOnItsOwnLayers: what it knows of another template's layers helps a node to nothing.
+// TestANodesPushRestsOnItsOwnLayers: a node that knows layers of another template cannot use them.
 func TestANodesPushRestsOnItsOwnLayers(t *testing.T) {
 	v := newVault(t)
 	foreign, base := v.push("root", none, "secret"), v.push("root", second, "base")
@@ -179,12 +179,12 @@ func TestANodesPushRestsOnItsOwnLayers(t *testing.T) {
 	if a := v.call("saving node", "POST "+session+"/commit", `{"roots":{"d":"`+foreign+`"}}`); a.Status == "OK" {
 		t.Errorf("it got the layer: %s", a.raw)
 	}
-	if a := v.finish("saving node", session, none+"secret"); a.Status != "OK" { // who has the bytes may push them
+	if a := v.finish("saving node", session, none+"secret"); a.Status != "OK" { // a node that has the bytes may push them
 		t.Errorf("with the bytes: %s", a.raw)
 	}
 }
 
-// TestANodesPulls: manifest and layers of what it was told to hold.
+// TestANodesPulls: manifest and layers of templates that it was ordered to cache.
 func TestANodesPulls(t *testing.T) {
 	v := newVault(t)
 	own, other := v.push("root", first, "more"), v.push("root", second, "more")
@@ -202,7 +202,7 @@ func TestANodesPulls(t *testing.T) {
 	}
 }
 
-// TestANodesFiles: failure logs of its own instances.
+// TestANodesFiles: a node may upload only the failure logs of the node's instances.
 func TestANodesFiles(t *testing.T) {
 	v := newVault(t)
 	for path, code := range map[string]int{

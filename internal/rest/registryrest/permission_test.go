@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// TestRoutesNamePermissions: a permission that is in no table can be granted to nobody.
+// TestRoutesNamePermissions: a permission that is in no table cannot be granted.
 func TestRoutesNamePermissions(t *testing.T) {
 	for _, r := range Routes(nil) {
 		listed := slices.ContainsFunc(farm.AllPermissions(farm.ServiceRegistry), func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })

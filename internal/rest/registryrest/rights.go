@@ -25,7 +25,7 @@ func may(r *rest.Request, id string, right farm.Permission) error {
 	return rest.CallerOf(r.Context()).May(farm.ResourceTemplate, id, right)
 }
 
-// listed gives the templates of which the caller may know.
+// listed returns the templates that the caller may see.
 func (s service) listed(r *rest.Request) []api.Template {
 	caller, all := rest.CallerOf(r.Context()), s.reg.List()
 	if !caller.Managed() {
@@ -34,7 +34,7 @@ func (s service) listed(r *rest.Request) []api.Template {
 	return slices.DeleteFunc(all, func(t api.Template) bool { return !caller.Sees(farm.ResourceTemplate, t.ID) })
 }
 
-// detail returns one of them, with the names of its layer files to those who may pull it.
+// detail returns one of them, with the names of its layer files if the caller may pull it.
 func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Sees(farm.ResourceTemplate, id) {
@@ -47,8 +47,7 @@ func (s service) detail(r *rest.Request, id string) (api.TemplateDetail, error) 
 	return detail, err
 }
 
-// mayPush refuses a caller who may not push as a push does. A template that is new is nobody's:
-// who may push may make one.
+// mayPush authorizes a push. A new template has no owner: a caller that may push may create one.
 func mayPush(caller rest.Caller, t registry.PushTarget) error {
 	if t.Reverts {
 		if err := caller.Need(permRevert); err != nil {
@@ -64,8 +63,8 @@ func mayPush(caller rest.Caller, t registry.PushTarget) error {
 	return caller.May(farm.ResourceTemplate, t.Template, rightDelete)
 }
 
-// mayCreate refuses a template under the id of one that was deleted, which others may still refer to, to who may
-// not delete templates.
+// mayCreate refuses to create a template under the ID of a deleted one, which others may still refer to, for
+// callers without the permission to delete templates.
 func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 	if !t.Deleted || caller.Need(permDelete) == nil {
 		return nil
@@ -74,8 +73,8 @@ func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 		"push under another id", permDelete, t.Template)
 }
 
-// mayGoOn judges a push that continues as it would be judged if it began now. That there is no such
-// push, what is asked of it says.
+// mayGoOn authorizes the continuation of a push like the start of one. An unknown push is not refused here: the
+// use case that follows reports it.
 func (s service) mayGoOn(r *http.Request) error {
 	caller := rest.CallerOf(r.Context())
 	t, err := s.reg.PushTarget(r.PathValue("session"))
@@ -91,8 +90,8 @@ func (s service) mayGoOn(r *http.Request) error {
 	return err
 }
 
-// mayLoad refuses a layer to whoever may pull no template that has it; one that no template has any more it
-// gives to all.
+// mayLoad authorizes the download of a layer for callers that may pull a template with it. A layer that no
+// template references is allowed to all callers.
 func (s service) mayLoad(r *http.Request, root string) error {
 	caller := rest.CallerOf(r.Context())
 	if caller.IsNode() {
@@ -109,8 +108,8 @@ func (s service) mayLoad(r *http.Request, root string) error {
 	return nil
 }
 
-// rights answers what the caller may do here, with one template or with all that there are. Of one
-// that is named it says the same whether it is there or not.
+// rights returns what the caller may do here, with one template or with all. The result for a missing template
+// is the same as for one without rights.
 func (s service) rights(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// as knows callers by a header of the test: root, a node, a node of a key, or a user of one group.
+// as identifies callers by a header of the test: root, a node, a node of a key, or a user of one group.
 type as struct{}
 
 func (as) Schemes() []string { return nil }
@@ -52,7 +52,7 @@ type vault struct {
 	reg    *registry.Registry
 	base   string
 	grants *auth.GrantTable
-	header []string // of each request, besides who makes it
+	header []string // of each request, in addition to the caller
 }
 
 const (
@@ -91,7 +91,7 @@ func openVault(t *testing.T, base string) *vault {
 	return v
 }
 
-// disk makes the layer of a small disk, and what a push of it sends.
+// disk makes the layer of a small disk, and the data that its push sends.
 func disk(t *testing.T, content string) (x *blob.Index, stored []byte, frames []blob.PartFrame) {
 	t.Helper()
 	data := bytes.Repeat([]byte(content+strings.Repeat(".", 64-len(content))), 100)
@@ -129,7 +129,7 @@ func (v *vault) grant(without []farm.Permission, rights ...farm.Permission) {
 	}
 }
 
-// call makes a request as somebody.
+// call sends a request as the given user.
 func (v *vault) call(who, request, body string) answer {
 	v.t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -151,18 +151,18 @@ func (v *vault) call(who, request, body string) answer {
 		v.t.Fatal(err)
 	}
 	a := answer{code: resp.StatusCode, raw: string(raw)}
-	_ = json.Unmarshal(raw, &a.Envelope) // a layer is none
+	_ = json.Unmarshal(raw, &a.Envelope) // a layer has no envelope
 	return a
 }
 
-// says gives code and message, with names for ids.
+// says returns code and message, with names for IDs.
 func (v *vault) says(who, request, body string) string {
 	v.t.Helper()
 	a := v.call(who, request, body)
 	return fmt.Sprintf("%d %s", a.code, strings.NewReplacer(first, "FIRST", second, "SECOND").Replace(a.Message))
 }
 
-// offer begins a push of a disk and gives the path of its session; more is put into the request.
+// offer begins a push of a disk and returns the path of its session. more is appended to the request.
 func (v *vault) offer(who, id, tag, more string) (answer, string) {
 	v.t.Helper()
 	x, _, _ := disk(v.t, id+tag)
@@ -173,7 +173,7 @@ func (v *vault) offer(who, id, tag, more string) (answer, string) {
 	return a, "/registry/v2/push/" + session.Session
 }
 
-// finish sends what a push is of and commits it.
+// finish sends the data of a push and commits it.
 func (v *vault) finish(who, base, content string) answer {
 	v.t.Helper()
 	x, stored, frames := disk(v.t, content)
@@ -189,7 +189,7 @@ func (v *vault) finish(who, base, content string) answer {
 	return v.call(who, "POST "+base+"/commit", `{"roots":{"d":"`+root+`"}}`)
 }
 
-// push publishes a version and gives the name of its layer.
+// push publishes a version and returns the name of its layer.
 func (v *vault) push(who, id, tag string) string {
 	v.t.Helper()
 	a, base := v.offer(who, id, tag, "")
@@ -203,7 +203,8 @@ func (v *vault) push(who, id, tag string) string {
 	return x.Root().String()
 }
 
-// TestRightsOnTemplates: each route asks for its right on the template, and what may not be listed is not there.
+// TestRightsOnTemplates: each route requires its right on the template, and one that may not be listed is not
+// found.
 func TestRightsOnTemplates(t *testing.T) {
 	v := newVault(t)
 	for _, c := range []struct {
@@ -273,7 +274,7 @@ func TestTemplatesShown(t *testing.T) {
 	}
 }
 
-// TestDamageShown: the status says of templates that may be listed what is wrong with them.
+// TestDamageShown: the status reports the damage of templates that may be listed.
 func TestDamageShown(t *testing.T) {
 	v := newVault(t)
 	v.server.Close()
@@ -296,7 +297,8 @@ func TestDamageShown(t *testing.T) {
 	}
 }
 
-// TestLayersAreOfTheirTemplates: whoever knows the name of a layer gets it with the right to pull a template that has it.
+// TestLayersAreOfTheirTemplates: a caller that knows the name of a layer needs the right to pull a template
+// that has it.
 func TestLayersAreOfTheirTemplates(t *testing.T) {
 	v := newVault(t)
 	root := v.push("root", first, "more")
@@ -322,11 +324,12 @@ func TestLayersAreOfTheirTemplates(t *testing.T) {
 	}
 }
 
-// TestPushesAreJudged: a new template is open to who may push, and a push is judged as it continues.
+// TestPushesAreJudged: a caller that may push may create a template, and every step of a push is authorized
+// again.
 func TestPushesAreJudged(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil, "list")
-	v.push("dev", none, "v1") // which nobody may do anything with from now on
+	v.push("dev", none, "v1") // from now on no user has rights on it
 	if got := v.says("dev", "GET /registry/v2/vm?id="+none, ""); got != "200 Not found" {
 		t.Errorf("a new template: %s", got)
 	}
@@ -355,7 +358,7 @@ func TestPushesAreJudged(t *testing.T) {
 	}
 }
 
-// TestPushesThatRevert need what a revert needs.
+// TestPushesThatRevert need the permission to revert.
 func TestPushesThatRevert(t *testing.T) {
 	v := newVault(t)
 	const revert = `,"revert":{"tag":"one"}`
@@ -377,7 +380,7 @@ func TestPushesThatRevert(t *testing.T) {
 	}
 }
 
-// TestRightsAnswered: a caller learns what they may do, and nothing of what they may not.
+// TestRightsAnswered: a caller learns its rights, and nothing about other objects.
 func TestRightsAnswered(t *testing.T) {
 	v := newVault(t)
 	v.grant([]farm.Permission{"revert"}, "pull", "list")

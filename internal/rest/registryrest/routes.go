@@ -1,11 +1,10 @@
-// Package registryrest is the registry's HTTP face: the endpoints of the spec and
-// the wire of push and pull.
+// Package registryrest is the registry's HTTP layer: the endpoints of the specification and the protocol of
+// push and pull.
 //
-// It is not the registry: a handler reads parameters, calls one method and shapes
-// its answer.
+// It is not the registry: a handler reads parameters, calls one method and encodes its response.
 //
-// Invariant: bulk bytes go past the envelope in both directions and are never
-// compressed on the way; everything else is in the envelope.
+// Invariant: bulk bytes are sent without the envelope in both directions and are never compressed on the way;
+// everything else is in the envelope.
 package registryrest
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/apidoc"
 )
 
-// blobPath is where layer files are served.
+// blobPath is the path below which layer files are served.
 const blobPath = "/registry/v2/blob/"
 
 // The permissions of the registry that its routes name.
@@ -32,7 +31,7 @@ const (
 	permRevert   = "revert"
 	permConfig   = "change_config"
 
-	permSaveRevert = "save_revert" // of a save alone
+	permSaveRevert = "save_revert" // only for saves
 )
 
 type service struct {
@@ -40,18 +39,18 @@ type service struct {
 	limits Limits
 }
 
-// description is where the registry has the description of the API.
+// description configures the URLs of the API's description.
 var description = apidoc.Service{
 	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: permIndex, Tags: []string{"Registry", "Push and pull"},
 }
 
-// Routes returns the registry's table of contents.
+// Routes returns the registry's table of routes.
 func Routes(reg *registry.Registry) []rest.Route { return RoutesWithin(reg, Limits{}) }
 
-// Limits bound what callers have open at a time. What is nil is not bounded.
+// Limits bound the concurrent requests of callers. A nil limit does not apply.
 type Limits struct {
 	LogStreams  *rest.ConcurrencyLimit
-	ScanUploads *rest.ConcurrencyLimit // of the results of scans
+	ScanUploads *rest.ConcurrencyLimit // for scan results
 }
 
 // RoutesWithin is Routes with limits.

@@ -178,7 +178,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestBlobRanges pushes one layer by hand and reads it as caches and mirrors would.
+// TestBlobRanges pushes one layer manually and reads it like caches and mirrors do.
 func TestBlobRanges(t *testing.T) {
 	s, reg := serveOf(t)
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1000)

@@ -12,11 +12,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxScanBody is the largest body with the results of a scan: the report and what is around it.
+// maxScanBody is the largest body with scan results: the report and the other fields.
 const maxScanBody = registry.MaxScanReport + 64<<10
 
-// putScan attaches the results of a scan to a version. The body goes to disk as it comes, so that the version is
-// named in the query alone, and rights are judged before it is read.
+// putScan attaches scan results to a version. The body is streamed to disk, so the version is named only in the
+// query, and the caller is authorized before the body is read.
 func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	bare := *r
 	bare.Body = http.NoBody
@@ -53,7 +53,7 @@ func (s service) putScan(w http.ResponseWriter, r *http.Request) error {
 	return rest.Answer(w, r, nil)
 }
 
-// scan answers the results that are attached to a version, the report as it lies there.
+// scan returns the scan results that are attached to a version, with the report as it is stored.
 func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	ref, err := s.scanRef(w, r)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// scanRef reads of which version the results are asked for, by somebody who may see what is in it.
+// scanRef reads which version's scan results are requested, and authorizes a caller that may see its content.
 func (s service) scanRef(w http.ResponseWriter, r *http.Request) (registry.Ref, error) {
 	p, err := rest.ReadParams(w, r)
 	if err != nil {
@@ -111,7 +111,7 @@ type scanFields struct {
 	err    error
 }
 
-// readScan reads the results of a scan and writes the report where it belongs while it comes.
+// readScan reads scan results and streams the report to its destination.
 func readScan(body io.Reader, report io.Writer) (api.TemplateScan, error) {
 	f, err := splitScan(body, report)
 	if err != nil {

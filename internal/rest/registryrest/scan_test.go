@@ -25,13 +25,14 @@ import (
 
 const scanPath = "/registry/v2/vm/scan?id=" + id
 
-// scanText is a good body, in which a field can be put in place of another: "high" of its counts too.
+// scanText returns a valid body, in which one field is replaced: also "high" of its counts.
 func scanText(more string) string {
 	return `{"scanner":"imagescan","version":"1.0","database":"2026-01-02T03:04:05Z","scanned":"2026-02-03T04:05:06.789+01:00",` +
 		`"counts":{"critical":1,"high":2,"medium":3,"low":4,"unknown":5,"packages":6},"report":{"matches":[{"id":"CVE-1"}]}` + more + `}`
 }
 
-// TestScanRoutes: results come, are shown in short and whole, and go. Both versions are of one content.
+// TestScanRoutes: results are stored, shown in short and in full, and removed. Both versions have the same
+// content.
 func TestScanRoutes(t *testing.T) {
 	s := serve(t)
 	for _, tag := range []string{"v1", "a+b c/d#e:f"} {
@@ -67,7 +68,7 @@ func TestScanRoutes(t *testing.T) {
 	}
 }
 
-// TestScanRefusals: what is wrong is named, and nothing is attached.
+// TestScanRefusals: an error is reported by name, and nothing is attached.
 func TestScanRefusals(t *testing.T) {
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")
@@ -168,8 +169,8 @@ func TestScanReports(t *testing.T) {
 	}
 }
 
-// TestScanCaches: the answer has a tag that is another one with other results, goes out packed to who takes that, and
-// has a head without a body.
+// TestScanCaches: the response has a tag that differs for other results, is compressed for clients that accept
+// it, and has a head without a body.
 func TestScanCaches(t *testing.T) {
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")
@@ -233,7 +234,7 @@ func (e *endless) Read(p []byte) (n int, _ error) {
 	return n, nil
 }
 
-// TestScanBodyWithoutEnd: a body that is too long is refused when it is, however it continues, and takes little memory.
+// TestScanBodyWithoutEnd: an endless body is refused as soon as it exceeds the limit, and takes little memory.
 func TestScanBodyWithoutEnd(t *testing.T) {
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")
@@ -264,7 +265,8 @@ func TestScanBodyWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestRightsOnScans: who may push a tag may attach results, who may see the configuration may see them.
+// TestRightsOnScans: a caller that may push a tag may attach results, and one that may see the configuration
+// may see them.
 func TestRightsOnScans(t *testing.T) {
 	v := newVault(t)
 	const path = "/registry/v2/vm/scan?id="

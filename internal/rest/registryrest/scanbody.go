@@ -11,16 +11,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxScanField bounds a field of the results of a scan beside the report, in bytes.
+// maxScanField bounds a field of scan results other than the report, in bytes.
 const maxScanField = 4 << 10
 
-// scanNames are the fields that are kept beside the report; others are ignored.
+// scanNames are the fields that are stored in addition to the report; others are ignored.
 var scanNames = map[string]bool{
 	"scanner": true, "version": true, "database": true, "scanned": true, "partial": true, "content_id": true, "counts": true,
 }
 
-// splitScan reads a JSON object, writes its field "report", which has to be an object, and gives the others. However
-// long the body is, it takes little memory.
+// splitScan reads a JSON object, writes its field "report", which must be an object, and returns the other
+// fields. It takes little memory however long the body is.
 func splitScan(body io.Reader, report io.Writer) (*scanFields, error) {
 	c := &jsonCopy{in: bufio.NewReaderSize(body, 64<<10)}
 	f := &scanFields{fields: map[string]json.RawMessage{}}
@@ -62,7 +62,7 @@ func (f *scanFields) split(c *jsonCopy, report io.Writer) error {
 	case name == reportField && f.fields[name] != nil:
 		return farm.Invalid(name, "is there twice")
 	case name == reportField:
-		f.fields[name] = json.RawMessage("{}") // it is there
+		f.fields[name] = json.RawMessage("{}") // it was present
 		return copyReport(c, report)
 	case scanNames[name]:
 		f.fields[name], err = captured(c, name, func() error { return c.value(maxDepth) })
@@ -83,7 +83,7 @@ func fieldName(c *jsonCopy) (string, error) {
 	return name, err
 }
 
-// captured returns what a function copies.
+// captured returns the text that do copies.
 func captured(c *jsonCopy, name string, do func() error) (json.RawMessage, error) {
 	var text bytes.Buffer
 	c.out = bufio.NewWriterSize(&shortField{&text, name}, 512)
@@ -107,7 +107,7 @@ func copyReport(c *jsonCopy, report io.Writer) error {
 	return c.out.Flush()
 }
 
-// shortField refuses a field that is too long.
+// shortField is a writer that refuses a field that is too long.
 type shortField struct {
 	*bytes.Buffer
 
@@ -121,7 +121,7 @@ func (s *shortField) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// storeErrors marks errors of writing, which are no faults of the body.
+// storeErrors marks write errors, which are not faults of the body.
 type storeErrors struct{ io.Writer }
 
 type storeError struct{ error }
@@ -136,7 +136,7 @@ func (s *storeErrors) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unread returns what is wrong with a body that could not be read.
+// unread returns the error for a body that could not be read.
 func unread(err error) error {
 	var tooLong *http.MaxBytesError
 	var wrong *jsonFault

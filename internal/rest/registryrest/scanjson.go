@@ -10,20 +10,20 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// jsonCopy copies JSON text from one place to another without its white space, and checks it on the way (RFC 8259). It
-// holds nothing of it in memory, however long a text in it is, which the decoders of the standard library do.
+// jsonCopy copies JSON text without its white space, and validates it on the way (RFC 8259). It keeps none of
+// it in memory, however long a string is, unlike the decoders of the standard library.
 type jsonCopy struct {
 	in  *bufio.Reader
 	out *bufio.Writer
 	at  int64 // bytes read
 }
 
-// maxDepth is how deep values may are in each other.
+// maxDepth is the maximum nesting depth of values.
 const maxDepth = 100
 
 var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others", maxDepth)
 
-// jsonFault is text that is no JSON.
+// jsonFault is the error for text that is not JSON.
 type jsonFault struct {
 	problem string
 	at      int64
@@ -35,7 +35,7 @@ func (c *jsonCopy) fault(format string, args ...any) error {
 	return &jsonFault{fmt.Sprintf(format, args...), c.at}
 }
 
-// next reads a byte that has to be there.
+// next reads a byte, which must exist.
 func (c *jsonCopy) next() (byte, error) {
 	b, err := c.in.ReadByte()
 	if errors.Is(err, io.EOF) {
@@ -50,7 +50,7 @@ func (c *jsonCopy) back() {
 	_ = c.in.UnreadByte() // of what was just read
 }
 
-// token returns the first byte behind white space.
+// token returns the first byte after white space.
 func (c *jsonCopy) token() (byte, error) {
 	for {
 		b, err := c.next()
@@ -60,7 +60,7 @@ func (c *jsonCopy) token() (byte, error) {
 	}
 }
 
-// want reads a byte behind white space that has to be one of two.
+// want reads a byte after white space, which must be one of two.
 func (c *jsonCopy) want(one, other byte) (byte, error) {
 	b, err := c.token()
 	if err == nil && b != one && b != other {
@@ -69,7 +69,7 @@ func (c *jsonCopy) want(one, other byte) (byte, error) {
 	return b, err
 }
 
-// value copies a value in which others may lie depth deep.
+// value copies a value with at most depth nested levels.
 func (c *jsonCopy) value(depth int) error {
 	b, err := c.token()
 	switch {
@@ -258,11 +258,11 @@ func (c *jsonCopy) number(b byte) error {
 	return c.digits()
 }
 
-// optional copies one byte of some, if that is the next one.
+// optional copies the next byte if it is among the given ones.
 func (c *jsonCopy) optional(among string) (bool, error) {
 	next, err := c.in.Peek(1)
-	if err != nil { // the next read says it again
-		return false, nil //nolint:nilerr // so it does
+	if err != nil { // the next read returns the error again
+		return false, nil //nolint:nilerr // the next read returns the error
 	}
 	for i := range len(among) {
 		if next[0] == among[i] {

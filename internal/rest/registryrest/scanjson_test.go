@@ -34,7 +34,7 @@ var jsonSeeds = []string{
 	`{"a":1]`, `[1}`, `nul`, "\"\xff\"", `{"a":{"b":{"c":[{"d":[]}]}}}`, `"\ud800"`, "\ufeff1", `[1,2`, "\"\u2028<&>\"", `NaN`, `"\/"`, `'a'`,
 }
 
-// sameAsLibrary says in what a copy is not what the standard library makes of the text.
+// sameAsLibrary describes how a copy differs from the output of the standard library; "" if it does not.
 func sameAsLibrary(raw []byte) string {
 	got, err := copied(iotest.OneByteReader(bytes.NewReader(raw)))
 	if errors.Is(err, errDeep) {
@@ -50,7 +50,7 @@ func sameAsLibrary(raw []byte) string {
 	return ""
 }
 
-// TestJSONCopy: what is JSON for the standard library is JSON here, and comes out alike.
+// TestJSONCopy: text is valid here exactly if it is for the standard library, and the copy is equal.
 func TestJSONCopy(t *testing.T) {
 	for _, s := range jsonSeeds {
 		if fault := sameAsLibrary([]byte(s)); fault != "" {
@@ -81,7 +81,7 @@ func FuzzJSONCopy(f *testing.F) {
 	})
 }
 
-// FuzzScanBody: a body is taken or refused by name, and what is taken is one object.
+// FuzzScanBody: a body is accepted or refused by name, and an accepted one is one object.
 func FuzzScanBody(f *testing.F) {
 	f.Add([]byte(`{"scanner":"s","version":"1","database":"2026-01-02T03:04:05Z","scanned":"2026-01-02T03:04:05Z","counts":{"high":1},"report":{"a":[1]}}`))
 	f.Add([]byte(`{"report":{},"report":{}}`))
@@ -102,7 +102,8 @@ func FuzzScanBody(f *testing.F) {
 	})
 }
 
-// TestScanBodyFails: errors of the disk are no faults of the body, and what breaks off is no JSON.
+// TestScanBodyFails: disk errors are not reported as faults of the body, and a truncated body is not valid
+// JSON.
 func TestScanBodyFails(t *testing.T) {
 	full := farm.Unavailable(errors.New("no space"), "Full")
 	for err, want := range map[error]farm.Code{full: farm.CodeUnavailable, errors.New("disk"): farm.CodeInternal} {

@@ -21,7 +21,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestAnswersMayTakeAsLongAsTheyMove: each stretch has a time of its own, and nothing is lost between two.
+// TestAnswersMayTakeAsLongAsTheyMove: each stretch has its own deadline, and nothing is lost between two.
 func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "layer")
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
@@ -58,7 +58,8 @@ func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 	}
 }
 
-// TestFilesAreStillSentByTheSystem: the answer beneath gets bounded files, which is what it sends without a copy.
+// TestFilesAreStillSentByTheSystem: the underlying writer receives bounded files, which it sends without a
+// copy.
 func TestFilesAreStillSentByTheSystem(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
@@ -75,7 +76,7 @@ func TestFilesAreStillSentByTheSystem(t *testing.T) {
 	}
 }
 
-// fileTaker counts bounded files that it is given.
+// fileTaker counts the bounded files that it receives.
 type fileTaker struct {
 	files int
 }

@@ -15,7 +15,7 @@ func (s service) livez(*rest.Request) (any, error) { return nil, nil }
 
 func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(r.Context()) }
 
-// status leaves out what is said of templates that the caller may not list.
+// status leaves out the reports on templates that the caller may not list.
 func (s service) status(r *rest.Request) (any, error) {
 	caller, out := rest.CallerOf(r.Context()), s.reg.Status()
 	out.Damaged = slices.DeleteFunc(out.Damaged, func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })
@@ -47,8 +47,8 @@ func (s service) list(r *rest.Request) (any, error) {
 	return s.listed(r), nil
 }
 
-// listV1 answers an array of maps with one key each, from id to name; its versions have neither a creation date nor
-// the results of scans.
+// listV1 returns an array of maps with one key each, from ID to name. With an ID, its versions have neither a
+// creation date nor scan results.
 func (s service) listV1(r *rest.Request) (any, error) {
 	id := r.Params.String("id")
 	if err := r.Params.Err(); err != nil {
@@ -113,7 +113,7 @@ func (s service) setArch(r *rest.Request) (any, error) {
 	return nil, s.reg.SetArch(r.Context(), id, arch)
 }
 
-// readRef reads which version is meant. The number goes by two names.
+// readRef reads the requested version. The number has two parameter names.
 func readRef(p *rest.Params) (registry.Ref, error) {
 	ref := registry.Ref{ID: p.Required("id"), Tag: p.String("tag"), ContentID: p.String("content_id")}
 	for _, name := range p.Given("version", "number") {

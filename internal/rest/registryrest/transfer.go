@@ -20,9 +20,9 @@ const (
 	maxPartBody = blob.MaxPart + 1<<20
 	// idle ends a bulk request on which no byte moved for that long.
 	idle = 60 * time.Second
-	// leastRate is how many bytes a second a client must send of a bulk request.
+	// leastRate is the minimum rate of a client's bulk request, in bytes a second.
 	leastRate = 16 << 10
-	// stretch is how much of an answer with bulk bytes must be taken within idle.
+	// stretch is how much of a response with bulk bytes the client must read within idle.
 	stretch = 4 << 20
 )
 
@@ -117,7 +117,7 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// putIndexPiece receives a piece (off=, of=<bytes of the whole>) of an index.
+// putIndexPiece receives a chunk (off=, of=<bytes of the whole>) of an index.
 func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) error {
 	query := r.URL.Query()
 	off, badOff := strconv.ParseInt(query.Get("off"), 10, 64)
@@ -129,7 +129,7 @@ func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) err
 	return s.reg.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
 }
 
-// manifest answers what a version consists of. With look=true that is no pull.
+// manifest returns the manifest of a version. With look=true it does not count as a pull.
 func (s service) manifest(r *rest.Request) (any, error) {
 	ask, look := s.reg.Manifest, r.Params.Bool("look", false)
 	if look {
@@ -157,7 +157,7 @@ func (s service) manifest(r *rest.Request) (any, error) {
 	return m, err
 }
 
-// blob serves ranges of a layer file. It never changes, so its root is its ETag and caches may keep it.
+// blob serves ranges of a layer file. A layer never changes, so its digest is its ETag and caches may keep it.
 func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	root := r.PathValue("root")
 	if err := s.mayLoad(r, root); err != nil {
@@ -178,7 +178,8 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// idleWriter is an answer that may take as long as it moves. Files go through it as they would without it.
+// idleWriter sets a deadline per stretch, so that a response may take as long as its client makes progress.
+// Files are sent as efficiently as without it.
 type idleWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -195,12 +196,12 @@ func (s *idleWriter) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle
 
 func (s *idleWriter) Write(p []byte) (int, error) {
 	s.goOn()
-	n, err := s.ResponseWriter.Write(p) //nolint:gosec // every route says a type that is not run, and nosniff
+	n, err := s.ResponseWriter.Write(p) //nolint:gosec // every route sets a type that is not executed, and nosniff
 	s.sent += int64(n)
 	return n, err
 }
 
-// ReadFrom returns the source on in stretches, each as a bounded file, which the system sends by itself.
+// ReadFrom sends the source in stretches, each as a bounded file that the system sends directly.
 func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	bounded, ok := src.(*io.LimitedReader)
 	if !ok {
@@ -219,5 +220,5 @@ func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	return sum, nil
 }
 
-// Unwrap lets an http.ResponseController find what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (s *idleWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

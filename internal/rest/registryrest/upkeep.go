@@ -8,7 +8,7 @@ import (
 
 func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Context()) }
 
-// operator lets a handler answer on the registry's own machine only, unless it is known who asks.
+// operator allows unauthenticated callers only on the registry's own machine.
 func operator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r.Request) {

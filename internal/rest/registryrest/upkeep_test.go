@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// TestUpkeepFromElsewhere: it is begun from anywhere by who may, and from the registry's own
-// machine alone where nobody asks who calls.
+// TestUpkeepFromElsewhere: with authentication a permitted caller may start it from any address, without it
+// only a caller on the registry's own machine.
 func TestUpkeepFromElsewhere(t *testing.T) {
 	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir()})
 	if err != nil {

@@ -1,12 +1,9 @@
-// Package servicetest is a small service with user keys, for the tests of those who call one: the
-// routes of authentication and the guard of the real services, over stores in memory, before
-// whatever a test puts behind them.
+// Package servicetest is a small service with user keys, for tests of its clients. It has the authentication
+// routes and the guard of the real services, with in-memory stores, in front of a handler of the test.
 //
-// It is not for products, and it has nothing of its own that a real service answers
-// otherwise.
+// It is not for production, and nothing in it answers differently from a real service.
 //
-// Invariant: nothing but what real services leave open is served to callers without
-// credentials.
+// Invariant: callers without credentials reach only what real services leave open.
 package servicetest
 
 import (
@@ -26,15 +23,15 @@ import (
 // Root is the root token of every service here.
 const Root = "the root token of the tests"
 
-// Options say what service it is. The zero value is a controller with nothing behind it.
+// Options configures the service. The zero value is a controller without a handler.
 type Options struct {
 	Service farm.Service  // "": the controller
 	TTL     time.Duration // of sessions; 0: the default
-	Next    http.Handler  // what is behind; nil: an empty list is answered
-	// May judges callers of Next; nil: all may.
+	Next    http.Handler  // handler after the guard; nil: an empty list is returned
+	// May authorizes callers of Next; nil: all may.
 	May         func(who auth.Identity, r *http.Request) error
 	Certificate func(r *http.Request) (name string, groups []string, ok bool, err error)
-	JWT         string // a ready token that counts; "": none
+	JWT         string // an accepted token; "": none
 }
 
 // Service is the service. It serves requests and counts them.
@@ -82,7 +79,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Add makes a key that lives an hour, and gives its private half.
+// Add creates a key that is valid for an hour, and returns its private half.
 func (s *Service) Add(id string, groups ...string) (private string, err error) {
 	secret, err := s.Keys.Create(context.Background(), auth.NewKey{ID: id, TTL: 3600, Groups: groups})
 	return secret.Reveal(), err
@@ -113,10 +110,10 @@ func (w *refusals) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap is what http.ResponseController asks for.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (w *refusals) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// behind hands a request on whose caller is known.
+// behind passes an authenticated request to the handler.
 func (s *Service) behind(w http.ResponseWriter, r *http.Request) error {
 	if s.o.May != nil {
 		if err := s.o.May(rest.CallerOf(r.Context()).Identity, r); err != nil {

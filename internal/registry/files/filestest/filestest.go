@@ -1,9 +1,9 @@
-// Package filestest is the registry's file server in the process of a test, as the controller asks
-// it.
+// Package filestest provides the registry's file server in the process of a test, with the interface that the
+// controller uses.
 //
-// It is not a server: nothing listens, and nobody is asked for a permission.
+// It is not a server: it does not listen, and checks no permissions.
 //
-// Invariant: what it answers, the real store of files has answered, unless it is away.
+// Invariant: all its responses come from the real file store, unless it is away.
 package filestest
 
 import (

@@ -1,8 +1,8 @@
-// Package encode gives what the host scanner knows as its API has it: packages, findings, the
-// status and events.
+// Package encode converts the data of the host scanner to the types of its API: packages, findings, the status
+// and events.
 //
 // It is not the protocol: it serves and sends nothing.
 //
-// Invariant: lists are never null, but for the related vulnerabilities of an entry, which
-// clients know so.
+// Invariant: lists are never null, except the related vulnerabilities of an entry, which clients expect that
+// way.
 package encode

@@ -35,10 +35,10 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 	}
 }
 
-// nvd is the namespace of what NVD says of a product.
+// nvd is the namespace of data from NVD.
 const nvd = "nvd:cpe"
 
-// namespace returns who said that a package is affected, and of what kind of package.
+// namespace returns the source of a finding, and the kind of its package.
 func namespace(f host.Finding) string {
 	if f.Source == vulndb.NVD {
 		return nvd
@@ -46,7 +46,7 @@ func namespace(f host.Finding) string {
 	return string(f.Source) + ":" + string(f.Finding.Package.Kind)
 }
 
-// related returns the other names of a vulnerability: nil for none.
+// related returns the other names of a vulnerability; nil for none.
 func related(f host.Finding) []api.HostRelated {
 	var out []api.HostRelated
 	for _, id := range f.Vulnerability.Related {
@@ -55,7 +55,7 @@ func related(f host.Finding) []api.HostRelated {
 	return out
 }
 
-// keeper names who keeps records with such ids: "ghsa" of GHSA-jfh8-c2jp-5v3q.
+// keeper returns the namespace of an ID's source: "ghsa" of GHSA-jfh8-c2jp-5v3q.
 func keeper(id string) string {
 	who, _, _ := strings.Cut(id, "-")
 	if who == "CVE" {
@@ -64,7 +64,7 @@ func keeper(id string) string {
 	return strings.ToLower(who)
 }
 
-// cpe returns the parts of a CPE; none of what is no CPE.
+// cpe returns the parts of a CPE; none if the text is not a CPE.
 func cpe(text string) api.HostCPE {
 	a, err := wfn.UnbindFmtString(text)
 	if err != nil {
@@ -94,7 +94,7 @@ func Event(e host.Event) api.HostEvent {
 	return out
 }
 
-// moment returns a time, nil for none.
+// moment returns a pointer to a time; nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

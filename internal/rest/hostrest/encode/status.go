@@ -5,7 +5,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Status returns what a scanner does and has.
+// Status converts the status of a scanner.
 func Status(s host.Status) api.HostStatus {
 	out := api.HostStatus{
 		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: moment(s.Since), Reset: moment(s.Reset),

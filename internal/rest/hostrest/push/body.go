@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// room is what the body keeps free of its bound for what stands around the lists.
+// room is the part of the size limit that is reserved for the text around the lists.
 const room = 16 << 10
 
-// grave is the score from which vulnerabilities come first.
+// grave is the minimum score of the vulnerabilities that are sent first.
 const grave = 7
 
-// body writes api.NodeScan piece by piece, as much of the lists as fits.
+// body writes api.NodeScan in parts, as much of the lists as fits.
 type body struct {
-	ctx    context.Context // of the try, as long as this is
+	ctx    context.Context // of the try
 	to     io.Writer
 	left   int // bytes that may still be written
 	counts api.NodeScanCounts
@@ -29,8 +29,8 @@ type body struct {
 	err    error
 }
 
-// write writes everything that is known of the host now, compressed. What is grave comes first,
-// packages last, and what does not fit is counted.
+// write writes the complete state of the host, compressed. High scores come first, packages last. It counts the
+// elements that do not fit.
 func (s *Sender) write(ctx context.Context, to io.Writer, node string) error {
 	z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Sender) write(ctx context.Context, to io.Writer, node string) error {
 	return errors.Join(err, b.err, z.Close())
 }
 
-// summary is what stands before the lists; the numbers come behind them.
+// summary contains the fields before the lists; the counts follow the lists.
 func (s *Sender) summary(node string) any {
 	st := s.host.Status()
 	out := struct {
@@ -96,7 +96,7 @@ func (b *body) item(first *bool, v any) (fits bool) {
 	return true
 }
 
-// goesOn reports whether there is no reason to end.
+// goesOn reports whether writing may continue. It records err, or else the error of the context.
 func (b *body) goesOn(err error) bool {
 	if b.err == nil {
 		b.err = err

@@ -1,11 +1,11 @@
-// Package push sends what the host scanner has found to the controller of a build cloud, which
-// keeps the last of it for each node.
+// Package push sends the findings of the host scanner to the controller of a build cloud, which stores the last
+// report of each node.
 //
-// It is not the webhook, which tells of changes: it always sends everything, and what came
-// meanwhile goes along with the next time. It never makes the scanner wait.
+// It is not the webhook, which reports changes: it always sends everything, and changes made since a report are
+// part of the next one. It never makes the scanner wait.
 //
-// Invariant: what changed last is sent, however often that fails before; while nothing changes,
-// nothing runs.
+// Invariant: the last change is sent, however many attempts fail before; without changes, no goroutine wakes
+// up.
 package push
 
 import (
@@ -27,16 +27,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what is sent, and when.
+// Limits of reports, and their intervals.
 const (
-	settle   = 2 * time.Second // after a change, in which more may come
+	settle   = 2 * time.Second // after a change, to include further changes
 	sendTime = time.Minute     // of one try
 	firstGap = 5 * time.Second // after a failure; it doubles
 	lastGap  = 10 * time.Minute
-	maxRead  = 64 << 10 // of an answer
+	maxRead  = 64 << 10 // of a response
 )
 
-// Target is where the findings go, and as whom.
+// Target is the address and the credentials to which the findings are sent.
 type Target struct {
 	URL       string // of the call
 	Node      string // id of the node
@@ -45,24 +45,24 @@ type Target struct {
 	Client    *http.Client
 }
 
-// Options are what a sender is made with.
+// Options configures a sender.
 type Options struct {
 	Name    string // of this machine
 	Version string // of the program
 	Every   time.Duration
-	// To is asked before each try: who this node is may change.
+	// To is called before each try, since the node's identity may change.
 	To  func() (Target, error)
 	Log *slog.Logger
 
-	settle, gap time.Duration // of tests; 0 is the usual one
+	settle, gap time.Duration // for tests; 0 means the default
 }
 
-// Sender sends findings. Make it with New.
+// Sender sends findings. It is created with New.
 type Sender struct {
 	o    Options
 	host *host.Host
 	sent metric.Results
-	wake chan struct{} // holds one when there is something to send
+	wake chan struct{} // has one element when there is something to send
 
 	mu     sync.Mutex // guards what follows
 	status api.HostPush
@@ -74,13 +74,13 @@ func New(o Options) *Sender {
 	return &Sender{o: o, wake: make(chan struct{}, 1)}
 }
 
-// Of says whose findings are sent, before Run.
+// Of sets the host whose findings are sent. It must be called before Run.
 func (s *Sender) Of(h *host.Host) { s.host = h }
 
-// Notify says that packages or findings came or went.
+// Notify is called when packages or findings were added or removed.
 func (s *Sender) Notify(host.Event) { s.nudge() }
 
-// End says that a full scan, a comparison with a database or a reset has ended.
+// End is called when a full scan, a comparison with a database or a reset has ended.
 func (s *Sender) End(host.Cause) { s.nudge() }
 
 func (s *Sender) nudge() {
@@ -100,7 +100,7 @@ func (s *Sender) Run(ctx context.Context) {
 		case <-s.wake:
 		}
 		pause(ctx, s.o.settle)
-		select { // what came meanwhile is sent along
+		select { // changes since then are part of the same report
 		case <-s.wake:
 		default:
 		}
@@ -114,7 +114,7 @@ func (s *Sender) Run(ctx context.Context) {
 			pause(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
 			gap = min(max(2*gap, s.o.gap), lastGap)
-			s.nudge() // also when it was refused: a clock that is wrong does not stay so
+			s.nudge() // also after a refusal: a wrong clock is corrected eventually
 			pause(ctx, max(gap, s.o.Every-s.o.settle))
 		}
 	}
@@ -132,7 +132,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try sends once, and notes what came of it.
+// try sends once, and records the result.
 func (s *Sender) try(ctx context.Context) error {
 	began := time.Now().UTC()
 	to, err := s.o.To()
@@ -162,7 +162,7 @@ func (s *Sender) try(ctx context.Context) error {
 	return nil
 }
 
-// bare is an address without what may be secret in it.
+// bare returns an address without its secret parts.
 func bare(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -200,11 +200,11 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 		return fmt.Errorf("the controller cannot be reached: %w", err)
 	}
 	defer resp.Body.Close()
-	defer to.Client.CloseIdleConnections() // until the next time is long
+	defer to.Client.CloseIdleConnections() // the next report is far in the future
 	return judge(resp)
 }
 
-// judge returns what an answer means.
+// judge maps a response to an error.
 func judge(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]
@@ -223,7 +223,7 @@ func judge(resp *http.Response) error {
 	return fmt.Errorf("the controller says: %s", e.Message)
 }
 
-// Status returns how the sending goes.
+// Status returns the status of the sender.
 func (s *Sender) Status() *api.HostPush {
 	s.mu.Lock()
 	defer s.mu.Unlock()

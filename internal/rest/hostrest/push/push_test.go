@@ -69,7 +69,7 @@ func (y *yard) to() (Target, error) {
 	}}, nil
 }
 
-// kept returns what the controller has of the node.
+// kept returns the controller's stored report of the node.
 func (y *yard) kept(t *testing.T) (out api.NodeScan) {
 	t.Helper()
 	resp, err := http.Get(y.url + "/api/v1/node/scan?id=" + y.node.NodeID)
@@ -87,7 +87,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quiet is a watcher of a host on which nothing changes.
+// quiet is a watcher of a host without changes.
 type quiet struct{}
 
 func (quiet) Run(ctx context.Context, _ func([]host.Change)) error {
@@ -139,7 +139,7 @@ func scan(t *testing.T, h *host.Host, dir string) {
 	must(t, h.Wait(t.Context()))
 }
 
-// until waits for something that the sender does by itself.
+// until waits for an asynchronous effect of the sender.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -149,8 +149,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestFindingsAreSent: after each full scan, also one that finds nothing new, with the whole
-// catalog; and again until a controller that was away has taken them.
+// TestFindingsAreSent: after each full scan, also one without news, with the whole inventory; and again until
+// an unavailable controller has accepted them.
 func TestFindingsAreSent(t *testing.T) {
 	y, dir := newYard(t), t.TempDir()
 	dir, err := filepath.EvalSymlinks(dir)
@@ -182,8 +182,8 @@ func TestFindingsAreSent(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused: findings that look older than those of a clock that was ahead are sent again
-// until they are taken, and the status says why they were not.
+// TestWhatIsRefused: findings that look older than those of a fast clock are sent again until they are
+// accepted, and the status contains the reason of the refusals.
 func TestWhatIsRefused(t *testing.T) {
 	y, dir := newYard(t), t.TempDir()
 	npm(t, dir, "lodash", "4.17.11")
@@ -201,7 +201,7 @@ func TestWhatIsRefused(t *testing.T) {
 	until(t, "an unknown node", func() bool { return s.Status().Error == "the controller does not know this node or key" })
 }
 
-// TestWhatDoesNotFit is counted, and what is written has the bound.
+// TestWhatDoesNotFit is counted, and the body stays within the limit.
 func TestWhatDoesNotFit(t *testing.T) {
 	var out bytes.Buffer
 	b := &body{ctx: t.Context(), to: &out, left: 1000}

@@ -1,11 +1,9 @@
-// Package webhook posts what the host scanner finds to an HTTP endpoint of the operator's
-// choice.
+// Package webhook posts the events of the host scanner to an HTTP endpoint of the operator's choice.
 //
-// It is not the report: events that nobody takes for long are dropped, and the next one that
-// arrives says how many were. It never makes the scanner wait.
+// It is not a reliable report: events that cannot be delivered for long are dropped, and the next delivered
+// event contains their number. It never makes the scanner wait.
 //
-// Invariant: events arrive in their order, one at a time, each with an id that it keeps when
-// it is sent again.
+// Invariant: events arrive in their order, one at a time, each with an ID that it keeps when it is sent again.
 package webhook
 
 import (
@@ -29,18 +27,18 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// Bounds of what is sent.
+// Limits of a hook.
 const (
-	maxQueue = 32   // events that wait
+	maxQueue = 32   // queued events
 	maxItems = 4000 // packages and findings in them
 	maxTries = 6    // of one event
 	postTime = 10 * time.Second
 	firstGap = time.Second // between tries; it doubles
 	endTime  = 2 * time.Second
-	maxRead  = 64 << 10 // of an answer, so that its connection can be used again
+	maxRead  = 64 << 10 // of a response, so that its connection can be used again
 )
 
-// Hook posts events. Make it with New.
+// Hook posts events. It is created with New.
 type Hook struct {
 	url    string
 	host   string
@@ -51,11 +49,11 @@ type Hook struct {
 
 	mu     sync.Mutex // guards what follows
 	queue  []host.Event
-	missed int           // events that were dropped since the last that arrived
-	wake   chan struct{} // holds one when something came
+	missed int           // events dropped since the last delivered one
+	wake   chan struct{} // has one element when an event was queued
 }
 
-// Options are what a hook is made with.
+// Options configures a hook.
 type Options struct {
 	URL  string // may have a user and a password
 	Host string // name of this machine
@@ -66,19 +64,19 @@ type Options struct {
 func New(o Options) (*Hook, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("must be an address such as https://host/path") // which may hold a secret
+		return nil, errors.New("must be an address such as https://host/path") // without the address: may be secret
 	}
 	return &Hook{
 		url: u.String(), host: o.Host, log: o.Log, wake: make(chan struct{}, 1),
 		client: &http.Client{
 			Timeout:       postTime,
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 * time.Second},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would lose the body
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect would lose the body
 		},
 	}, nil
 }
 
-// Enqueue queues an event. When too much waits, the oldest are dropped.
+// Enqueue queues an event. If the queue is full, the oldest events are dropped.
 func (h *Hook) Enqueue(e host.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +101,7 @@ func (h *Hook) dropLocked(n int) {
 	h.lost.Add(int64(n))
 }
 
-// Run posts events until ctx ends, and then what waits for a moment longer.
+// Run posts events until ctx ends, and then the queued ones for a short time.
 func (h *Hook) Run(ctx context.Context) {
 	defer h.client.CloseIdleConnections()
 	end, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -123,12 +121,12 @@ func (h *Hook) Run(ctx context.Context) {
 	}
 }
 
-// next takes the oldest event.
+// next removes the oldest event from the queue and returns it.
 func (h *Hook) next() (host.Event, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.queue) == 0 {
-		h.queue = nil // a large event is not kept by its place
+		h.queue = nil // so that the array does not keep a large event in memory
 		return host.Event{}, false
 	}
 	e := h.queue[0]
@@ -136,8 +134,7 @@ func (h *Hook) next() (host.Event, bool) {
 	return e, true
 }
 
-// deliver posts an event, several times if need be until ctx ends. One that does not arrive
-// is dropped. Posts end with end.
+// deliver posts an event, with retries until ctx ends. An undelivered event is dropped. Posts end with end.
 func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	raw, missed, err := h.encode(e)
 	for try, gap := 1, firstGap; err == nil; try, gap = try+1, 2*gap {
@@ -165,7 +162,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	h.dropLocked(1)
 }
 
-// encode returns an event as it is sent, and how many it says were missed.
+// encode returns the body of an event, and the number of missed events in it.
 func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	out := encode.Event(e)
 	h.mu.Lock()
@@ -176,10 +173,10 @@ func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	return raw, out.Missed, err
 }
 
-// refusal is an answer that is no success.
+// refusal is a response with a status other than success.
 type refusal struct {
 	status string
-	final  bool // the event itself is the reason
+	final  bool // retries do not help
 }
 
 func (r *refusal) Error() string { return "it answers " + r.status }
@@ -207,7 +204,7 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 	}
 }
 
-// withoutAddress takes the address out of an error: it may hold a secret.
+// withoutAddress removes the address from an error: it may contain a secret.
 func withoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("it cannot be reached: %w", e.Err)

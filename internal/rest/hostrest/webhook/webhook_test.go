@@ -20,12 +20,12 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// endpoint takes posts in memory, so that time-outs are those of the test's own time.
+// endpoint accepts posts in memory, so that timeouts use the test's fake clock.
 type endpoint struct {
 	answer func(try int) (code int, after time.Duration)
 	tries  int
 	ids    []string
-	took   []api.HostEvent // that it said it takes
+	took   []api.HostEvent // acknowledged events
 }
 
 func (e *endpoint) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -55,7 +55,7 @@ func event(n, packages int) host.Event {
 	return host.Event{At: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package, packages), Counts: host.Counts{New: n}}
 }
 
-// numbers are those of the events that were taken.
+// numbers returns the numbers of the acknowledged events.
 func (e *endpoint) numbers() (out []int) {
 	for _, event := range e.took {
 		out = append(out, event.Counts.Packages)
@@ -73,15 +73,15 @@ func newHook(t *testing.T, e *endpoint) *Hook {
 	return h
 }
 
-// TestDelivery: events arrive in their order, again when they were not taken, with the same id;
-// what is not taken for long is dropped, and the next says so.
+// TestDelivery: events arrive in their order, again with the same ID if they were not accepted; events that are
+// not accepted for long are dropped, and the next one reports it.
 func TestDelivery(t *testing.T) {
 	ok := func(int) (int, time.Duration) { return 204, 0 }
 	for name, c := range map[string]struct {
 		answer func(try int) (int, time.Duration)
 		took   string
 		tries  int
-		missed int // that the last event says
+		missed int // as reported by the last event
 	}{
 		"takes all":         {ok, "[1 2 3]", 3, 0},
 		"busy at first":     {func(try int) (int, time.Duration) { return map[bool]int{true: 503, false: 200}[try < 4], 0 }, "[1 2 3]", 6, 0},
@@ -135,7 +135,7 @@ func TestBounds(t *testing.T) {
 		if len(h.queue) != maxItems/1000 {
 			t.Errorf("%d large ones wait", len(h.queue))
 		}
-		h.Enqueue(event(77, 2*maxItems)) // which is taken alone
+		h.Enqueue(event(77, 2*maxItems)) // which is sent alone
 		ctx, cancel := context.WithCancel(t.Context())
 		go h.Run(ctx)
 		synctest.Wait()
@@ -167,8 +167,7 @@ func TestTheEnd(t *testing.T) {
 	})
 }
 
-// TestWire posts an event to a real server, and looks at what comes. The password of the
-// address is in no error.
+// TestWire posts an event to a real server, and checks the request. The password of the address is in no error.
 func TestWire(t *testing.T) {
 	got := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
