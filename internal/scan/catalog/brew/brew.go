@@ -1,7 +1,10 @@
 // Package brew finds what Homebrew installed: formulae by the receipts in the Cellar, and casks by
-// the metadata and files in the Caskroom. It reads no tap and contacts no server: it uses only the
-// names of directories and local files. Invariant: name and version are those of the directories
-// NAME/VERSION below Cellar or Caskroom, as Homebrew itself lists them, with the revision.
+// the metadata and files in the Caskroom.
+//
+// It reads no tap and contacts no server: it uses only the names of directories and local files.
+//
+// Invariant: name and version are those of the directories NAME/VERSION below Cellar or Caskroom,
+// as Homebrew itself lists them, with the revision.
 package brew
 
 import (

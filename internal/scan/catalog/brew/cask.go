@@ -34,6 +34,7 @@ func (Casks) FileRequired(p string) bool {
 }
 
 // cask returns the token and the version in a path:
+//
 //	Caskroom/TOKEN/.metadata/VERSION/TIME/Casks/TOKEN.json (or .rb)
 //	Caskroom/TOKEN/VERSION/NAME.app (a link) or NAME.app/Contents/Info.plist
 //	Caskroom/TOKEN/VERSION/NAME.wrapper.sh, .../source.properties

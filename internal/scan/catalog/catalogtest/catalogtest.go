@@ -1,5 +1,8 @@
-// Package catalogtest runs extractors on small trees in the source of tests. It is for tests only,
-// and contains no tree. Invariant: a tree in memory is scanned as any other is.
+// Package catalogtest runs extractors on small trees in the source of tests.
+//
+// It is for tests only, and contains no tree.
+//
+// Invariant: a tree in memory is scanned as any other is.
 package catalogtest
 
 import (

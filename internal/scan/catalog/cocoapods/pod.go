@@ -1,5 +1,8 @@
 // Package cocoapods finds the pods that CocoaPods recorded: Podfile.lock and the Manifest.lock of
-// what is installed. It does not read podspecs: those of a project describe the project itself.
+// what is installed.
+//
+// It does not read podspecs: those of a project describe the project itself.
+//
 // Invariant: a pod is listed once with its version, whichever of its subspecs are used.
 package cocoapods
 

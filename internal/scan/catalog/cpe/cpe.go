@@ -1,7 +1,10 @@
-// Package cpe names packages as NVD does: by vendor and product, in the form of CPE 2.3. It is not
-// a matcher, and the name that it makes up for a package outside its table is a guess that only
-// serves to tell packages apart. Invariant: every package has at least one CPE, and a name is
-// marked as curated only if it is in the manually maintained table.
+// Package cpe names packages as NVD does: by vendor and product, in the form of CPE 2.3.
+//
+// It is not a matcher, and the name that it makes up for a package outside its table is a guess
+// that only serves to tell packages apart.
+//
+// Invariant: every package has at least one CPE, and a name is marked as curated only if it is in
+// the manually maintained table.
 package cpe
 
 import (

@@ -1,7 +1,10 @@
 // Package executable finds packages that are recorded in compiled programs: Go's build information
-// and the list that cargo auditable leaves in Rust programs. It does not disassemble: a program
-// without such data has no packages. Invariant: of other files only the first bytes are read, of a
-// program only its headers and the sections that list packages.
+// and the list that cargo auditable leaves in Rust programs.
+//
+// It does not disassemble: a program without such data has no packages.
+//
+// Invariant: of other files only the first bytes are read, of a program only its headers and the
+// sections that list packages.
 package executable
 
 import (

@@ -1,6 +1,8 @@
-// Package extractors lists the extractors of every kind of package. It reads no file: each
-// extractor is in a separate package. Invariant: the list is the same for every scan, so that all
-// scans find the same packages.
+// Package extractors lists the extractors of every kind of package.
+//
+// It reads no file: each extractor is in a separate package.
+//
+// Invariant: the list is the same for every scan, so that all scans find the same packages.
 package extractors
 
 import (

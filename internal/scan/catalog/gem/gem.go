@@ -1,7 +1,9 @@
-// Package gem finds installed Ruby gems by the specifications that RubyGems writes. It does not
-// interpret Ruby: a specification is written by a program and has one assignment a line. Those of a
-// project's own sources are not read. Invariant: the fields of its specification name a gem, never
-// a guess from a file's name.
+// Package gem finds installed Ruby gems by the specifications that RubyGems writes.
+//
+// It does not interpret Ruby: a specification is written by a program and has one assignment a
+// line. Those of a project's own sources are not read.
+//
+// Invariant: the fields of its specification name a gem, never a guess from a file's name.
 package gem
 
 import (

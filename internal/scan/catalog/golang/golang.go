@@ -1,7 +1,10 @@
 // Package golang finds Go modules: those that go.mod files require, and those that are in a module
-// cache. It does not read programs; package executable does. A module that only the go.mod of a
-// cached module requires need not be present, so it does not count. Invariant: a module whose code
-// is not that of its name and version is marked as replaced.
+// cache.
+//
+// It does not read programs; package executable does. A module that only the go.mod of a cached
+// module requires need not be present, so it does not count.
+//
+// Invariant: a module whose code is not that of its name and version is marked as replaced.
 package golang
 
 import (

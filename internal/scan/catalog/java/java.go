@@ -1,7 +1,10 @@
 // Package java finds the packages in Java archives: themselves and the archives within them, by the
-// pom.properties that Maven leaves, or else by the file's name and the manifest. It does not read
-// classes, and finds nothing in archives without such data. Invariant: of one file at most a
-// bounded number of bytes is unpacked, however deep its archives are nested.
+// pom.properties that Maven leaves, or else by the file's name and the manifest.
+//
+// It does not read classes, and finds nothing in archives without such data.
+//
+// Invariant: of one file at most a bounded number of bytes is unpacked, however deep its archives
+// are nested.
 package java
 
 import (

@@ -1,6 +1,9 @@
 // Package lockfile reads the lock files of package managers with the extractors of osv-scalibr,
-// each of which is one small package there. It does not decide how a file is found or opened, and
-// of osv-scalibr it uses these extractors and nothing else: no walk, no plug-in lists, no log.
+// each of which is one small package there.
+//
+// It does not decide how a file is found or opened, and of osv-scalibr it uses these extractors and
+// nothing else: no walk, no plug-in lists, no log.
+//
 // Invariant: dependencies for development alone are left out.
 package lockfile
 

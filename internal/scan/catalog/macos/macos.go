@@ -1,7 +1,9 @@
 // Package macos finds applications of macOS by the Info.plist of their bundles, at any path and
-// however deep they are nested, and macOS itself on request. It does not find frameworks, plug-ins
-// or applications for phones. Invariant: an application has a name: from its property list, or else
-// its directory's.
+// however deep they are nested, and macOS itself on request.
+//
+// It does not find frameworks, plug-ins or applications for phones.
+//
+// Invariant: an application has a name: from its property list, or else its directory's.
 package macos
 
 import (

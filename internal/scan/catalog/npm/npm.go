@@ -1,7 +1,9 @@
 // Package npm finds installed npm packages by their package.json, in node_modules and in the
-// archives of Electron applications. It does not read lock files, and ignores a project's own
-// package.json: that is not installed. Invariant: name and version of a package are from one
-// package.json.
+// archives of Electron applications.
+//
+// It does not read lock files, and ignores a project's own package.json: that is not installed.
+//
+// Invariant: name and version of a package are from one package.json.
 package npm
 
 import (

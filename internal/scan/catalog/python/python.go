@@ -1,5 +1,8 @@
 // Package python finds installed Python packages by the metadata that installers leave:
-// *.dist-info, *.egg-info, eggs and wheels. It does not read lock files or lists of requirements.
+// *.dist-info, *.egg-info, eggs and wheels.
+//
+// It does not read lock files or lists of requirements.
+//
 // Invariant: of an archive only its metadata is opened, and never more than a bounded part.
 package python
 

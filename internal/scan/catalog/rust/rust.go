@@ -1,6 +1,9 @@
 // Package rust finds crates: those that a Cargo.lock names and those whose sources are in cargo's
-// registry. It does not read programs; package executable does. Invariant: the crates of a
-// workspace itself, which come from no source, never count.
+// registry.
+//
+// It does not read programs; package executable does.
+//
+// Invariant: the crates of a workspace itself, which come from no source, never count.
 package rust
 
 import (

@@ -1,7 +1,9 @@
-// Package tomllimit checks untrusted TOML documents before they are parsed. It is not a parser: it
-// only measures how deep a document is nested. The parser is recursive, and unlimited recursion
-// crashes the program. Invariant: a document that passes has no more than a bounded number of
-// levels and values.
+// Package tomllimit checks untrusted TOML documents before they are parsed.
+//
+// It is not a parser: it only measures how deep a document is nested. The parser is recursive, and
+// unlimited recursion crashes the program.
+//
+// Invariant: a document that passes has no more than a bounded number of levels and values.
 package tomllimit
 
 import (

@@ -1,7 +1,9 @@
-// Package yamllimit checks untrusted YAML documents before they are parsed. It is not a parser: it
-// only counts the characters that every further key or value requires. The parser compares each key
-// of a mapping with all others, and takes far more memory than the text. Invariant: a document that
-// passes has no more than a bounded number of keys and values.
+// Package yamllimit checks untrusted YAML documents before they are parsed.
+//
+// It is not a parser: it only counts the characters that every further key or value requires. The
+// parser compares each key of a mapping with all others, and takes far more memory than the text.
+//
+// Invariant: a document that passes has no more than a bounded number of keys and values.
 package yamllimit
 
 import (

@@ -1,7 +1,9 @@
-// Package ziplimit opens untrusted zip archives. It is not a zip reader: it checks the size of the
-// archive's list of files, as the archive states it, before the standard library reads that list
-// into memory. Invariant: no archive is opened whose list of files takes more than a bounded
-// memory.
+// Package ziplimit opens untrusted zip archives.
+//
+// It is not a zip reader: it checks the size of the archive's list of files, as the archive states
+// it, before the standard library reads that list into memory.
+//
+// Invariant: no archive is opened whose list of files takes more than a bounded memory.
 package ziplimit
 
 import (
