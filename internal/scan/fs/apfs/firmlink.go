@@ -23,8 +23,8 @@ type Firmlink struct {
 
 // Firmlinks lists the firmlinks of a volume, sorted by path: those that its file
 // /usr/share/firmlinks names, and directories of the root that are marked as such. On disk a
-// firmlink is a directory of its own, usually empty, and is read as that: whoever reads both
-// volumes sees every file once.
+// firmlink is a separate directory, usually empty, and is read as that: a walk of both volumes
+// reads every file once.
 func (f *FS) Firmlinks() ([]Firmlink, error) {
 	out := map[string]string{}
 	bad := f.listedFirmlinks(out)
