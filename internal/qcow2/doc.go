@@ -33,7 +33,7 @@ type Range struct {
 // End returns the offset after the range.
 func (r Range) End() int64 { return r.Off + r.Len }
 
-// Layer is a disk, or one layer of a disk. ReadAt reads zeros where there is no Data.
+// Layer is a disk, or one layer of a disk. ReadAt reads zeros outside of Data.
 type Layer interface {
 	io.ReaderAt
 	// Size returns the size of the disk in bytes.

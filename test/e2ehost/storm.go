@@ -121,7 +121,7 @@ func (v *service) peak(ctx context.Context) func() int64 {
 }
 
 // whirl creates files, every fifth with the name of a package file, and removes all. It calls
-// meanwhile half-way each time.
+// the given function half-way each time.
 func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) error) error {
 	const each = 1000 // files of a directory
 	top := filepath.Join(dir, "whirl")

@@ -13,7 +13,7 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file does not block
 
-// The file systems of a Mac with its own files. Any other one is virtual or on another machine.
+// local are the file systems of a Mac with its own files. Any other one is virtual or on another machine.
 var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
 
 // dataless marks a file whose content is in a cloud, and would be fetched.

@@ -7,7 +7,7 @@ import (
 )
 
 // Limits bound the result of a scan: a hostile tree may name packages without end. The first ones
-// in an order are kept, so that the same tree gives the same result, and the rest is counted and
+// in an order are kept, so that equal trees have equal results, and the rest is counted and
 // reported in one warning. 0 is the usual limit.
 type Limits struct {
 	Packages int   // each name and version of a kind once

@@ -22,7 +22,7 @@ func crowd() catalogtest.Files {
 	return files
 }
 
-// An endless tree gives a bounded result, which is the same however it is read, and reports what is
+// An endless tree has a bounded result, which is the same however it is read, and reports what is
 // missing.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {

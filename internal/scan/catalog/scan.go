@@ -65,7 +65,7 @@ type SkipDirError struct{ Why string }
 func (s *SkipDirError) Error() string { return s.Why }
 
 // Scan finds the packages of a tree. It fails only when its root cannot be listed or ctx ends;
-// every other failure is a warning. The same tree gives the same result, whatever the number of
+// every other failure is a warning. Equal trees have equal results, whatever the number of
 // goroutines.
 func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if o.Workers <= 0 {

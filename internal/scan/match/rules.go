@@ -161,6 +161,6 @@ func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	return ""
 }
 
-// isUnknown reports whether there is no score. One of 0.0 counts as none, also when computed from a
+// isUnknown reports whether a score is missing. One of 0.0 counts as none, also when computed from a
 // vector: its severity is unknown, too.
 func isUnknown(s vulndb.Score) bool { return s.Base == 0 }

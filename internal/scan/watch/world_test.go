@@ -128,7 +128,7 @@ func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	return &Watcher{src: src, news: news}, nil
 }
 
-// equal waits until the catalogue has exactly the wanted files below the roots.
+// equal waits until the state has exactly the wanted files below the roots.
 func (w *watched) equal() {
 	w.t.Helper()
 	var missing, extra []string

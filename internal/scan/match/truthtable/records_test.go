@@ -43,7 +43,7 @@ type osvRange struct {
 	Events []map[string]string
 }
 
-// Sources by set, and the location of the records of each.
+// osvSources maps a set of records in the form of OSV to its source.
 var osvSources = map[string]string{"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa"}
 
 // parseRecords parses a file of a set. Files without package records return none.
