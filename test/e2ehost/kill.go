@@ -68,7 +68,7 @@ func killing(ctx context.Context, s *stage, v *service, rec *record, dir string)
 		if err := v.Kill(); err != nil {
 			return err
 		}
-		rig.Pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) //nolint:gosec // no watcher reports changes made now
+		rig.Pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) //nolint:gosec // no watcher reports this
 		if err := v.up(ctx); err != nil {
 			return err
 		}

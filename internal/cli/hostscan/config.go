@@ -53,7 +53,7 @@ type settings struct {
 	DBKey        string   `yaml:"db-key"` // file with the public key that must have signed databases
 	Token        string   `yaml:"token" live:"yes"`
 	TokenFile    string   `yaml:"token-file" live:"yes"`
-	RequireToken string   `yaml:"require-token" live:"yes"` // changes: callers that change something must present a token on loopback too
+	RequireToken string   `yaml:"require-token" live:"yes"` // changes: state changes need a token on loopback too
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`

@@ -13,7 +13,7 @@ const (
 	updateTime  = time.Hour        // limit of one update
 	firstLook   = time.Minute      // the first check is made within this time when a database is present
 	retryAfter  = 10 * time.Minute // after a failure, doubled after each further one
-	shareJitter = 10               // the next check is delayed by up to a tenth, so that hosts do not check simultaneously
+	shareJitter = 10               // the next check is delayed by up to a tenth, to spread hosts
 )
 
 // keepDatabase checks for newer databases until ctx ends, and matches all packages against each.

@@ -40,7 +40,7 @@ type Options struct {
 // Database configures the location and the updates of the vulnerability database.
 type Database struct {
 	Path    string            // of the file
-	Listing string            // URL or path of the listing of newer ones; "" is none: only other programs replace the file
+	Listing string            // URL or path of the listing; "" is none: only other programs replace the file
 	Key     ed25519.PublicKey // must have signed listings and the database; nil: signatures are not checked
 	Every   time.Duration     // between updates; 0 is 24 h
 	Manual  bool              // nothing is fetched unless UpdateDatabase is called

@@ -193,7 +193,7 @@ func TestOddBounds(t *testing.T) {
 			t.Errorf("%+v: got %+v", r, got)
 		}
 	}
-	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0") // a version without an order matches a list by its text alone, and precedes nothing
+	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0") // comparable only as text: it matches a list, and precedes nothing
 	a.Versions = []string{"0", "other"}
 	for version, want := range map[string]int{"odd": 0, "other": 1} {
 		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", version))
@@ -423,7 +423,7 @@ func TestUnreadable(t *testing.T) {
 		id       string // that cannot be read
 		products bool
 	}{
-		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // the last is at a rejected one
+		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // the last is a rejected one
 		{catalog.Brew, "CVE-2024-8", false}, {catalog.Brew, "CVE-2024-9", false}, {catalog.Brew, "", true},
 	} {
 		broken := &faulty{memory: *db, id: f.id, products: f.products}

@@ -122,7 +122,7 @@ func TestNewestRevision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
 				other := "gem: z\ncve: 2024-20002\ndate: 2024-02-01\npatched_versions:\n  - \">= 2.0\"\n"
-				files := map[string]string{"gems/z/CVE-2024-20002.yml": other} // a database without a record is an error
+				files := map[string]string{"gems/z/CVE-2024-20002.yml": other} // an empty database is an error
 				for i, text := range c.files {
 					files[fmt.Sprint(i, c.ext)] = text
 				}
