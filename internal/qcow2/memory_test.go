@@ -109,7 +109,7 @@ func checkWritten(t *testing.T, l *qcow2.Layout, b []byte) {
 	}
 }
 
-// Tables lie apart on a large disk, and those between them are not written.
+// Tables are far apart on a large disk, and those between them are not written.
 func TestTablesApart(t *testing.T) {
 	const gib = 1 << 30
 	b := qcow2.NewBuilder(5 * gib)

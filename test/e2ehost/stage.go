@@ -165,7 +165,7 @@ func write(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o644)
 }
 
-// writeTree writes files beneath a directory.
+// writeTree writes files below a directory.
 func writeTree(dir string, files map[string][]byte) error {
 	for name, data := range files {
 		if err := write(filepath.Join(dir, name), data); err != nil {

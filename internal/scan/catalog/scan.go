@@ -117,7 +117,7 @@ func (r *reading) read(ctx context.Context, w wanted) {
 	for _, i := range w.by {
 		n = max(n, weight(r.claims.extractors[i].Patterns(), w))
 	}
-	if n > 0 { // acquiring nothing would also wait behind others
+	if n > 0 { // acquiring nothing would also wait
 		if err := r.room.Acquire(ctx, n); err != nil {
 			return // the scan has ended
 		}

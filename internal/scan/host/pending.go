@@ -24,7 +24,7 @@ const pendingMost = 16 << 10
 type changeQueue struct {
 	root     string // that is scanned
 	settling debounce
-	wake     chan struct{} // of capacity 1: a change is there
+	wake     chan struct{} // of capacity 1: a change waits
 
 	mu    sync.Mutex
 	items map[string]*change // path of the system -> what happened to it
