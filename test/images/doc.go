@@ -1,5 +1,5 @@
-// Command images reads the same trees from disk images of every format that the scanner supports,
-// and compares them with the original trees and with the results of other programs.
+// Command images reads the same trees from disk images of every format that the scanner supports.
+// It compares them with the original trees and with the results of other programs.
 //
 //	SHARED=../shared go run ./test/images [-only REGEXP] [-json FILE] [-keep]
 //

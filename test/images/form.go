@@ -157,7 +157,7 @@ func (d *made) mend(ctx context.Context, image string, first, step int64) error 
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
-// template pushes three states of the disk to a registry, each with only its changes, and reads the
+// template pushes three states of the disk to a registry, each with only its changes. It reads the
 // last from the registry's storage while it runs.
 func template(ctx context.Context, d *made) (_ opened, err error) {
 	base := filepath.Join(d.dir, "storage")

@@ -1,5 +1,5 @@
 // Command scannercompare compares the findings of the image scanner in a directory with those of
-// the programs of osv-scalibr and syft in the same directory.
+// osv-scalibr and syft.
 //
 //	go run ./test/scannercompare -scalibr FILE -syft FILE [-dir DIR] [-all]
 //

@@ -51,8 +51,8 @@ func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	return a, err
 }
 
-// checkToken refuses a file with a token that users other than its owner and group may read, or
-// users other than its owner may change.
+// checkToken refuses a file with a token whose permissions are too wide. Only its owner and group
+// may read it, and only its owner may change it.
 func checkToken(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o037 != 0 {

@@ -189,7 +189,7 @@ other machines names. With --key the listing is signed, for those that have the 
 	return cmd
 }
 
-// publish writes a database into a directory under a unique name, and lists it last, so that a
+// publish writes a database into a directory under a unique name. It lists it last, so that a
 // concurrent update finds every listed file.
 func (g *globals) publish(ctx context.Context, path, folder, secret string) error {
 	var key ed25519.PrivateKey

@@ -97,8 +97,8 @@ type lstater interface {
 	Lstat(name string) (fs.FileInfo, error)
 }
 
-// entry is an entry of a directory that is inspected by its path from the root of the tree, which
-// the entry of the system does not know.
+// entry is an entry of a directory, inspected by its path from the root of the tree. The entry of
+// the system does not know that path.
 type entry struct {
 	fs.DirEntry
 	tree lstater

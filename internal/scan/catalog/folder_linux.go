@@ -14,8 +14,8 @@ import (
 
 const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file does not block
 
-// openat2Dir is a directory whose names the kernel resolves as if it were the root of the
-// system, in one call however deep they are.
+// openat2Dir is a directory whose names the kernel resolves as if it were the root of the system.
+// That takes one call however deep they are.
 type openat2Dir struct {
 	root     *os.File
 	rootType int64 // of its file system

@@ -1,5 +1,5 @@
-// Package disk opens the storage of a machine's disk - a raw file, a qcow2 image with its backing
-// files, a template of a registry - and finds the file systems on it.
+// Package disk opens the disk of a machine and finds the file systems on it. The disk is stored in
+// a raw file, a qcow2 image with its backing files, or a template of a registry.
 //
 // It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and does not
 // read the content of a file system: fs/ext4 and fs/apfs do.

@@ -170,7 +170,8 @@ func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
 	return names, err
 }
 
-// openFile opens a regular file of the directory. Opening another type could block indefinitely.
+// openFile opens a regular file or a block device of the directory. Opening another type could block
+// indefinitely.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	st, err := root.Stat(name)
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// catchUpLocked makes sure that the files present when real-time scanning began are known, and that
-// changes made while no process watched are found. The caller holds the lock of the host.
+// catchUpLocked starts the search for files present when real-time scanning began, unless they are
+// known. It also finds changes made while no process watched. The caller holds the lock of the
+// host.
 func (l *realTimeScan) catchUpLocked() {
 	if l.host.memory.Noted && !l.host.missed {
 		l.know()

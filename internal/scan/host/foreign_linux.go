@@ -2,9 +2,9 @@ package host
 
 import "golang.org/x/sys/unix"
 
-// foreign reports whether an unreadable directory is the mount of another user's file system, which
-// the kernel shows only to that user, not even to root. Such mounts are common on hosts. The
-// program that serves the file system is not asked.
+// foreign reports whether an unreadable directory is the mount of another user's file system. The
+// kernel shows it only to that user, not even to root. Such mounts are common on hosts. The program
+// that serves the file system is not asked.
 func foreign(folder string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(folder, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// debounce is how long a file must be quiet before it is read, how long that is delayed at most,
-// and how long a change that could not be stored waits for the next attempt.
+// debounce has the delays of a changed file. It is how long a file must be quiet before it is read,
+// how long that is delayed at most, and how long a change that could not be stored waits for the
+// next attempt.
 type debounce struct {
 	quiet, most, retry time.Duration
 	changes            int // that wait at most; more become those of their directories. 0 is pendingMost

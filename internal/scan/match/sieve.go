@@ -20,6 +20,6 @@ func (s *RuleFilter) Keep(f *Finding) bool {
 	return why == shown
 }
 
-// ByProduct reports whether packages of a kind are matched against NVD's statements about products,
-// where one package may affect the match of another.
+// ByProduct reports whether packages of a kind are matched against NVD's statements about products.
+// There one package may affect the match of another.
 func ByProduct(k catalog.PackageType) bool { return byProduct[k] }

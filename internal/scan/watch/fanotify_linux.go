@@ -91,7 +91,7 @@ func openFan(s *scope, news *changeBuffer) (_ source, err error) {
 	return f, f.low.set(f.t, refused)
 }
 
-// mark sets a mark on every file system with a part below the roots, and returns the IDs of the
+// mark sets a mark on every file system with a part below the roots. It returns the IDs of the
 // mounts that refuse, with the reason.
 func (f *fanotifyWatcher) mark() map[int]string {
 	f.systems = map[[fanFsid]byte]*fanSystem{}

@@ -41,8 +41,8 @@ func makeTemplate(layers int) func(context.Context, *bench, works) error {
 	}
 }
 
-// writeTemplate pushes an image to a registry in a directory, and then as many tags as layers are
-// requested, each with only its rewritten chunks.
+// writeTemplate pushes an image to a registry in a directory, as the first of several tags. It
+// pushes as many tags as layers are requested, the others each with only its rewritten chunks.
 func writeTemplate(ctx context.Context, dir, image string, layers int) (err error) {
 	reg, err := registry.Open(ctx, registry.Options{Base: filepath.Join(dir, storageDir), Version: "bench"})
 	if err != nil {

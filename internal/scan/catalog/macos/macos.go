@@ -1,5 +1,5 @@
-// Package macos finds applications of macOS by the Info.plist of their bundles, at any path and
-// however deep they are nested, and macOS itself on request.
+// Package macos finds applications of macOS by the Info.plist of their bundles. It finds them at
+// any path and however deep they are nested, and macOS itself on request.
 //
 // It does not find frameworks, plug-ins or applications for phones.
 //
@@ -105,8 +105,8 @@ func decode(data []byte, into any) (err error) {
 // maxDepth limits the nesting of the elements of a property list.
 const maxDepth = 100
 
-// depth returns the maximum nesting of the elements of a property list as XML, or of the brackets
-// of one as text, or a larger number.
+// depth returns the maximum nesting of a property list, or a larger number. It counts the elements
+// of an XML list, or the brackets of a text list.
 func depth(data []byte) int {
 	open, most := 0, 0
 	for i := 0; i+1 < len(data); i++ {

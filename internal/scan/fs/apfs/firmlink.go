@@ -14,8 +14,8 @@ const (
 	mostFirmlinks = 1 << 20 // bytes of the file that lists them
 )
 
-// Firmlink is a directory of a system volume that shows a directory of the data volume of its
-// group once the system runs.
+// Firmlink is a directory of a system volume that leads to one of the data volume. Once the system
+// runs, it shows that directory of the data volume in its group.
 type Firmlink struct {
 	Path   string // in the system volume
 	Target string // in the data volume

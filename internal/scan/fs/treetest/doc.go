@@ -1,5 +1,5 @@
-// Package treetest creates directories with content that is difficult for file systems, and
-// compares a file system with the list of what is in such a directory.
+// Package treetest creates directories with content that is difficult for file systems. It compares
+// a file system with the list of what is in such a directory.
 //
 // It is not a file system and not part of a product: tests and test programs use it.
 //

@@ -39,8 +39,8 @@ var firstPython = sync.OnceValue(func() scalibr.PyPIVersion {
 	return v
 })
 
-// WithoutLocal cuts the local part of a version of PEP 440 ("1.4+cu118"), which the builder of a
-// package adds and which ranges do not contain.
+// WithoutLocal cuts the local part of a version of PEP 440 ("1.4+cu118"). The builder of a package
+// adds it, and ranges do not contain it.
 func WithoutLocal(text string) string {
 	public, _, _ := strings.Cut(text, "+")
 	return public

@@ -226,8 +226,8 @@ func (w *stallReader) Close() error {
 	return err
 }
 
-// fetch downloads the listed file into the directory, resumes a former download of the same
-// listing, verifies all of it and makes it the database.
+// fetch downloads the listed file into the directory, verifies all of it and makes it the database.
+// It resumes a former download of the same listing.
 func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing) error {
 	_, st := p.recall()
 	if st.Part.Checksum != l.Checksum || st.Part.Size != l.Size {
