@@ -40,7 +40,7 @@ func (g *globals) asker() (*serviceClient, error) {
 	}
 	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // token stays
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps the token
 	}}
 	here := true
 	if g.url != "" {

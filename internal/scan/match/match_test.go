@@ -423,7 +423,7 @@ func TestUnreadable(t *testing.T) {
 		id       string // that cannot be read
 		products bool
 	}{
-		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // the last is rejected
+		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // last: rejected
 		{catalog.Brew, "CVE-2024-8", false}, {catalog.Brew, "CVE-2024-9", false}, {catalog.Brew, "", true},
 	} {
 		broken := &faulty{memory: *db, id: f.id, products: f.products}
