@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// cache keeps what was read last of an image, by its place in the file.
+// cache keeps the most recently used parts of an image, by their offset in the file.
 type cache struct {
 	most int
 
@@ -16,14 +16,14 @@ type cache struct {
 
 type cached struct {
 	place int64
-	b     []byte // is never changed
+	b     []byte // immutable
 }
 
 func newCache(most int) *cache {
 	return &cache{most: most, at: map[int64]*list.Element{}, used: list.New()}
 }
 
-// get returns the item at a place. Several that want it at once may each read it.
+// get returns the item at an offset. Concurrent calls for one item may each read it.
 func (c *cache) get(place int64, read func() ([]byte, error)) ([]byte, error) {
 	if b, ok := c.look(place); ok {
 		return b, nil

@@ -1,13 +1,12 @@
-// Package qcow2 reads qcow2 images, and writes overlays whose whole layout is known
-// before their first byte. Source of the format: QEMU's docs/interop/qcow2.txt.
+// Package qcow2 reads qcow2 images, and writes overlays whose whole layout is known before their
+// first byte. Source of the format: QEMU's docs/interop/qcow2.txt.
 //
-// It starts no program and opens no file, so an image that names others leads nowhere:
-// what one names is told to the caller, who decides. It does not change an image, and
-// knows neither refcounts nor internal snapshots of one that it reads.
+// It starts no program and opens no file, so the names of other files in an image have no effect:
+// they are returned to the caller, which decides. It does not change an image, and uses neither
+// refcounts nor internal snapshots of one that it reads.
 //
-// Invariant: an image comes from outside. Whatever its bytes say, reading one costs
-// memory in proportion to its file at most and ends, and nothing but the given file is
-// ever read.
+// Invariant: images are untrusted. Whatever its bytes are, reading one costs memory in proportion
+// to its file at most and ends, and nothing but the given file is ever read.
 package qcow2
 
 import (
@@ -15,14 +14,14 @@ import (
 	"io"
 )
 
-// Kind says what an image knows of a range of its disk.
+// Kind is the content that an image defines for a range of its disk.
 type Kind uint8
 
 // The kinds of a Range.
 const (
-	Absent Kind = iota // nothing: what is below the image shows
+	Absent Kind = iota // nothing: the layer below shows through
 	Zero               // it reads as zeros
-	Data               // it holds bytes
+	Data               // it has bytes
 )
 
 // Range is a range of a disk that is of one kind.
@@ -31,22 +30,21 @@ type Range struct {
 	Kind     Kind
 }
 
-// End is the first byte behind the range.
+// End returns the offset after the range.
 func (r Range) End() int64 { return r.Off + r.Len }
 
-// Layer is a disk, or a part of one that is on others. ReadAt gives zeros for
-// what is not Data.
+// Layer is a disk, or one layer of a disk. ReadAt reads zeros outside of Data.
 type Layer interface {
 	io.ReaderAt
-	// Size is the number of bytes of the disk.
+	// Size returns the size of the disk in bytes.
 	Size() int64
-	// NextRange returns a range that begins at off, within the disk; the one behind it
-	// may be of the same kind. It is false at the end of the disk.
+	// NextRange returns a range that begins at off, within the disk; the next one may be of the
+	// same kind. It returns false at the end of the disk.
 	NextRange(off int64) (r Range, ok bool, err error)
 }
 
-// NextData returns the next range of a layer at or behind off that is Data. start == end
-// means that there is none.
+// NextData returns the first range of a layer at or after off that is Data. start == end means that
+// there is none.
 func NextData(l Layer, off int64) (start, end int64, err error) {
 	for {
 		r, ok, err := l.NextRange(off)
@@ -60,7 +58,7 @@ func NextData(l Layer, off int64) (start, end int64, err error) {
 	}
 }
 
-// damaged says that an image contradicts itself.
+// damaged returns an error for an image that contradicts itself.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("the qcow2 image is damaged: %s", fmt.Sprintf(format, args...))
 }

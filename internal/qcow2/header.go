@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Limits of what is read. QEMU has the same for clusters and the L1 table.
+// Limits on what is read. QEMU has the same for clusters and the L1 table.
 const (
 	MaxDisk = 1 << 50 // bytes
 
@@ -30,7 +30,7 @@ const (
 
 // Incompatible features. An image with another one cannot be read.
 const (
-	featureDirty       = 1 << 0 // refcounts may be wrong; nothing here needs them
+	featureDirty       = 1 << 0 // refcounts may be wrong; this package does not use them
 	featureCorrupt     = 1 << 1
 	featureDataFile    = 1 << 2
 	featureCompression = 1 << 3 // the compression type is not deflate
@@ -44,10 +44,10 @@ const (
 	compressZstd    = 1
 )
 
-// header is what reading an image needs of its header.
+// header has the header fields that reading an image needs.
 type header struct {
 	version     uint32
-	backing     uint64 // place of the backing file's name; 0 = none
+	backing     uint64 // offset of the backing file's name; 0 = none
 	backingSize uint32 // bytes of the name
 	length      uint32 // of the header itself
 	clusterBits uint32
@@ -59,9 +59,8 @@ type header struct {
 	compression byte
 }
 
-// DiskSize reads the header of an image and gives the bytes of its disk. An image
-// that does not stand alone is refused with a sentence that says why: the data of
-// one is in other files.
+// DiskSize returns the disk size in bytes from the header of an image. An image with a backing file
+// or with external data is refused, and the error states why.
 func DiskSize(r io.ReaderAt) (int64, error) {
 	h, err := readHeader(r)
 	if err == nil {
@@ -100,7 +99,7 @@ func readHeader(r io.ReaderAt) (header, error) {
 	return h, h.check()
 }
 
-// alone refuses an image that is on another one.
+// alone refuses an image with a backing file.
 func (h header) alone() error {
 	if h.backing != 0 {
 		return errors.New("it is an overlay on another image; convert it to one that stands alone")
@@ -108,7 +107,7 @@ func (h header) alone() error {
 	return nil
 }
 
-// check refuses what cannot be read from this one file.
+// check refuses an image that cannot be read from this file alone.
 func (h header) check() error {
 	least := uint32(minClusterBits)
 	if h.extended() {
@@ -135,7 +134,7 @@ func (h header) check() error {
 
 func (h header) extended() bool { return h.features&featureExtendedL2 != 0 }
 
-// entrySize is the number of bytes of an L2 entry.
+// entrySize returns the size of an L2 entry in bytes.
 func (h header) entrySize() int64 {
 	if h.extended() {
 		return extendedBytes
@@ -143,7 +142,7 @@ func (h header) entrySize() int64 {
 	return entryBytes
 }
 
-// span is the number of bytes of the disk that one L2 table maps.
+// span returns how many bytes of the disk one L2 table maps.
 func (h header) span() int64 {
 	cluster := int64(1) << h.clusterBits
 	return cluster / h.entrySize() * cluster

@@ -31,7 +31,7 @@ func (m *memory) Truncate(n int64) error {
 
 func (m *memory) Sync() error { return nil }
 
-// overlay makes a small image: data, a zeroed range, and data behind 1 GiB.
+// overlay returns a small image: data, a zeroed range, and data after 1 GiB.
 func overlay(t testing.TB) []byte {
 	t.Helper()
 	const size = 1<<30 + 1<<20
@@ -59,7 +59,7 @@ func overlay(t testing.TB) []byte {
 	return m.b
 }
 
-// What a small image says at a place, overwritten.
+// lie is an invalid value written into a small image.
 type lie struct {
 	at    int64
 	value uint64
@@ -82,8 +82,8 @@ const (
 	copiedBit = 1 << 63
 )
 
-// An image that lies is refused with a sentence, by Open or by the first reading, and
-// costs no memory on the way.
+// An invalid image is refused with a descriptive error, by Open or by the first read, and costs no
+// memory before.
 func TestLyingImages(t *testing.T) {
 	good := overlay(t)
 	for name, c := range map[string]struct {
@@ -149,7 +149,7 @@ func TestLyingImages(t *testing.T) {
 	}
 }
 
-// readAll walks over an image and reads a little of each range.
+// readAll iterates over an image and reads a little of each range.
 func readAll(b []byte) error {
 	i, err := qcow2.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -170,7 +170,7 @@ func readAll(b []byte) error {
 	return nil
 }
 
-// Several read an image at once.
+// Several goroutines read an image at a time.
 func TestConcurrentReading(t *testing.T) {
 	i, err := qcow2.Open(bytes.NewReader(overlay(t)), 8*cluster)
 	if err != nil {
@@ -190,7 +190,7 @@ func TestConcurrentReading(t *testing.T) {
 	all.Wait()
 }
 
-// image makes a file of words at places.
+// image returns a file with words at offsets.
 func image(size int, words map[int64]uint64) []byte {
 	b := make([]byte, size)
 	for at, v := range words {
@@ -199,8 +199,7 @@ func image(size int, words map[int64]uint64) []byte {
 	return b
 }
 
-// Whatever the bytes are, reading them ends, stays within the disk, and agrees with
-// itself.
+// Whatever the bytes are, reading them ends, stays within the disk, and is consistent.
 func FuzzImage(f *testing.F) {
 	var packed bytes.Buffer
 	w, _ := flate.NewWriter(&packed, 9)

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// Image is one qcow2 image, be it an overlay: what is below it is not read. It may be
-// read from many goroutines.
+// Image is one qcow2 image, possibly an overlay: the layer below is not read. It is safe for
+// concurrent reads.
 type Image struct {
 	r       io.ReaderAt
 	file    int64 // bytes of the image's file
 	h       header
 	size    int64
 	cluster int64
-	l1      []int64 // places of the L2 tables; 0 = none
+	l1      []int64 // offsets of the L2 tables; 0 = none
 	tables  *cache  // L2 tables
 	plain   *cache  // compressed clusters, decompressed
 }
@@ -30,12 +30,11 @@ const (
 	blocks     = 32           // subclusters of a cluster, with extended entries
 	cacheBytes = 8 << 20      // of each cache, where its items are not larger
 	leastHeld  = 4            // items of each cache
-	l1Piece    = 1 << 16      // entries that are read at once
+	l1Piece    = 1 << 16      // entries that are read at a time
 )
 
-// Open reads header and L1 table of the image r, whose file has so many bytes. r is
-// the caller's and must not change while the image is used. An image that is on
-// another one is refused.
+// Open reads header and L1 table of the image r, whose file has the given size in bytes. The caller
+// owns r, which must not change while the image is used. An image with a backing file is refused.
 func Open(r io.ReaderAt, file int64) (*Image, error) {
 	h, err := readHeader(r)
 	if err == nil {
@@ -47,9 +46,9 @@ func Open(r io.ReaderAt, file int64) (*Image, error) {
 	return open(r, file, h, int(max(leastHeld, cacheBytes>>h.clusterBits)))
 }
 
-// OpenPart is Open for an image that may are on another one, which the caller puts
-// beneath it: what it does not hold is Absent. cache bounds the bytes of each of its two
-// caches, of which the least is one cluster.
+// OpenPart is Open for an image that may have a backing file, which the caller puts below it:
+// ranges without content are Absent. cache limits the bytes of each of its two caches, whose
+// minimum is one cluster.
 func OpenPart(r io.ReaderAt, file, cache int64) (*Image, error) {
 	h, err := readHeader(r)
 	if err != nil {
@@ -69,8 +68,8 @@ func open(r io.ReaderAt, file int64, h header, held int) (*Image, error) {
 	return i, i.readL1()
 }
 
-// readL1 reads the places of the L2 tables. Each has one place of its own, within the
-// file: together they cannot be larger than it.
+// readL1 reads the offsets of the L2 tables. All differ and are within the file: together the
+// tables cannot be larger than it.
 func (i *Image) readL1() error {
 	span := i.h.span()
 	n := (i.size + span - 1) / span
@@ -105,11 +104,10 @@ func (i *Image) readL1() error {
 	return nil
 }
 
-// Size is the number of bytes of the disk.
+// Size returns the size of the disk in bytes.
 func (i *Image) Size() int64 { return i.size }
 
-// NextData returns the next range at or behind off that holds bytes; start == end means
-// that there is none.
+// NextData returns the next range at or after off with data; start == end means that there is none.
 func (i *Image) NextData(off int64) (start, end int64, err error) { return NextData(i, off) }
 
 // NextRange returns the longest range of one kind that begins at off.
@@ -120,7 +118,7 @@ func (i *Image) step(off int64) (Range, error) {
 	return Range{Off: off, Len: m.n, Kind: m.kind}, err
 }
 
-// ReadAt reads the disk; what the image does not hold reads as zeros.
+// ReadAt reads the disk; ranges without data read as zeros.
 func (i *Image) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("qcow2: negative offset")
@@ -144,7 +142,7 @@ func (i *Image) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// fill reads the beginning of a piece.
+// fill reads the beginning of a piece into p.
 func (i *Image) fill(p []byte, m piece) error {
 	switch {
 	case m.kind != Data:
@@ -169,13 +167,13 @@ func (i *Image) fill(p []byte, m piece) error {
 type piece struct {
 	kind   Kind
 	n      int64 // bytes of the disk
-	at     int64 // of data: its place in the file
-	packed int64 // bytes of the compressed cluster at that place; 0 = not compressed
-	within int64 // of a compressed cluster: where in it the piece begins
+	at     int64 // of data: its offset in the file
+	packed int64 // bytes of the compressed cluster at that offset; 0 = not compressed
+	within int64 // of a compressed cluster: offset of the piece within it
 }
 
-// locate finds the piece that begins at off, which is within the disk. A piece that
-// is Absent may be longer than a cluster.
+// locate finds the piece that begins at off, which is within the disk. An Absent piece may be
+// longer than a cluster.
 func (i *Image) locate(off int64) (piece, error) {
 	span, left := i.h.span(), i.size-off
 	k := off / span
@@ -211,7 +209,7 @@ func (i *Image) locate(off int64) (piece, error) {
 	return m, err
 }
 
-// whole reads an entry of 8 bytes.
+// whole decodes an entry of 8 bytes.
 func (i *Image) whole(entry uint64, within int64) (piece, error) {
 	m := piece{n: i.cluster - within}
 	if i.h.version > 2 && entry&entryZero != 0 {
@@ -226,8 +224,8 @@ func (i *Image) whole(entry uint64, within int64) (piece, error) {
 	return m, i.checkData(place)
 }
 
-// sub reads an entry of 16 bytes: the lower half of the bits says which blocks the
-// cluster holds, the upper half which are zero.
+// sub decodes an entry of 16 bytes: the lower half of the bits marks the blocks with data in the
+// cluster, the upper half those that are zero.
 func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
 	block := i.cluster / blocks
 	kind := func(k int64) Kind {
@@ -256,7 +254,7 @@ func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
 	return m, i.checkData(place)
 }
 
-// checkData reports whether a cluster of data may are at a place.
+// checkData reports whether a cluster of data may be at an offset.
 func (i *Image) checkData(place int64) error {
 	if place == 0 || place%i.cluster != 0 || place >= i.file {
 		return damaged("data lies at %d of a file of %d bytes", place, i.file)
@@ -264,8 +262,8 @@ func (i *Image) checkData(place int64) error {
 	return nil
 }
 
-// compressed reads the entry of a compressed cluster: its place, and the sectors
-// behind its first one that it touches.
+// compressed decodes the entry of a compressed cluster: its offset, and the sectors that it touches
+// after its first one.
 func (i *Image) compressed(entry uint64) (piece, error) {
 	bits := 62 - (i.h.clusterBits - 8)
 	place := int64(entry & (1<<bits - 1))

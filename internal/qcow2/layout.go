@@ -10,37 +10,36 @@ import (
 	"sort"
 )
 
-// Geometry of what is written, the same as that of the overlays that QEMU is given.
+// Geometry of the written overlay, the same as that of the overlays that QEMU is given.
 const (
 	layoutBits = 17
 	layoutSize = 1 << layoutBits // bytes of a cluster
-	// Block is the unit of what is written: a range begins and ends with one.
+	// Block is the unit of writing, in bytes: a range begins and ends at one.
 	Block = layoutSize / blocks
 
 	tableEntries = layoutSize / extendedBytes // of an L2 table
 	countsOf     = layoutSize / 2             // 16-bit counts in a refcount block
 )
 
-// Builder collects what an overlay is to hold.
+// Builder collects the ranges of an overlay.
 type Builder struct {
 	size     int64
 	clusters []slot
 	sorted   bool
 }
 
-// slot is a cluster of the disk that the overlay says something of.
+// slot is a cluster of the disk with an entry in the overlay.
 type slot struct {
 	cluster    int64
 	data, zero uint32 // a bit for each block
-	place      int64  // in the file; 0 = it holds no data
+	place      int64  // in the file; 0 = it has no data
 }
 
-// NewBuilder begins an overlay over a disk of size bytes.
+// NewBuilder creates a builder of an overlay over a disk of size bytes.
 func NewBuilder(size int64) *Builder { return &Builder{size: size, sorted: true} }
 
-// Add notes a range of the disk, which is made of blocks but at the end of the disk.
-// Ranges may come in any order, fastest in that of the disk. One that is Absent says
-// nothing.
+// Add adds a range of the disk, which consists of whole blocks except at the end of the disk.
+// Ranges may come in any order, fastest in that of the disk. An Absent range is ignored.
 func (b *Builder) Add(r Range) error {
 	end := r.End()
 	switch {
@@ -64,7 +63,7 @@ func (b *Builder) Add(r Range) error {
 	return nil
 }
 
-// slot returns the last slot when it is that of a cluster, else a new one.
+// slot returns the last slot if it is for the cluster, else a new one.
 func (b *Builder) slot(cluster int64) *slot {
 	last := len(b.clusters) - 1
 	if last >= 0 {
@@ -79,34 +78,34 @@ func (b *Builder) slot(cluster int64) *slot {
 	return &b.clusters[last+1]
 }
 
-// blockBits has a bit for each block that a range of a cluster touches.
+// blockBits returns a bit for each block that a range of a cluster touches.
 func blockBits(from, n int64) uint32 {
 	first, last := from/Block, (from+n-1)/Block
 	return uint32((uint64(1)<<(last+1) - 1) &^ (uint64(1)<<first - 1))
 }
 
-// sectors rounds a size up to what QEMU counts in.
+// sectors rounds a size in bytes up to whole sectors, QEMU's unit.
 func sectors(size int64) int64 { return (size + 511) &^ 511 }
 
-// Layout says where everything of an overlay lies. It is the same whenever the same
-// ranges were added, so data that was written before an interruption can be left as it
-// is. It is never changed and may be used from many goroutines.
+// Layout has the offsets of all parts of an overlay. It is the same whenever the same ranges were
+// added, so data that was written before an interruption can stay. It is immutable and safe for
+// concurrent use.
 type Layout struct {
 	size     int64 // of the disk, in whole sectors
 	clusters []slot
-	l1       []int64 // places of the L2 tables; 0 = none
+	l1       []int64 // offsets of the L2 tables; 0 = none
 	counts   int64   // clusters of refcount blocks
 	total    int64   // clusters of the file
 }
 
-// The refcount table has one cluster, behind those of the L1 table; its blocks follow.
+// The refcount table has one cluster, after those of the L1 table; its blocks follow.
 func (l *Layout) l1Clusters() int64 {
 	return (int64(len(l.l1))*entryBytes + layoutSize - 1) / layoutSize
 }
 func (l *Layout) countTable() int64  { return 1 + l.l1Clusters() }
 func (l *Layout) countBlocks() int64 { return l.countTable() + 1 }
 
-// Layout decides where everything lies. The builder must not be used any more.
+// Layout assigns all offsets. The builder must not be used afterwards.
 func (b *Builder) Layout() (*Layout, error) {
 	if b.size <= 0 || b.size > MaxDisk {
 		return nil, fmt.Errorf("an overlay over a disk of %d bytes; 1-%d are possible", b.size, int64(MaxDisk))
@@ -136,7 +135,7 @@ func (b *Builder) Layout() (*Layout, error) {
 	return l, nil
 }
 
-// merge sorts the slots and makes one of those of the same cluster.
+// merge sorts the slots and merges those of the same cluster.
 func (b *Builder) merge() error {
 	if !b.sorted {
 		slices.SortStableFunc(b.clusters, func(x, y slot) int { return int(x.cluster - y.cluster) })
@@ -158,7 +157,7 @@ func (b *Builder) merge() error {
 	return nil
 }
 
-// place returns every table and cluster of data its place, in the order of the disk.
+// place assigns an offset to every table and data cluster, in the order of the disk.
 func (l *Layout) place(tables int64) {
 	table := (l.countBlocks() + l.counts) * layoutSize
 	data := table + tables*layoutSize
@@ -175,10 +174,10 @@ func (l *Layout) place(tables int64) {
 	}
 }
 
-// Bytes is how much data the overlay holds, in whole blocks.
+// Bytes returns the size of the data in the overlay, in whole blocks.
 func (l *Layout) Bytes() int64 { return l.sum(func(s slot) uint32 { return s.data }) }
 
-// Zeroed is how much of the disk the overlay says to be zero, in whole blocks.
+// Zeroed returns how many bytes of the disk the overlay marks as zero, in whole blocks.
 func (l *Layout) Zeroed() int64 { return l.sum(func(s slot) uint32 { return s.zero }) }
 
 func (l *Layout) sum(which func(slot) uint32) int64 {
@@ -189,11 +188,11 @@ func (l *Layout) sum(which func(slot) uint32) int64 {
 	return sum
 }
 
-// FileSize is the length of the overlay's file. What no range touches of it stays a hole.
+// FileSize returns the length of the overlay's file. Unused parts of it stay a hole.
 func (l *Layout) FileSize() int64 { return l.total * layoutSize }
 
-// Place returns where the bytes at off of the disk are in the file, and how many of them
-// in one piece: 0 when the overlay holds no data there.
+// Place returns the file offset of the disk's bytes at off, and how many of them are contiguous: 0
+// when the overlay has no data there.
 func (l *Layout) Place(off int64) (at, n int64) {
 	k := l.search(off / layoutSize)
 	if off < 0 || k == len(l.clusters) {
@@ -208,12 +207,12 @@ func (l *Layout) Place(off int64) (at, n int64) {
 	return s.place + off%layoutSize, (block+run)*Block - off%layoutSize
 }
 
-// search finds the first slot at or behind a cluster.
+// search returns the first slot at or after a cluster.
 func (l *Layout) search(cluster int64) int {
 	return sort.Search(len(l.clusters), func(k int) bool { return l.clusters[k].cluster >= cluster })
 }
 
-// Fill copies all data of the overlay from the disk it is made of.
+// Fill copies all data of the overlay from its source disk.
 func (l *Layout) Fill(ctx context.Context, w io.WriterAt, disk io.ReaderAt) error {
 	buf := make([]byte, layoutSize)
 	for _, s := range l.clusters {
@@ -230,7 +229,7 @@ func (l *Layout) Fill(ctx context.Context, w io.WriterAt, disk io.ReaderAt) erro
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
-			clear(p[n:]) // behind the end of the disk
+			clear(p[n:]) // after the end of the disk
 			if _, err := w.WriteAt(p, s.place+within); err != nil {
 				return err
 			}

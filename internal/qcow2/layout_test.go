@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// changes are random ranges of a disk and its content: base, and what the ranges make of it.
+// changes are random ranges of a disk and its content: base, and the result of applying the ranges.
 type changes struct {
 	ranges []qcow2.Range
 	want   []byte
@@ -83,7 +83,7 @@ func (c changes) pieces(r *rand.Rand) []qcow2.Range {
 	return out
 }
 
-// checkOverlay compares what QEMU and this package see above the base.
+// checkOverlay compares what QEMU and this package read above the base.
 func checkOverlay(t testing.TB, path string, base, want []byte) {
 	t.Helper()
 	dir := filepath.Dir(path)
@@ -102,8 +102,8 @@ func checkOverlay(t testing.TB, path string, base, want []byte) {
 	run(t, "qemu-img", "compare", "-f", "qcow2", "-F", "raw", path, wanted)
 }
 
-// An overlay whose data was written in random order from several goroutines, given up
-// in the middle and gone on with later, is what QEMU takes for the changed disk.
+// An overlay whose data was written in random order from several goroutines, interrupted and
+// resumed later, is the changed disk for QEMU.
 func TestOverlay(t *testing.T) {
 	tools(t)
 	for _, size := range []int{4096, 1<<20 + 512, 5<<20 + 4096 + 100, 3 << 20} {
@@ -155,7 +155,8 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// writeData writes bytes of the disk to their places in the file. All of them must be within ranges of data.
+// writeData writes bytes of the disk at their offsets in the file. All of them must be within
+// ranges of data.
 func writeData(l *qcow2.Layout, w io.WriterAt, p []byte, off int64) error {
 	for len(p) > 0 {
 		at, n := l.Place(off)
@@ -171,7 +172,7 @@ func writeData(l *qcow2.Layout, w io.WriterAt, p []byte, off int64) error {
 	return nil
 }
 
-// write puts pieces in place, from four goroutines.
+// write writes pieces from four goroutines.
 func write(t *testing.T, l *qcow2.Layout, f *os.File, disk []byte, pieces []qcow2.Range) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -187,7 +188,7 @@ func write(t *testing.T, l *qcow2.Layout, f *os.File, disk []byte, pieces []qcow
 	all.Wait()
 }
 
-// An overlay over a large disk, with changes at both ends, is what was copied to it.
+// An overlay over a large disk, with changes at both ends, has what was copied to it.
 func TestFill(t *testing.T) {
 	tools(t)
 	const size = 3<<30 + 4096 + 512
@@ -241,7 +242,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// counting is a disk whose bytes tell where they are.
+// counting is a disk whose bytes encode their offsets.
 type counting int64
 
 func (c counting) ReadAt(p []byte, off int64) (int, error) {
@@ -255,7 +256,7 @@ func (c counting) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// What no overlay can hold is refused.
+// Ranges that no overlay can contain are refused.
 func TestBuilderRefuses(t *testing.T) {
 	for name, g := range map[string]qcow2.Range{
 		"before":     {Off: -4096, Len: 4096, Kind: qcow2.Data},
@@ -297,7 +298,7 @@ func TestBuilderRefuses(t *testing.T) {
 	}
 }
 
-// Every byte of data has one place, of its own, and nothing else has one.
+// Every byte of data has one unique offset, and nothing else has one.
 func TestPlaces(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))

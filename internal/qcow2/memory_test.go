@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// merged puts neighbors of one kind together.
+// merged merges neighbors of one kind.
 func merged(list []qcow2.Range) []qcow2.Range {
 	var out []qcow2.Range
 	for _, g := range list {
@@ -31,7 +31,7 @@ func merged(list []qcow2.Range) []qcow2.Range {
 	return out
 }
 
-// rangesOf goes over a layer.
+// rangesOf lists the ranges of a layer.
 func rangesOf(t testing.TB, l qcow2.Layer) []qcow2.Range {
 	t.Helper()
 	var out []qcow2.Range
@@ -48,7 +48,7 @@ func rangesOf(t testing.TB, l qcow2.Layer) []qcow2.Range {
 	}
 }
 
-// counts reads the refcount of every cluster of an image, as the format has it.
+// counts reads the refcount of every cluster of an image, in the documented format.
 func counts(b []byte) []uint16 {
 	be := binary.BigEndian
 	size := int64(1) << be.Uint32(b[20:])
@@ -63,7 +63,7 @@ func counts(b []byte) []uint16 {
 	return out
 }
 
-// What is written reads back: the ranges, the bytes, and a count of one for each cluster.
+// A written overlay reads back: the ranges, the bytes, and a count of one for each cluster.
 func TestOverlayInMemory(t *testing.T) {
 	for seed, size := range []int{1, 4096, 700, 1<<20 + 512, 3<<20 + 4096 + 100} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -109,7 +109,7 @@ func checkWritten(t *testing.T, l *qcow2.Layout, b []byte) {
 	}
 }
 
-// Tables lie apart on a large disk, and those between them are not written.
+// Tables are far apart on a large disk, and those between them are not written.
 func TestTablesApart(t *testing.T) {
 	const gib = 1 << 30
 	b := qcow2.NewBuilder(5 * gib)
@@ -159,7 +159,7 @@ func TestTablesApart(t *testing.T) {
 
 var errFaulty = errors.New("faulty")
 
-// steps is a file that notes what is done to it, and fails at one step.
+// steps is a file that records its operations, and fails at one step.
 type steps struct {
 	memory
 	done []string
@@ -187,7 +187,7 @@ func (s *steps) WriteAt(p []byte, off int64) (int, error) {
 func (s *steps) Truncate(n int64) error { return errors.Join(s.step("truncate"), s.memory.Truncate(n)) }
 func (s *steps) Sync() error            { return s.step("sync") }
 
-// The header is written when everything else is on the disk, and whatever fails is told.
+// The header is written after everything else is on the disk, and any failure is returned.
 func TestFinishInOrder(t *testing.T) {
 	b := qcow2.NewBuilder(3 << 30)
 	for _, off := range []int64{0, 2 << 30} {
@@ -214,7 +214,7 @@ func TestFinishInOrder(t *testing.T) {
 	}
 }
 
-// A copy ends where the disk cannot be read or the file cannot be written.
+// A copy stops where the disk cannot be read or the file cannot be written.
 func TestFillFails(t *testing.T) {
 	c := randomChanges(rand.New(rand.NewPCG(1, 1)), bytes.Repeat([]byte{1}, 300<<10), 0)
 	c.ranges = []qcow2.Range{{Len: 300 << 10, Kind: qcow2.Data}}
@@ -227,7 +227,7 @@ func TestFillFails(t *testing.T) {
 			t.Errorf("a file that cannot be written: %v", err)
 		}
 	}
-	var m memory // a disk that is shorter than it was: what is behind its end is zero, not what was read before
+	var m memory // a disk that became shorter: the part after its end is zero, not what was read before
 	if err := l.Fill(t.Context(), &m, bytes.NewReader(c.want[:cluster+100])); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func (f faulty) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// small makes an image with clusters of 512 bytes: an L1 table in cluster 1, an L2 table in
+// small returns an image with clusters of 512 bytes: an L1 table in cluster 1, an L2 table in
 // cluster 2, and a disk of 8 clusters.
 func small(version uint64, size int, entries ...uint64) []byte {
 	words := map[int64]uint64{0: magic | version, 20: 9 << 32, 24: 8 * 512, 36: 1 << 32, 40: 512, 512: 1024}
@@ -268,7 +268,7 @@ const (
 	packed = 1 << 62
 )
 
-// Entries of 8 bytes mean what the format says, in both versions.
+// Entries of 8 bytes have the documented meaning, in both versions.
 func TestEntries(t *testing.T) {
 	random := make([]byte, 512)
 	for i, r := 0, rand.New(rand.NewPCG(4, 4)); i < len(random); i++ {
@@ -351,7 +351,7 @@ func checkReads(t *testing.T, l qcow2.Layer) {
 	}
 }
 
-// checkFaults has each used sector of a small image fail: whoever reads it is told.
+// checkFaults makes each used sector of a small image fail: its reader gets an error.
 func checkFaults(t *testing.T, b []byte) {
 	t.Helper()
 	for _, at := range []int64{0, 512, 1024, 1536, 2200} {
@@ -389,7 +389,7 @@ func checkFaults(t *testing.T, b []byte) {
 	}
 }
 
-// The last cluster of a file need not be there whole; what is not there is zero.
+// The last cluster of a file may be incomplete; the missing part is zero.
 func TestShortFile(t *testing.T) {
 	b := append(small(2, 1536, 1536), 1, 2, 3)
 	i, err := qcow2.Open(bytes.NewReader(b), int64(len(b)))
@@ -411,7 +411,7 @@ func TestShortFile(t *testing.T) {
 	}
 }
 
-// The tables of an image lie within its file, up to its last byte, and each is there once.
+// The tables of an image are within its file, up to its last byte, and each occurs once.
 func TestTablesInFile(t *testing.T) {
 	l1 := func(entries ...uint64) map[int64]uint64 { // of 3 tables, each of 32 KiB of the disk
 		words := map[int64]uint64{0: magic | 2, 20: 9 << 32, 24: 96 << 10, 36: 3 << 32, 40: 512}
@@ -491,7 +491,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// backed makes a header of an image that is on another one: extensions, then its name.
+// backed returns a header of an image with a backing file: extensions, then its name.
 func backed(name string, extensions ...[]byte) []byte {
 	b := small(3, 2048)[:112]
 	binary.BigEndian.PutUint32(b[100:], 112)
@@ -509,7 +509,7 @@ func extension(kind uint32, text string) []byte {
 	return append(append(b, text...), make([]byte, (8-len(text)%8)%8)...)
 }
 
-// What an image says that it is on is told as it stands there, or refused.
+// The name of an image's backing file is returned unchanged, or refused.
 func TestNames(t *testing.T) {
 	const format = 0xe2792aca
 	change := func(b []byte, by func(b []byte)) []byte {
@@ -517,7 +517,7 @@ func TestNames(t *testing.T) {
 		return b
 	}
 	long := strings.Repeat("n", 1023)
-	wide := func(b []byte) { binary.BigEndian.PutUint32(b[20:], 16) } // clusters that have room for it
+	wide := func(b []byte) { binary.BigEndian.PutUint32(b[20:], 16) } // clusters large enough for it
 	be := binary.BigEndian
 	for title, c := range map[string]struct {
 		b            []byte
@@ -561,7 +561,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// exactly is a file of which one byte cannot be read, behind the header.
+// exactly is a file with one unreadable byte after the header.
 type exactly struct {
 	b  []byte
 	at int64
@@ -574,7 +574,7 @@ func (e exactly) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(e.b).ReadAt(p, off)
 }
 
-// tally counts what is read of a file.
+// tally counts the reads of a file.
 type tally struct {
 	b  []byte
 	at []int64
@@ -585,7 +585,7 @@ func (r *tally) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(r.b).ReadAt(p, off)
 }
 
-// Tables are kept as far as the caller gives memory for them, those that were used last.
+// The most recently used tables are cached up to the caller's limit of memory.
 func TestCache(t *testing.T) {
 	words := map[int64]uint64{0: magic | 2, 20: 9 << 32, 24: 96 << 10, 36: 3 << 32, 40: 512, 512: 1024, 520: 1536, 528: 2048}
 	r := &tally{b: image(2560, words)}

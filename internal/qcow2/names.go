@@ -14,15 +14,15 @@ const (
 	maxFormatName   = 32
 )
 
-// Names is what an image says of itself and of the file that it is on.
+// Names describes an image and its backing file.
 type Names struct {
 	Size    int64  // bytes of the disk
-	Backing string // file that it is on, as it stands there; "" = it stands alone
-	Format  string // of that file: "raw", "qcow2" or another name; "" = not said
-	Memory  int64  // least bytes that reading the image takes
+	Backing string // name of the backing file, unchanged; "" = none
+	Format  string // of that file: "raw", "qcow2" or another name; "" = not stated
+	Memory  int64  // minimum bytes of memory to read the image
 }
 
-// ReadNames reads the header of an image. Nothing that it names was looked at.
+// ReadNames reads the header of an image. The named files are not accessed.
 func ReadNames(r io.ReaderAt) (Names, error) {
 	h, err := readHeader(r)
 	if err != nil {
@@ -48,8 +48,8 @@ func ReadNames(r io.ReaderAt) (Names, error) {
 	return n, err
 }
 
-// backingFormat looks for the format among the extensions, which lie between the header
-// and the name.
+// backingFormat looks for the format among the extensions, which are between the header and the
+// name.
 func (h header) backingFormat(r io.ReaderAt) (string, error) {
 	at := int64(h.length)
 	for range maxExtensions {

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// tools skips a test where QEMU's are missing.
+// tools skips a test without QEMU's tools.
 func tools(t testing.TB) {
 	t.Helper()
 	for _, tool := range []string{"qemu-img", "qemu-io"} {
@@ -67,8 +67,8 @@ func scatter(t testing.TB, path string, size int64, r *rand.Rand, writes int) {
 	run(t, append(args, path)...)
 }
 
-// same compares a layer with the disk that QEMU makes of an image, in pieces of odd
-// lengths, and its ranges with its bytes.
+// same compares a layer with QEMU's content of an image, in pieces of odd lengths, and its ranges
+// with its bytes.
 func same(t testing.TB, l qcow2.Layer, want []byte) {
 	t.Helper()
 	if l.Size() > int64(len(want)) || l.Size() < int64(len(want))-511 {
@@ -154,7 +154,7 @@ func TestForeignImages(t *testing.T) {
 	}
 }
 
-// What an image does not hold is Absent, and what it says to be zero is Zero.
+// Ranges without content in an image are Absent, and its zero ranges are Zero.
 func TestKinds(t *testing.T) {
 	tools(t)
 	path := filepath.Join(t.TempDir(), "i")

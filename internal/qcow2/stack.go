@@ -13,19 +13,17 @@ type stack struct {
 
 var _ stepper = stack{}
 
-// Stack puts layers on each other, the lowest first, at least one. The size is that of
-// the highest; behind the end of a lower one, what is above it does not show through to
-// those further down: it is zero there, as QEMU has it. What all of them do not hold is
-// Absent.
+// Stack puts layers on each other, the lowest first, at least one. The size is that of the highest;
+// after the end of a lower one, layers further down do not show through: the disk is zero there, as
+// in QEMU. Ranges without content in all layers are Absent.
 func Stack(layers ...Layer) Layer {
 	return stack{layers: layers}
 }
 
 func (s stack) Size() int64 { return s.layers[len(s.layers)-1].Size() }
 
-// stepper is a layer that gives ranges as its tables have them. Looking for the longest
-// one in each layer of a stack, again for each range of the others, would cost the square
-// of their number.
+// stepper is a layer that returns ranges as its tables have them. Looking for the longest one in
+// each layer of a stack, again for each range of the others, would cost the square of their number.
 type stepper interface {
 	Layer
 	step(off int64) (Range, error) // off is within the disk
@@ -43,7 +41,7 @@ func stepOf(l Layer, off int64) (Range, error) {
 	return r, err
 }
 
-// longest puts the steps of one kind together.
+// longest merges consecutive steps of one kind.
 func longest(l stepper, off int64) (Range, bool, error) {
 	if off < 0 || off >= l.Size() {
 		return Range{}, false, nil
@@ -52,14 +50,14 @@ func longest(l stepper, off int64) (Range, bool, error) {
 	for err == nil && r.End() < l.Size() {
 		next, later := l.step(r.End())
 		if later != nil || next.Kind != r.Kind {
-			break // an error is told to whoever asks for that range
+			break // the error is returned for a request of that range
 		}
 		r.Len += next.Len
 	}
 	return r, err == nil, err
 }
 
-// find returns the range at off of one kind, and the layer that it comes from.
+// find returns the range at off of one kind, and its layer.
 func (s stack) find(off int64) (Range, Layer, error) {
 	r := Range{Off: off, Len: s.Size() - off}
 	for _, l := range slices.Backward(s.layers) {
@@ -87,8 +85,7 @@ func (s stack) step(off int64) (Range, error) {
 	return r, err
 }
 
-// NextData returns the next range at or behind off that holds bytes; start == end means
-// that there is none.
+// NextData returns the next range at or after off with data; start == end means that there is none.
 func (s stack) NextData(off int64) (start, end int64, err error) { return NextData(s, off) }
 
 func (s stack) ReadAt(p []byte, off int64) (int, error) {
@@ -122,8 +119,8 @@ func (s stack) ReadAt(p []byte, off int64) (int, error) {
 // Sparse is a disk that knows its holes, such as a raw file: a blob.Source.
 type Sparse interface {
 	io.ReaderAt
-	// NextData returns the next range at or behind off that may hold anything but zeros;
-	// start == end means there is none.
+	// NextData returns the next range at or after off that may contain anything but zeros; start ==
+	// end means there is none.
 	NextData(off int64) (start, end int64, err error)
 }
 
@@ -133,7 +130,7 @@ type flat struct {
 	size int64
 }
 
-// Flat makes a layer of a raw disk of size bytes. Nothing of it is Absent.
+// Flat returns a layer of a raw disk of size bytes. No range of it is Absent.
 func Flat(d Sparse, size int64) Layer { return flat{Sparse: d, size: size} }
 
 func (f flat) Size() int64 { return f.size }

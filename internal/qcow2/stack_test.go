@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// piece is a layer that holds one range of a disk.
+// piece is a layer with one range of a disk.
 type piece struct {
 	size int64
 	data []byte // at off
@@ -36,8 +36,8 @@ func (p piece) ReadAt(b []byte, off int64) (int, error) {
 	return copy(b, p.data[off-p.off:]), nil
 }
 
-// TestShorterBackingFileHidesLowerLayers: behind the end of a layer in the middle there are zeros, whatever the lowest
-// layer holds there.
+// TestShorterBackingFileHidesLowerLayers: after the end of a layer in the middle there are zeros,
+// whatever the lowest layer has there.
 func TestShorterBackingFileHidesLowerLayers(t *testing.T) {
 	lowest := piece{size: 12288, off: 2048, data: bytes.Repeat([]byte("x"), 8192)}
 	stack := qcow2.Stack(lowest, piece{size: 4096}, piece{size: 16384})
@@ -55,7 +55,7 @@ func TestShorterBackingFileHidesLowerLayers(t *testing.T) {
 	}
 }
 
-// layer is one that gives what it is told to.
+// layer is one that returns the given values.
 type layer struct {
 	r    qcow2.Range
 	ok   bool
@@ -68,7 +68,7 @@ func (l layer) NextRange(int64) (qcow2.Range, bool, error)       { return l.r, l
 func (l layer) ReadAt(p []byte, off int64) (n int, err error)    { return l.read(p, off) }
 func (l layer) NextData(off int64) (start, end int64, err error) { return off, 4096, l.err }
 
-// A stack tells the errors of its layers, and takes no nonsense from them.
+// A stack returns the errors of its layers, and refuses invalid ranges from them.
 func TestStackOfFaultyLayers(t *testing.T) {
 	data := qcow2.Range{Len: 4096, Kind: qcow2.Data}
 	for name, l := range map[string]layer{
@@ -93,7 +93,7 @@ func TestStackOfFaultyLayers(t *testing.T) {
 	if n, err := s.ReadAt(make([]byte, 4096), 0); n != 4096 || err != nil {
 		t.Errorf("all of the data and its end: %d, %v", n, err)
 	}
-	// An error behind a range is told to whoever asks for what is there.
+	// An error after a range is returned for a request of that range.
 	s = qcow2.Stack(qcow2.Stack(layer{r: qcow2.Range{Len: 512}, ok: true}))
 	if r, ok, err := s.NextRange(0); r.Len != 512 || !ok || err != nil {
 		t.Errorf("%+v, %v, %v", r, ok, err)

@@ -6,17 +6,17 @@ import (
 	"io"
 )
 
-const entryCopied = 1 << 63 // nothing else refers to it
+const entryCopied = 1 << 63 // this is the only reference
 
-// File is what an overlay is written to.
+// File is the destination of an overlay.
 type File interface {
 	io.WriterAt
 	Truncate(size int64) error
 	Sync() error
 }
 
-// Finish writes the tables when all data is there (what they do not use stays a hole), and the header last: a file that was
-// given up before is no image. When it returns, the image is on the disk.
+// Finish writes the tables after all data (their unused parts stay a hole), and the header last:
+// before, the file is not a valid image. When it returns, the image is on the disk.
 func (l *Layout) Finish(f File) error {
 	if err := f.Truncate(l.FileSize()); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (l *Layout) writeL1(w io.WriterAt) error {
 
 func (l *Layout) writeL2(w io.WriterAt) error {
 	table := make([]byte, layoutSize)
-	first := int64(layoutSize) // of the bytes that say something
+	first := int64(layoutSize) // offset of the nonzero bytes
 	for k, s := range l.clusters {
 		at := s.cluster % tableEntries * extendedBytes
 		first = min(first, at)
@@ -71,7 +71,7 @@ func (l *Layout) writeL2(w io.WriterAt) error {
 	return nil
 }
 
-// writeCounts says of every cluster of the file that it is used once.
+// writeCounts writes a refcount of one for every cluster of the file.
 func (l *Layout) writeCounts(w io.WriterAt) error {
 	places := make([]byte, l.counts*entryBytes)
 	ones := make([]byte, layoutSize)

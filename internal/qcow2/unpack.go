@@ -14,7 +14,7 @@ import (
 // maxWindow bounds the memory of a zstd stream: twice the largest cluster.
 const maxWindow = 2 << maxClusterBits
 
-// zstdReaders keeps decoders, which are expensive to make.
+// zstdReaders pools decoders, which are expensive to create.
 var zstdReaders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow))
@@ -24,8 +24,8 @@ var zstdReaders = sync.Pool{New: func() any {
 	return d
 }}
 
-// unpack reads a compressed cluster. Its length is known in sectors only, and the last
-// one need not be in the file whole, so neither what follows it nor its end is looked at.
+// unpack reads a compressed cluster. Its length is known in sectors only, and the last one may be
+// incomplete in the file, so neither its end nor what follows it is checked.
 func (i *Image) unpack(at, packed int64) ([]byte, error) {
 	raw := make([]byte, packed)
 	n, err := i.r.ReadAt(raw, at)
@@ -52,5 +52,5 @@ func inflateZstd(out, raw []byte) error {
 		return err
 	}
 	_, err := io.ReadFull(d, out)
-	return errors.Join(err, d.Reset(nil)) // lets go of raw
+	return errors.Join(err, d.Reset(nil)) // releases raw
 }

@@ -1,9 +1,9 @@
-// Package scan catalogs of a source: it opens an image, a template of a registry or a
-// directory, finds the file systems in it, and has each of them catalogd where it lies.
+// Package scan catalogs a source: it opens an image, a template of a registry or a directory, finds
+// the file systems in it, and catalogs each of them in place.
 //
-// It does not judge packages and writes no report; internal/scan/match and
-// internal/scan/report do. It mounts, unpacks and starts nothing, and changes nothing.
+// It does not match packages and writes no report; internal/scan/match and internal/scan/report do.
+// It mounts, unpacks and starts nothing, and changes nothing.
 //
-// Invariant: what is in a source is either in its inventory or named there as what could
-// not be read; nothing is left out in silence.
+// Invariant: each part of a source is either in its inventory or listed there as unreadable;
+// nothing is left out silently.
 package scan

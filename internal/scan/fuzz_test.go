@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
-// places are where files lie that extractors want, each with a seed.
+// places are the paths of files that extractors want, each with a seed.
 func places(t testing.TB) []apfstest.File {
 	t.Helper()
 	lock := `{"packages":{"node_modules/a":{"version":"1.0.0","license":"MIT"}}}`
@@ -81,7 +81,7 @@ func (m *image) WriteAt(p []byte, off int64) (int, error) {
 	return copy(m.b[off:], p), nil
 }
 
-// mac is a container with files.
+// mac returns a container with files.
 func mac(t testing.TB, files ...apfstest.File) []byte {
 	t.Helper()
 	m := &image{}
@@ -111,8 +111,8 @@ func entryOf(t testing.TB, b []byte, name string) []byte {
 	}
 }
 
-// linux puts a file into a small ext4 file system, in the place of another. Of its content
-// the first 12 blocks count, of its name 23 bytes.
+// linux puts a file into a small ext4 file system, in place of another. Of its content the first 12
+// blocks are written, of its name 23 bytes.
 func linux(t testing.TB, base []byte, name string, data []byte) []byte {
 	t.Helper()
 	const old, block, direct = "file-with-a-long-name-1", 1024, 12
@@ -133,11 +133,11 @@ func linux(t testing.TB, base []byte, name string, data []byte) []byte {
 	return b
 }
 
-// most is what one scan of a small disk may allocate in all.
+// most limits the bytes that one scan of a small disk may allocate in all.
 const most = 128 << 20
 
-// survey catalogs of a disk as imagescan does. It fails when a reader panics, when it
-// takes indefinitely or much memory.
+// survey catalogs a disk as imagescan does. It fails when a reader panics, when it does not end or
+// takes much memory.
 func survey(t *testing.T, b []byte) *Inventory {
 	t.Helper()
 	dog := time.AfterFunc(time.Minute, func() { panic("it does not end") })
@@ -180,7 +180,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// What the seeds of the fuzz tests are made of is found.
+// The files from which the seeds of the fuzz tests are made are found.
 func TestPlaces(t *testing.T) {
 	base := carried(t, "mapped")
 	for _, file := range places(t) {
@@ -226,8 +226,8 @@ func disks(t testing.TB) [][]byte {
 	return append(out, m.b)
 }
 
-// reseal returns every block of a container that has a header its checksum, so that changes
-// get behind it.
+// reseal recomputes the checksum of every block of a container that has a header, so that changes
+// pass verification.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
 		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 && binary.LittleEndian.Uint32(block[24:]) != 0 {
@@ -236,8 +236,8 @@ func reseal(b []byte) {
 	}
 }
 
-// FuzzDisk changes some bytes of a disk and catalogs of it. A change is three bytes of
-// place and two of content.
+// FuzzDisk changes some bytes of a disk and catalogs it. A change is three bytes of offset and two
+// of content.
 func FuzzDisk(f *testing.F) {
 	all := disks(f)
 	for k := range all {

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// volumes returns the file systems of a disk that are to be catalogd, and notes the others.
-// name tells the disk from others of the same source; "" when it is the only one.
+// volumes returns the file systems of a disk to catalog, and records the others. name distinguishes
+// the disk from others of the same source; "" when it is the only one.
 func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
 	found, skipped, err := disk.Volumes(r, size)
 	if err != nil {
@@ -36,7 +36,7 @@ func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) (
 	return out, nil
 }
 
-// partition names a part of a disk.
+// partition formats the name of a part of a disk.
 func partition(index int, name string) string {
 	switch {
 	case index == 0 && name == "":

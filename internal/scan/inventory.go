@@ -10,30 +10,30 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// Options say how stock is taken.
+// Options configure how a source is cataloged.
 type Options struct {
 	Storage      string // directory of the registry, for templates
 	IgnoreSystem bool   // leave the system volume of a Mac out
 	Progress     func(volume string, files, packages int)
-	Limits       catalog.Limits // of what is kept of all volumes of a source
+	Limits       catalog.Limits // of the result of all volumes of a source
 }
 
-// Inventory is what a source holds.
+// Inventory is the packages of a source.
 type Inventory struct {
 	Source   Source
 	ID, Tag  string            // of a template: what was scanned
-	Content  string            // of a template: the content id of that tag
+	Content  string            // of a template: the content ID of that tag
 	Packages []catalog.Package // in the order of names, each once
 	Volumes  []Volume
 	Skipped  []Skipped
-	Warnings []catalog.Warning // what within volumes could not be read, or made no sense
+	Warnings []catalog.Warning // what within volumes could not be read, or was invalid
 	Unread   int               // files and directories of Warnings that could not be read
 }
 
 // folderFormat is the Format of a directory.
 const folderFormat = "dir"
 
-// Volume is a file system that was catalogd.
+// Volume is a file system that was cataloged.
 type Volume struct {
 	Name     string
 	Role     string // "system", "data" or ""
@@ -41,21 +41,21 @@ type Volume struct {
 	Mount    string // where its paths begin: "/" or "/Volumes/<name>"
 	Files    int
 	Packages int
-	Notes    []string // what may be wrong with what was read, in sentences
+	Notes    []string // possible errors in what was read, in sentences
 }
 
-// Skipped is a part of a source that was not catalogd.
+// Skipped is a part of a source that was not cataloged.
 type Skipped struct {
 	Name, Reason string
 	Partial      bool // it may hold packages
 }
 
-// Partial says that something which may hold packages could not be read.
+// Partial reports whether a part that may have packages could not be read.
 func (i *Inventory) Partial() bool {
 	return i.Unread > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.Partial })
 }
 
-// take catalogs of a directory or an image.
+// take catalogs a directory or an image.
 func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
 	inv := &Inventory{Source: src}
 	if src.Type == Folder {
@@ -86,14 +86,14 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 	return i.catalog(ctx, volumes, o)
 }
 
-// volume is a file system that is to be catalogd.
+// volume is a file system to catalog.
 type volume struct {
 	Volume
 	group string // those of one group are one tree
 	fs    fs.FS
 }
 
-// catalog catalogs volumes, and gives each its place in one tree.
+// catalog catalogs volumes, and assigns each a path in one tree.
 func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) error {
 	if len(volumes) == 0 && len(i.Skipped) == 0 {
 		return errors.New("nothing in it is a file system")

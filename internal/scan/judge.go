@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
-// imageWorkers is how many goroutines per processor read a volume of an image: while one
-// decodes a piece of a compressed disk, others wait for the same piece.
+// imageWorkers is how many goroutines per processor read a volume of an image: while one decodes a
+// frame of a compressed disk, others wait for the same frame.
 const imageWorkers = 4
 
-// options are how a volume is catalogd.
+// options returns how a volume is cataloged.
 func (v *volume) options(o Options) catalog.Options {
 	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of, Limits: o.Limits}
 	if v.Format != folderFormat {
@@ -25,7 +25,8 @@ func (v *volume) options(o Options) catalog.Options {
 	return out
 }
 
-// Complete fills in what follows from kind, name and version of a package that nobody found.
+// Complete sets the fields that follow from kind, name and version, for a package outside of a
+// scan.
 func Complete(p catalog.Package) catalog.Package {
 	p = catalog.Merge([]catalog.Package{p})[0]
 	p.CPEs = cpe.Of(p)

@@ -10,14 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// The roles of volumes that count: those of a Mac that make one tree.
+// The roles of volumes that decide: those of a Mac that make one tree.
 const (
 	roleSystem = "system"
 	roleData   = "data"
 )
 
-// mount gives every volume its place: the main one, and the volume that makes one tree with
-// it, are "/", the others are below "/Volumes", as a Mac shows them.
+// mount assigns every volume a path: the main one, and the volume that makes one tree with it, are
+// "/", the others are below "/Volumes", as a Mac shows them.
 func mount(volumes []volume) {
 	if len(volumes) == 0 {
 		return
@@ -47,7 +47,7 @@ func (v *volume) pairs(w volume) bool {
 		(v.Role == roleSystem || v.Role == roleData) && (w.Role == roleSystem || w.Role == roleData)
 }
 
-// rank returns how likely a volume is the one that a machine starts from.
+// rank returns how likely a volume is the boot volume of a machine.
 func (v *volume) rank() int {
 	switch v.Role {
 	case roleSystem:
@@ -63,12 +63,12 @@ func (v *volume) rank() int {
 	return 0
 }
 
-// below puts paths where their volume is mounted.
+// below converts paths to those below the mount point of their volume.
 func below(mount string, res *catalog.Result) []catalog.Package {
 	if mount == "/" {
 		return res.Packages
 	}
-	paths := map[string]string{} // many packages share one, whose memory they should share, too
+	paths := map[string]string{} // many packages share one, and should share its memory
 	for _, p := range res.Packages {
 		for i, l := range p.Locations {
 			if paths[l] == "" {

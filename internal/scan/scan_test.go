@@ -26,7 +26,7 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
-// TestMount: one tree begins at the root, the others below /Volumes, each under a name of its own.
+// TestMount: one tree begins at the root, the others below /Volumes, each under a separate name.
 func TestMount(t *testing.T) {
 	linux := fstest.MapFS{"etc/passwd": {}, "usr/bin/x": {}}
 	v := func(name, role, group string, files fstest.MapFS) volume {

@@ -17,10 +17,10 @@ const (
 	Folder   Type = "dir"
 )
 
-// all is the target that means every template of a registry.
+// all is the target that selects every template of a registry.
 const all = "*"
 
-// Source is what is to be scanned, as the user names it.
+// Source is a source to scan, as the user names it.
 type Source struct {
 	Type   Type
 	Target string // a path, or uuid[:tag] of a template
@@ -28,7 +28,7 @@ type Source struct {
 
 func (s Source) String() string { return string(s.Type) + ":" + s.Target }
 
-// ParseSource reads "type:source".
+// ParseSource parses "type:source".
 func ParseSource(text string) (Source, error) {
 	kind, target, ok := strings.Cut(text, ":")
 	s := Source{Type(kind), target}
@@ -48,7 +48,7 @@ func ParseSource(text string) (Source, error) {
 	}
 }
 
-// All says that every template of a registry is meant.
+// All reports whether every template of a registry is selected.
 func (s Source) All() bool { return s.Type == Template && s.Target == all }
 
 func (s Source) checkTemplate(text string) error {
@@ -65,7 +65,7 @@ func (s Source) checkTemplate(text string) error {
 	return nil
 }
 
-// version gives id and tag of a template; no tag is the latest one.
+// version returns ID and tag of a template; no tag is the latest one.
 func (s Source) version() (id, tag string) {
 	id, tag, _ = strings.Cut(s.Target, ":")
 	return strings.ToLower(id), tag

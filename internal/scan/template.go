@@ -7,9 +7,9 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// Each catalogs of a source, or of the newest tag of every template when all of them are
-// meant, and gives each inventory to do. A template that cannot be read at all is an inventory
-// that says so: the others still count.
+// Each catalogs a source, or the newest tag of every template when all are selected, and passes
+// each inventory to do. A template that cannot be read at all becomes an inventory with a warning
+// about that: the others still count.
 func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {
 	if src.Type != Template {
 		inv, err := take(ctx, src, o)
@@ -36,8 +36,8 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	if err != nil {
 		return fmt.Errorf("%s: %w", src, err)
 	}
-	known := map[string]*Inventory{} // content -> inventory: what is equal is looked at once
-	ahead := map[string]int{}        // content -> tags that are still to come
+	known := map[string]*Inventory{} // content -> inventory: equal content is scanned once
+	ahead := map[string]int{}        // content -> number of following tags
 	for _, t := range tags {
 		ahead[t.ContentID]++
 	}
@@ -56,7 +56,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 			known[inv.Content] = inv
 		}
 		if ahead[t.ContentID] == 0 {
-			delete(known, t.ContentID) // not all of a registry is held in memory
+			delete(known, t.ContentID) // not all of a registry is kept in memory
 		}
 		if err := do(inv); err != nil {
 			return err
@@ -70,7 +70,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	return nil
 }
 
-// of is the inventory as that of another template with the same content; nil of nil.
+// of returns the inventory as that of another template with the same content; nil of nil.
 func (i *Inventory) of(t disk.Tag) *Inventory {
 	if i == nil {
 		return nil
@@ -80,7 +80,7 @@ func (i *Inventory) of(t disk.Tag) *Inventory {
 	return &same
 }
 
-// unreadable is the inventory of a template that cannot be read.
+// unreadable returns the inventory of a template that cannot be read.
 func unreadable(target, problem string) *Inventory {
 	return &Inventory{Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}}}
 }

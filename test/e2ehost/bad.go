@@ -11,15 +11,15 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// bad is a package with a vulnerability that the shared data tells of.
+// bad is a package with a vulnerability from the shared data.
 type bad struct {
 	unit
 	id        string
-	score     float64 // at least
+	score     float64 // minimum
 	exploited bool    // it is known to be
 }
 
-// seeds are there before the first scan.
+// seeds are installed before the first scan.
 var seeds = []bad{
 	{unit{"gem", "rack", "2.2.2"}, "CVE-2020-8184", 0, false},
 	{unit{"python", "django", "3.2.0"}, "CVE-2021-35042", 0, false},
@@ -32,7 +32,7 @@ var seeds = []bad{
 	{unit{"pod", "Anything", "1.0"}, "", 0, false},
 }
 
-// installedBad come while the host is watched.
+// installedBad are installed while the host is watched.
 var installedBad = []bad{
 	{unit{"gem", "rack", "2.2.1"}, "CVE-2020-8184", 0, false},
 	{unit{"python", "django", "3.1.0"}, "CVE-2021-31542", 0, false},
@@ -41,7 +41,7 @@ var installedBad = []bad{
 	{unit{"brew", "unzip", "6.0_5"}, "CVE-2019-13232", 0, false},
 }
 
-// later is what only the newer database tells of.
+// later are packages with vulnerabilities that only the newer database has.
 var later = []bad{
 	{unit{"rust", "time", "0.1.42"}, "CVE-2020-26235", 0, false},
 	{unit{"go", "golang.org/x/net", "v0.5.0"}, "CVE-2023-3978", 0, false},
@@ -61,7 +61,7 @@ func vulnerableUnits(_ context.Context, s *stage, rec *record) error {
 	return nil
 }
 
-// findings looks whether a report has vulnerabilities of packages in a directory.
+// findings checks that a report has vulnerabilities of packages in a directory.
 func findings(r *row, rep api.HostReport, list []bad, folder string) {
 	for _, b := range list {
 		if b.id == "" {
@@ -85,7 +85,7 @@ func find(rep api.HostReport, b bad, t packageFile) (api.HostFinding, bool) {
 	return api.HostFinding{}, false
 }
 
-// decide has the report decide as a job of a CI system does.
+// decide makes the report decide as a job of a CI system does.
 func (a *useAct) decide(ctx context.Context, r *row) error {
 	if err := a.v.quiet(ctx); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// crate puts a crate into the registry in the back.
+// crate adds a crate to the registry in dir/back.
 func (s *stage) crate(u unit) error {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -40,11 +40,11 @@ func (s *stage) crate(u unit) error {
 	}
 	line := fmt.Sprintf("{\"name\":%q,\"vers\":%q,\"deps\":[],\"cksum\":\"%x\",\"features\":{},\"yanked\":false}\n", u.name, u.version, sha256.Sum256(b.Bytes()))
 	file := s.back("registry", "index", indexed(u.name))
-	old, _ := os.ReadFile(file) // a first version has none
+	old, _ := os.ReadFile(file) // missing for the first version
 	return write(file, append(old, line...))
 }
 
-// indexed is where the index of a registry has a crate.
+// indexed returns the path of a crate in the index of a registry.
 func indexed(name string) string {
 	switch len(name) {
 	case 1, 2:
@@ -66,7 +66,7 @@ func (s *stage) project(crates []unit) error {
 	return writeTree(s.host("srv", "rust"), map[string][]byte{"Cargo.toml": []byte(text.String()), "src/main.rs": []byte("fn main() {}\n")})
 }
 
-// cargoInstall has cargo lock a project and unpack its crates.
+// cargoInstall makes cargo lock a project and unpack its crates.
 func cargoInstall(ctx context.Context, s *stage, rec *record) error {
 	crates := units("rust")[first:]
 	for _, u := range crates {
@@ -83,7 +83,7 @@ func cargoInstall(ctx context.Context, s *stage, rec *record) error {
 	return s.cargoNote(ctx, rec)
 }
 
-// cargoChange takes a newer version of one crate and does without another.
+// cargoChange updates one crate and removes another.
 func cargoChange(ctx context.Context, s *stage, rec *record) error {
 	crates := units("rust")[first:]
 	crates[0].version = bumped(crates[0].version)

@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// databases are two of the shared data, and where services get them.
+// databases are two from the shared data, and the listing from which services get them.
 type databases struct {
 	s            *stage
 	older, newer string // files
@@ -80,7 +80,7 @@ func (d *databases) build(ctx context.Context, to string, feeds []string) error 
 	return err
 }
 
-// publish makes a database the one that services update to.
+// publish makes services update to a database.
 func (d *databases) publish(ctx context.Context, file string) error {
 	if err := os.MkdirAll(d.www, 0o755); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (d *databases) publish(ctx context.Context, file string) error {
 func (d *databases) listing() string { return d.server.URL + "/db/latest.json" }
 func (d *databases) hook() string    { return d.server.URL + "/hook" }
 
-// take notes an event that the service posts.
+// take records an event that the service posts.
 func (d *databases) take(w http.ResponseWriter, req *http.Request) {
 	var e api.HostEvent
 	b, err := io.ReadAll(req.Body)
@@ -109,7 +109,7 @@ func (d *databases) take(w http.ResponseWriter, req *http.Request) {
 	d.events = append(d.events, e)
 }
 
-// told reports whether an event of a cause told of a vulnerability.
+// told reports whether an event of a cause contained a vulnerability.
 func (d *databases) told(cause string, b bad) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +123,7 @@ func (d *databases) told(cause string, b bad) bool {
 	return false
 }
 
-// update waits for the newer database, which says more of what is there.
+// update waits for the newer database, which has more advisories for existing packages.
 func (a *useAct) update(ctx context.Context, r *row) error {
 	at := a.dbs.published
 	newest := func(st api.HostStatus) bool {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// debs returns the Debian packages of a list, from the cache or from where apt of this machine
-// gets them.
+// debs returns the Debian packages of a list, from the cache or from the apt sources of this
+// machine.
 func (s *stage) debs(ctx context.Context, list string) ([]string, error) {
 	names := words(list)
 	dir := filepath.Join(s.cache, fmt.Sprintf("debs-%x", sha256.Sum256([]byte(strings.Join(names, "\n"))))[:20])
@@ -60,7 +60,7 @@ func (s *stage) unpack(ctx context.Context, list string) error {
 	return nil
 }
 
-// listed runs a program whose lines are name, version and file, and gives the things.
+// listed runs a program whose lines are name, version and file, and returns the packages.
 func (s *stage) listed(ctx context.Context, kind string, args ...string) (out []packageFile, err error) {
 	text, err := s.sh(ctx, "", args...)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *stage) listed(ctx context.Context, kind string, args ...string) (out []
 	return out, nil
 }
 
-// rubyList has RubyGems read specifications.
+// rubyList makes RubyGems read specifications.
 const rubyList = `Dir.glob(ARGV[0] + "/**/specifications/*.gemspec").each { |f| ` +
 	`next if File.symlink?(f); s = Gem::Specification.load(f); puts [s.name, s.version, f].join("\t") }`
 
@@ -91,7 +91,7 @@ func debianRuby(ctx context.Context, s *stage, rec *record) error {
 	return rec.installed("dpkg-deb", time.Time{}, list...)
 }
 
-// pythonList has Python list distributions.
+// pythonList makes Python list distributions.
 const pythonList = `
 import importlib.metadata as m, os, sys
 for d in m.distributions(path=sys.argv[1:]):
@@ -131,13 +131,13 @@ func debianJava(ctx context.Context, s *stage, rec *record) error {
 	return rec.installed("dpkg-deb", time.Time{}, list...)
 }
 
-// maven reads what Maven wrote into an archive of its name and version.
+// maven reads Maven's name and version from an archive.
 func maven(file string) (t packageFile, err error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
 		return t, err
 	}
-	defer func() { _ = z.Close() }() // it was only read
+	defer func() { _ = z.Close() }() // read only
 	for _, f := range z.File {
 		if filepath.Base(f.Name) != "pom.properties" {
 			continue

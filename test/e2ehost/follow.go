@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// follower asks for the report again and again, and notes when something was first in it
-// and when it was not any more.
+// follower polls the report, and records when a package first appeared in it and when it
+// disappeared.
 type follower struct {
 	v    *service
 	stop context.CancelFunc
@@ -20,12 +20,12 @@ type follower struct {
 	mu    sync.Mutex // guards the fields below
 	now   map[packageFile]bool
 	first map[packageFile]time.Time
-	last  map[packageFile]time.Time // when what left was found to be missing
+	last  map[packageFile]time.Time // when a removed package was found to be missing
 	polls int
 	fails int
 }
 
-// every is the time between two looks.
+// every is the time between two polls.
 const every = 200 * time.Millisecond
 
 func (v *service) follow(ctx context.Context) *follower {
@@ -67,14 +67,14 @@ func (f *follower) look(ctx context.Context) {
 	f.now = got
 }
 
-// Bounds: what comes must be in the report within soon. It is waited for longer, so that
-// it can be said how late it was.
+// Limits: a new package must be in the report within soon. The wait is longer, so that the delay
+// can be measured.
 const (
 	soon    = 5 * time.Second
 	waitFor = 15 * time.Second
 )
 
-// settle waits until the report has what it must and no more, or nothing new can come.
+// settle waits until the report has exactly the expected packages, or waitFor is over.
 func (f *follower) settle(ctx context.Context, rec *record, folders ...string) error {
 	end := time.Now().Add(waitFor)
 	for {
@@ -94,7 +94,7 @@ func (f *follower) settle(ctx context.Context, rec *record, folders ...string) e
 	}
 }
 
-// seen is when something was first in the report.
+// seen returns when a package was first in the report.
 func (f *follower) seen(t packageFile) (time.Time, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *follower) seen(t packageFile) (time.Time, bool) {
 	return at, ok
 }
 
-// left is when something was found to be missing.
+// left returns when a package was found to be missing.
 func (f *follower) left(t packageFile) (time.Time, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,15 +110,15 @@ func (f *follower) left(t packageFile) (time.Time, bool) {
 	return at, ok && !f.now[t]
 }
 
-// kept are what the report had within some directories, when it was last looked at.
+// kept returns the packages of the last report within some directories.
 func (f *follower) kept(folders ...string) map[packageFile]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return within(f.now, folders...)
 }
 
-// judge compares what came with what was seen, and when: the packages of a kind, each once.
-// It gives how many there are and the longest that one took.
+// judge compares expected and reported packages, and the times: the packages of a kind, each once.
+// It returns their number and the longest delay.
 func (f *follower) judge(r *row, came map[packageFile]event) (packages int, worst time.Duration) {
 	each := map[packageFile]bool{}
 	all := map[packageFile]bool{}

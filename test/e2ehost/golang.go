@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// largest is how many bytes an archive of a module has that is downloaded.
+// largest is the maximum size in bytes of the module archives to download.
 const largest = 300 << 10
 
-// goModules has go download modules that this repository needs, which the cache of this user
-// has, and tidies nothing.
+// goModules makes go download modules that this repository needs and that are in this user's cache,
+// without go mod tidy.
 func goModules(ctx context.Context, s *stage, rec *record) error {
 	names, from, err := s.goNames(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func goModules(ctx context.Context, s *stage, rec *record) error {
 		}
 		file := filepath.Join(m.Dir, "go.mod")
 		if _, err := os.Stat(file); err != nil {
-			continue // older than go.mod files: nothing in its directory tells of it
+			continue // older than go.mod files: no file in its directory describes it
 		}
 		list = append(list, packageFile{"go", m.Path, m.Version, file})
 	}
@@ -72,7 +72,7 @@ func (s *stage) goNames(ctx context.Context) (names []string, from string, err e
 	return names, from, nil
 }
 
-// goPrograms builds programs for several systems. What is in them is what go says.
+// goPrograms builds programs for several systems. The expected modules come from go version.
 func goPrograms(ctx context.Context, s *stage, rec *record) error {
 	bin := s.host("srv", "go", "bin")
 	for _, system := range []string{"linux", "darwin", "windows"} {
@@ -99,7 +99,7 @@ func goPrograms(ctx context.Context, s *stage, rec *record) error {
 	return rec.installed("go build", time.Time{}, list...)
 }
 
-// goVersion is what go says of a program.
+// goVersion returns the modules that go version lists for a program.
 func (s *stage) goVersion(ctx context.Context, file string) (out []packageFile, err error) {
 	text, err := s.sh(ctx, "", "go", "version", "-m", file)
 	if err != nil {

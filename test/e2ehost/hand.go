@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// kegs are unpacked as Homebrew pours bottles: from an archive, and then the receipt is
-// written again.
+// kegs are unpacked as Homebrew pours bottles: from an archive, and then the receipt is written
+// again.
 func kegs(ctx context.Context, s *stage, rec *record) error {
 	cellar := s.host("opt", "homebrew", "Cellar")
 	if err := os.MkdirAll(cellar, 0o755); err != nil {
@@ -42,7 +42,7 @@ func kegs(ctx context.Context, s *stage, rec *record) error {
 	return casks(ctx, s, rec)
 }
 
-// casks are installed as Homebrew does: unpacked in the Caskroom, the cask noted, the
+// casks are installed as Homebrew does: unpacked in the Caskroom, the cask recorded, the
 // application moved and a link left.
 func casks(ctx context.Context, s *stage, rec *record) error {
 	for _, u := range []unit{{"macos-app", "Stats", "2.9.12"}, {"macos-app", "Itsycal", "0.15.1"}} {
@@ -75,7 +75,7 @@ func casks(ctx context.Context, s *stage, rec *record) error {
 	return nil
 }
 
-// apps are unpacked: half of them where they stay, half elsewhere and then moved.
+// apps are unpacked: half of them in place, half elsewhere and then moved.
 func apps(ctx context.Context, s *stage, rec *record) error {
 	for i, u := range units("macos-app")[first:] {
 		from := s.back("apps", u.name)
@@ -104,7 +104,7 @@ func apps(ctx context.Context, s *stage, rec *record) error {
 	return nil
 }
 
-// pods writes what CocoaPods leaves of a project.
+// pods writes the files that CocoaPods leaves of a project.
 func pods(_ context.Context, s *stage, rec *record) error {
 	return s.pods(rec, units("pod")[first:])
 }
@@ -134,14 +134,14 @@ func (s *stage) pods(rec *record, list []unit) error {
 	return rec.installed("pod", time.Time{}, came...)
 }
 
-// podsChange has one pod in its next version, and one not any more.
+// podsChange updates one pod to its next version, and removes one.
 func podsChange(_ context.Context, s *stage, rec *record) error {
 	list := units("pod")[first:]
 	list[0].version = bumped(list[0].version)
 	return s.pods(rec, append(list[:1:1], list[2:]...))
 }
 
-// fatJars makes archives that hold others, packed and as they are, with jar.
+// fatJars creates archives that contain others, packed and uncompressed, with jar.
 func fatJars(ctx context.Context, s *stage, rec *record) error {
 	inner := []unit{{"java", "org.apache.logging.log4j:log4j-core", "2.14.1"}, {"java", "org.example:theta-db", "7.0.2"}, {"java", "org.example:iota-ui", "8.1.0"}}
 	from := s.back("fat")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// installer brings packages and says which.
+// installer installs packages and records which.
 type installer struct {
 	name string
 	do   func(ctx context.Context, s *stage, rec *record) error
@@ -41,7 +41,7 @@ var changers = []installer{
 	{"pods", podsChange},
 }
 
-// each runs some, and says what failed.
+// each runs installers, and reports failures.
 func (s *stage) each(ctx context.Context, r *row, list []installer, rec *record) error {
 	for _, i := range list {
 		began := time.Now()

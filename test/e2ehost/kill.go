@@ -64,11 +64,11 @@ func killing(ctx context.Context, s *stage, v *service, rec *record, dir string)
 	enough, installed := make(chan struct{}), make(chan error, 1)
 	go func() { installed <- comeAndGo(ctx, s, rec, dir, enough) }()
 	for range kills {
-		rig.Pause(ctx, time.Duration(300+rand.IntN(1500))*time.Millisecond) //nolint:gosec // any moment will do
+		rig.Pause(ctx, time.Duration(300+rand.IntN(1500))*time.Millisecond) //nolint:gosec // any delay will do
 		if err := v.Kill(); err != nil {
 			return err
 		}
-		rig.Pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) //nolint:gosec // what comes now, nobody tells of
+		rig.Pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) //nolint:gosec // no watcher reports this
 		if err := v.up(ctx); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func killing(ctx context.Context, s *stage, v *service, rec *record, dir string)
 	return <-installed
 }
 
-// comeAndGo brings units of all kinds until it is enough: unpacked, moved, upgraded, removed.
+// comeAndGo installs units of all kinds until enough is closed: unpacked, moved, upgraded, removed.
 func comeAndGo(ctx context.Context, s *stage, rec *record, dir string, enough <-chan struct{}) error {
 	for i := 0; ; i++ {
 		base := filepath.Join(dir, fmt.Sprint("round", i))

@@ -20,7 +20,7 @@ func main() { rig.Main("e2ehost", run) }
 
 // options are the command line.
 type options struct {
-	only   *regexp.Regexp // acts by their names
+	only   *regexp.Regexp // test cases by their names
 	json   string
 	keep   bool
 	files  int // of a storm
@@ -45,10 +45,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// limit bounds a run, with all downloads.
+// limit limits the duration of a run, with all downloads.
 const limit = 30 * time.Minute
 
-// testCase is a part of the play; acts need nothing of each other.
+// testCase is an independent part of the test.
 type testCase struct {
 	name string
 	play func(ctx context.Context, s *stage) error
@@ -68,7 +68,7 @@ func actNames() (names []string) {
 	return names
 }
 
-// run is one run.
+// run executes one run.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return s.sum()
 }
 
-// sum ends a run.
+// sum ends a run and reports whether it succeeded.
 func (s *stage) sum() (bool, error) {
 	if s.json != "" {
 		b, err := json.MarshalIndent(s.rows, "", " ")

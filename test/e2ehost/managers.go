@@ -37,7 +37,7 @@ func (s *stage) npm(ctx context.Context, dir string, args ...string) error {
 	return err
 }
 
-// npmNote notes what npm lists in a project: each package in its directory, and in the lock.
+// npmNote records what npm lists in a project: each package in its directory, and in the lock.
 func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	text, err := s.sh(ctx, dir, "npm", "ls", "--all", "--parseable", "--long")
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	var list []packageFile
 	for line := range strings.Lines(text) {
 		at, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		full, target, ok := strings.Cut(rest, ":") // a link says where to
+		full, target, ok := strings.Cut(rest, ":") // a link has its target
 		if ok {
 			at = target
 		}
@@ -65,7 +65,7 @@ func (s *stage) npmNote(ctx context.Context, rec *record, dir string) error {
 	return rec.installed("npm", time.Time{}, list...)
 }
 
-// replace notes as removed what a directory had, by an installer, and a list has not.
+// replace records as removed the packages of a directory that an installer's list lacks.
 func (r *record) replace(how, dir string, list []packageFile) {
 	for t := range r.there() {
 		if strings.HasPrefix(t.path, dir+"/") && !slices.Contains(list, t) {
@@ -85,10 +85,10 @@ func npmChange(ctx context.Context, s *stage, rec *record) error {
 	return s.npmNote(ctx, rec, dir)
 }
 
-// first is the first unit of a kind that no way brings.
+// first is the index of the first unit of a kind that no method installs.
 var first = len(ways)
 
-// gemBuild makes a gem.
+// gemBuild builds a gem.
 func (s *stage) gemBuild(ctx context.Context, u unit) (file string, err error) {
 	dir := s.back("gems", u.name+"-"+u.version)
 	spec := fmt.Sprintf("Gem::Specification.new do |s|\n  s.name = %q\n  s.version = %q\n  s.summary = 'It does little'\n  s.authors = ['Nobody']\n"+
@@ -145,7 +145,7 @@ func gemChange(ctx context.Context, s *stage, rec *record) error {
 	return nil
 }
 
-// wheel makes a wheel.
+// wheel builds a wheel.
 func (s *stage) wheel(u unit) (string, error) {
 	name := strings.ReplaceAll(u.name, "-", "_")
 	info := fmt.Sprintf("%s-%s.dist-info/", name, u.version)
@@ -177,7 +177,7 @@ func (s *stage) pip(ctx context.Context, args ...string) error {
 	return err
 }
 
-// pipNote notes what Python lists in the environment.
+// pipNote records what Python lists in the environment.
 func (s *stage) pipNote(ctx context.Context, rec *record) error {
 	found, err := filepath.Glob(s.host("srv", "venv", "lib", "python3*", "site-packages"))
 	if err != nil || len(found) != 1 {
@@ -225,7 +225,7 @@ func pipChange(ctx context.Context, s *stage, rec *record) error {
 	return s.pipNote(ctx, rec)
 }
 
-// cargo runs cargo with the registry in the back, whose crates it unpacks below the host.
+// cargo runs cargo with the registry in dir/back, whose crates it unpacks below dir/host.
 func (s *stage) cargo(ctx context.Context, args ...string) (string, error) {
 	home, err := s.cargoHome(ctx)
 	if err != nil {
@@ -234,14 +234,14 @@ func (s *stage) cargo(ctx context.Context, args ...string) (string, error) {
 	return s.sh(ctx, s.host("srv", "rust"), append([]string{"CARGO_HOME=" + home, "cargo"}, args...)...)
 }
 
-// cargoHome is cargo's directory, with a configuration that names the registry.
+// cargoHome returns cargo's directory, with a configuration that names the registry.
 func (s *stage) cargoHome(context.Context) (string, error) {
 	home := s.host("srv", "cargo")
 	return home, write(filepath.Join(home, "config.toml"), fmt.Appendf(nil,
 		"[source.crates-io]\nreplace-with = \"local\"\n\n[source.local]\nlocal-registry = %q\n\n[net]\noffline = true\n", s.back("registry")))
 }
 
-// cargoList is what cargo says of a project.
+// cargoList is cargo's output about a project.
 type cargoList struct {
 	Packages []struct {
 		Name, Version string
@@ -250,7 +250,7 @@ type cargoList struct {
 	}
 }
 
-// cargoNote notes what cargo lists: each crate in the lock and where it was unpacked.
+// cargoNote records what cargo lists: each crate in the lock and where it was unpacked.
 func (s *stage) cargoNote(ctx context.Context, rec *record) error {
 	text, err := s.cargo(ctx, "metadata", "--format-version=1")
 	if err != nil {

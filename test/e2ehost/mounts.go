@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mounts mounts file systems while the host is watched, and installs there at once.
+// mounts mounts file systems while the host is watched, and installs there immediately.
 func (a *useAct) mounts(ctx context.Context) {
 	image := a.s.back("disk.img")
 	a.s.try("a disk that is mounted", func(r *row) error {
@@ -29,7 +29,7 @@ func (a *useAct) mounts(ctx context.Context) {
 	a.s.try("memory that is mounted", func(r *row) error { return a.mount(ctx, r, a.s.host("mnt", "memory"), "-t", "tmpfs", "none") })
 }
 
-// mount mounts something, installs there, and unmounts it again.
+// mount mounts a file system, installs there, and unmounts it again.
 func (a *useAct) mount(ctx context.Context, r *row, at string, how ...string) error {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err

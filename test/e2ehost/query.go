@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// queries asks for parts of the report, and compares with what is left of the whole.
+// queries requests parts of the report, and compares them with the filtered whole.
 func (a *useAct) queries(ctx context.Context, r *row) error {
 	whole, err := a.v.whole(ctx)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *useAct) queries(ctx context.Context, r *row) error {
 	return nil
 }
 
-// query asks for one part, by GET and by POST.
+// query requests one part, by GET and by POST.
 func (a *useAct) query(ctx context.Context, r *row, whole api.HostReport, from time.Time, score float64) error {
 	q := url.Values{}
 	if !from.IsZero() {

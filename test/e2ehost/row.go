@@ -10,7 +10,7 @@ import (
 // row is a line of the report.
 type row struct {
 	Name        string
-	Equal, All  int                // what was as it should be, and how much was looked at
+	Equal, All  int                // correct checks, and all checks
 	Says        string             `json:",omitempty"`
 	Figures     map[string]float64 `json:",omitempty"`
 	Differences []string           `json:",omitempty"`
@@ -19,7 +19,7 @@ type row struct {
 
 func (r row) passed() bool { return len(r.Differences) == 0 && r.All > 0 && r.Equal == r.All }
 
-// check counts one thing that must hold.
+// check counts one condition that must hold.
 func (r *row) check(holds bool, format string, args ...any) {
 	r.All++
 	if holds {
@@ -29,14 +29,14 @@ func (r *row) check(holds bool, format string, args ...any) {
 	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 }
 
-// fail notes an error as something that does not hold.
+// fail records an error as a failed check.
 func (r *row) fail(err error) {
 	if err != nil {
 		r.check(false, "%v", err)
 	}
 }
 
-// figure keeps a number for the JSON.
+// figure records a number for the JSON.
 func (r *row) figure(name string, v float64) {
 	if r.Figures == nil {
 		r.Figures = map[string]float64{}
@@ -66,13 +66,13 @@ func (r row) print(out io.Writer) {
 	}
 }
 
-// report prints a row and keeps it.
+// report prints a row and records it.
 func (s *stage) report(r row) {
 	r.print(s.out)
 	s.rows = append(s.rows, r)
 }
 
-// try runs what fills a row.
+// try runs a function that fills a row.
 func (s *stage) try(name string, do func(r *row) error) {
 	began := time.Now()
 	r := row{Name: name}

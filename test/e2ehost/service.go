@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// service is a host scanner of its own: with its own configuration, catalog and port.
+// service is a separate host scanner: with its own configuration, inventory and port.
 type service struct {
 	*rig.Process
 	s    *stage
@@ -31,12 +31,12 @@ type service struct {
 	dir  string // of its files
 }
 
-// settings are what a service is started with, beside the usual.
+// settings are the settings of a service that differ from the defaults.
 type settings struct {
 	database string
-	leave    []string // beside what is not ours
+	leave    []string // in addition to directories outside of the test
 	more     map[string]any
-	user     int // whom it runs as; 0 is root
+	user     int // the user that it runs as; 0 is root
 	home     string
 }
 
@@ -90,7 +90,7 @@ func (v *service) up(ctx context.Context) error {
 	return v.until(ctx, 20*time.Second, "the service answers", func(api.HostStatus) bool { return true })
 }
 
-// until waits until the status is as it should.
+// until waits until the status meets a condition.
 func (v *service) until(ctx context.Context, most time.Duration, what string, as func(api.HostStatus) bool) error {
 	end := time.Now().Add(most)
 	for {
@@ -110,14 +110,14 @@ func (v *service) until(ctx context.Context, most time.Duration, what string, as
 	}
 }
 
-// quiet waits until nothing waits to be read or compared.
+// quiet waits until no change waits to be read or compared.
 func (v *service) quiet(ctx context.Context) error {
 	return v.until(ctx, time.Minute, "everything is catalogued", func(st api.HostStatus) bool {
 		return st.State != api.HostRunningFull && st.Pending == 0 && !st.Analyzing
 	})
 }
 
-// ask asks the API.
+// ask calls the API.
 func (v *service) ask(ctx context.Context, method, path string, q url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+v.addr+path+"?"+q.Encode(), nil)
 	if err != nil {
@@ -151,7 +151,7 @@ func (v *service) whole(ctx context.Context) (r api.HostReport, err error) {
 	return r, v.ask(ctx, "GET", "/v1/report", nil, &r)
 }
 
-// packages returns what the report has, each at each place, since a time; the zero time is
+// packages returns the packages of the report, each at each path, since a time; the zero time is
 // the reset.
 func (v *service) packages(ctx context.Context, from time.Time) (map[packageFile]bool, error) {
 	q := url.Values{}
@@ -175,7 +175,7 @@ func placed(list []api.HostPackage) map[packageFile]bool {
 	return out
 }
 
-// said is how a command ended.
+// said is the result of a command.
 type said struct {
 	out, err string
 	status   int
@@ -195,7 +195,7 @@ func (v *service) run(ctx context.Context, args ...string) (said, error) {
 	return said{out.String(), problems.String(), cmd.ProcessState.ExitCode()}, nil
 }
 
-// command runs a command and expects an exit status and a text of its output.
+// command runs a command and expects an exit status and a text in its output.
 func (v *service) command(ctx context.Context, r *row, status int, text string, args ...string) (said, error) {
 	got, err := v.run(ctx, args...)
 	if err != nil {
@@ -206,7 +206,7 @@ func (v *service) command(ctx context.Context, r *row, status int, text string, 
 	return got, nil
 }
 
-// clipped is the beginning of a text.
+// clipped returns the beginning of a text.
 func clipped(text string) string {
 	if len(text) > 600 {
 		return text[:600] + "..."

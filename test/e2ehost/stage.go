@@ -15,11 +15,11 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// stage is where a run takes place.
+// stage is the environment of a run.
 //
 //	dir/host    what is scanned: packages are installed there
 //	dir/back    what is made beforehand
-//	dir/state   of the services: configuration, catalog, log
+//	dir/state   of the services: configuration, inventory, log
 //	dir/bin     programs
 //
 // All but host is left out of scans.
@@ -27,11 +27,11 @@ type stage struct {
 	options
 	out   io.Writer
 	dir   string
-	cache string // of downloads, for the next run too
+	cache string // of downloads, shared with the next run
 	repo  string
 	began time.Time
 	rows  []row
-	leave []string // folders of this machine that are not ours
+	leave []string // directories of this machine outside of the test
 	ends  []func() error
 	fresh int // services that were started for full scans
 }
@@ -88,7 +88,7 @@ func (s *stage) host(parts ...string) string { return s.at(append([]string{"host
 func (s *stage) back(parts ...string) string { return s.at(append([]string{"back"}, parts...)...) }
 func (s *stage) program(name string) string  { return s.at("bin", name) }
 
-// atEnd has something undone at the end; the last is undone first.
+// atEnd registers a cleanup; the last registered runs first.
 func (s *stage) atEnd(do func() error) { s.ends = append(s.ends, do) }
 
 func (s *stage) close() (err error) {
@@ -102,7 +102,7 @@ func (s *stage) close() (err error) {
 // tmpfs is the type of file systems in memory.
 const tmpfs = 0x01021994
 
-// realFolder makes a directory that is on a disk.
+// realFolder creates a directory that is on a disk.
 func realFolder() (string, error) {
 	for _, top := range []string{os.TempDir(), "/var/tmp"} {
 		var st syscall.Statfs_t
@@ -122,8 +122,8 @@ func realFolder() (string, error) {
 	return "", errors.New("the folders for temporary files lie in memory: set TMPDIR to one on a disk")
 }
 
-// beside lists the directories that are next to the way to a directory, up to the root: all that is
-// not ours.
+// beside lists the siblings of a directory and of its ancestors, up to the root: all that is not
+// part of the test.
 func beside(dir string) (out []string, err error) {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		all, err := os.ReadDir(filepath.Dir(at))
@@ -145,7 +145,7 @@ func (s *stage) programs(ctx context.Context) error {
 	return err
 }
 
-// sh runs a program in a directory. Its temporary files are in the back.
+// sh runs a program in a directory. Its temporary files are in dir/back.
 func (s *stage) sh(ctx context.Context, dir string, args ...string) (string, error) {
 	if dir == "" {
 		dir = s.back()
@@ -157,7 +157,7 @@ func (s *stage) sh(ctx context.Context, dir string, args ...string) (string, err
 	return rig.Output(ctx, dir, "env", append(env, args...)...)
 }
 
-// write writes a file and the directories that lead to it.
+// write writes a file and creates its directories.
 func write(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -165,7 +165,7 @@ func write(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o644)
 }
 
-// writeTree writes files beneath a directory.
+// writeTree writes files below a directory.
 func writeTree(dir string, files map[string][]byte) error {
 	for name, data := range files {
 		if err := write(filepath.Join(dir, name), data); err != nil {

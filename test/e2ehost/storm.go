@@ -17,7 +17,7 @@ import (
 const (
 	stormFiles = 100_000
 	stormTimes = 2
-	stormRSS   = 160 << 20 // bytes that the service may have in memory
+	stormRSS   = 160 << 20 // maximum memory of the service, in bytes
 )
 
 // storm makes and removes very many files, and installs packages in between.
@@ -58,8 +58,8 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	}
 	end := time.Now()
 	fmt.Fprintf(s.out, "    %d x %d files made and removed in %.1f s\n", stormTimes, s.files, end.Sub(began).Seconds())
-	// What came while there was a storm must be there soon after it at the latest. Nobody asks
-	// for the report before, which has thousands of packages that come and go.
+	// Packages installed during a storm must be reported soon after it at the latest. The test does
+	// not request the report before, which has thousands of packages that come and go.
 	f := v.follow(ctx)
 	defer f.end()
 	in := rec
@@ -99,8 +99,8 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	return nil
 }
 
-// peak begins to look at how much memory the service has, and gives what ends it and says the
-// most.
+// peak begins to measure the memory of the service. The returned function stops that and returns
+// the maximum.
 func (v *service) peak(ctx context.Context) func() int64 {
 	ctx, stop := context.WithCancel(ctx)
 	var most int64
@@ -120,8 +120,8 @@ func (v *service) peak(ctx context.Context) func() int64 {
 	}
 }
 
-// whirl makes files, every fifth with a name that tells of a package, and removes all.
-// Half-way, each time, something else happens.
+// whirl creates files, every fifth with the name of a package file, and removes all. It calls
+// the given function half-way each time.
 func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) error) error {
 	const each = 1000 // files of a directory
 	top := filepath.Join(dir, "whirl")

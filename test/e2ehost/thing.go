@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packageFile is a package at a place: the file that tells of it.
+// packageFile is a package with the path of the file that describes it.
 type packageFile struct{ kind, name, version, path string }
 
 func (t packageFile) String() string {
@@ -26,7 +26,7 @@ func compareThings(a, b packageFile) int {
 // kinds are the nine.
 var kinds = []string{"gem", "python", "npm", "java", "go", "rust", "brew", "macos-app", "pod"}
 
-// record is what the installers say came and went, and when.
+// record has what the installers installed and removed, and when.
 type record struct {
 	mu   sync.Mutex
 	came map[packageFile]event
@@ -43,9 +43,9 @@ func newRecord() *record {
 	return &record{came: map[packageFile]event{}, went: map[packageFile]event{}}
 }
 
-// installed notes things whose files are there now. They came when the file that tells of
-// them was last written or linked, or at since if that is later: the time of a rename, which
-// says nothing to the files beneath.
+// installed records packages whose files exist now. They came when the file that describes them was
+// last written or linked, or at since if that is later: the time of a rename, which does not change
+// the files below.
 func (r *record) installed(how string, since time.Time, things ...packageFile) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *record) installed(how string, since time.Time, things ...packageFile) e
 	return nil
 }
 
-// removed notes things that are gone since a time.
+// removed records packages that are gone since a time.
 func (r *record) removed(how string, at time.Time, things ...packageFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +74,7 @@ func (r *record) removed(how string, at time.Time, things ...packageFile) {
 	}
 }
 
-// there lists what must be in the report.
+// there returns what must be in the report.
 func (r *record) there() map[packageFile]event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func changed(path string) (time.Time, error) {
 	return time.Unix(st.Ctim.Unix()), nil
 }
 
-// things lists a set in order.
+// things returns a set in order.
 func things(set map[packageFile]bool) []packageFile {
 	var out []packageFile
 	for t := range set {
@@ -106,7 +106,7 @@ func things(set map[packageFile]bool) []packageFile {
 	return out
 }
 
-// differ compares two sets and says what only one has.
+// differ compares two sets and reports the elements that only one has.
 func differ(r *row, want, got map[packageFile]bool, missing, additional string) {
 	for _, t := range things(want) {
 		r.check(got[t], "%s: %s", missing, t)
@@ -118,7 +118,7 @@ func differ(r *row, want, got map[packageFile]bool, missing, additional string) 
 	}
 }
 
-// within keeps what is below one of some directories.
+// within returns the elements below some directories.
 func within(set map[packageFile]bool, folders ...string) map[packageFile]bool {
 	out := map[packageFile]bool{}
 	for t := range set {

@@ -14,7 +14,7 @@ import (
 // unit is a small package of some kind as its package manager leaves it.
 type unit struct{ kind, name, version string }
 
-// tells is the file that tells of a unit, from the directory that it is put into.
+// tells returns the file that describes a unit, relative to its target directory.
 func (u unit) tells() string {
 	n, v := u.name, u.version
 	switch u.kind {
@@ -39,12 +39,12 @@ func (u unit) tells() string {
 	}
 }
 
-// at is the unit in a directory.
+// at returns the unit in a directory.
 func (u unit) at(dir string) packageFile {
 	return packageFile{u.kind, u.name, u.version, dir + "/" + u.tells()}
 }
 
-// files are the unit's files, from the directory that it is put into.
+// files returns the unit's files, relative to its target directory.
 func (u unit) files() map[string][]byte {
 	n, v := u.name, u.version
 	out := map[string][]byte{}
@@ -137,7 +137,7 @@ PODFILE CHECKSUM: 4b1e1b0ac9d1e0a8f8c9f0e7e3b1a6d5c4b3a291
 COCOAPODS: 1.15.2
 `
 
-// infoPlist is the property list of an application: as XML, or binary when the name is even.
+// infoPlist returns the property list of an application: as XML, or binary when the name is even.
 func infoPlist(name, version string) []byte {
 	form := []int{plist.BinaryFormat, plist.XMLFormat}[len(name)%2]
 	b, err := plist.MarshalIndent(map[string]any{
@@ -145,12 +145,12 @@ func infoPlist(name, version string) []byte {
 		"CFBundleShortVersionString": version, "CFBundleVersion": "1", "LSMinimumSystemVersion": "12.0",
 	}, form, "\t")
 	if err != nil {
-		panic(err) // it is made of texts
+		panic(err) // it consists of texts
 	}
 	return b
 }
 
-// jar makes an archive in memory.
+// jar returns an archive in memory.
 func jar(files map[string]string) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)

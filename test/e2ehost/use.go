@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// useAct is the use that the scanner is meant for, from a full scan to a decision.
+// useAct is the intended use of the scanner, from a full scan to a decision.
 type useAct struct {
 	s      *stage
 	v      *service
@@ -19,7 +19,7 @@ type useAct struct {
 	began  time.Time // of the installs
 }
 
-// use plays it.
+// use runs it.
 func use(ctx context.Context, s *stage) error {
 	dbs, err := s.databases(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func use(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// fullScan finds what was there before.
+// fullScan finds the packages installed before.
 func (a *useAct) fullScan(ctx context.Context, r *row) error {
 	want := map[packageFile]bool{}
 	for _, b := range seeds {
@@ -72,7 +72,7 @@ func (a *useAct) fullScan(ctx context.Context, r *row) error {
 	return err
 }
 
-// analyse looks at what was found.
+// analyse checks what was found.
 func (a *useAct) analyse(ctx context.Context, r *row) error {
 	rep, err := a.v.whole(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *useAct) reset(ctx context.Context, r *row) error {
 	return err
 }
 
-// realTime begins to watch the whole host, by what the system tells.
+// realTime begins to watch the whole host, by events of the system.
 func (a *useAct) realTime(ctx context.Context, r *row) error {
 	if _, err := a.v.command(ctx, r, 0, "Scan State: Real-Time", "real-time-scan", "start"); err != nil {
 		return err
@@ -135,13 +135,13 @@ func (a *useAct) realTime(ctx context.Context, r *row) error {
 	return err
 }
 
-// Least numbers of packages that come.
+// Minimum numbers of installed packages.
 const (
 	leastKind = 40
 	leastAll  = 500
 )
 
-// install brings packages while the host is watched; a row for each kind and one for all.
+// install installs packages while the host is watched; a row for each kind and one for all.
 func (a *useAct) install(ctx context.Context) {
 	a.began = time.Now()
 	a.s.try("installs", func(r *row) error {
@@ -183,7 +183,7 @@ func says(r row, n int, worst time.Duration) string {
 	return fmt.Sprintf("%d installed = %d catalogued within %.0f s of the last write (worst %.1f s)", n, r.Equal, soon.Seconds(), worst.Seconds())
 }
 
-// exact compares what the report has now with what is there.
+// exact compares the current report with the installed packages.
 func (a *useAct) exact(name string) {
 	a.s.try(name, func(r *row) error {
 		want := map[packageFile]bool{}
@@ -219,7 +219,7 @@ func (a *useAct) change(ctx context.Context) {
 	a.exact("nothing else, again")
 }
 
-// gone looks whether what was removed has left in time.
+// gone checks that removed packages left the report in time.
 func (a *useAct) gone() {
 	r := row{Name: "removed"}
 	worst := time.Duration(0)
@@ -239,8 +239,8 @@ func (a *useAct) gone() {
 	a.s.report(r)
 }
 
-// asFullScan has another service, with nothing in its catalog, scan a directory in full, and
-// compares what both have there.
+// asFullScan makes another service, with an empty inventory, scan a directory in full, and compares
+// both reports.
 func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, folder string) error {
 	if err := v.quiet(ctx); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (s *stage) asFullScan(ctx context.Context, r *row, v *service, o settings, 
 	return fresh.End()
 }
 
-// again copies what was there before the reset, which is news of an old package.
+// again copies packages installed before the reset, which makes an old package new.
 func (a *useAct) again(ctx context.Context, r *row) error {
 	rec := newRecord()
 	for _, b := range seeds {
@@ -288,7 +288,7 @@ func (a *useAct) again(ctx context.Context, r *row) error {
 	return nil
 }
 
-// stop returns when all that was there is in the report.
+// stop checks that a package installed just before the stop is in the report.
 func (a *useAct) stop(ctx context.Context, r *row) error {
 	u := unit{"npm", "the-last-one", "1.0.0"}
 	to := a.s.host("last")

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// nobody is a user without privileges.
+// nobody is the ID of a user without privileges.
 const nobody = 65534
 
-// user does the same as a user without privileges, who is told of changes in the directories
-// where packages lie.
+// user runs the same test as a user without privileges, which receives changes in the package
+// directories only.
 func user(ctx context.Context, s *stage) error {
 	home := s.host("ci")
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -43,7 +43,7 @@ func asUser(ctx context.Context, s *stage, v *service, r *row, home string) erro
 	f := v.follow(ctx)
 	defer f.end()
 	rec := newRecord()
-	// "src" is not there yet: the way to it is watched.
+	// "src" does not exist yet: its ancestors are watched.
 	if err := s.byWays(ctx, rec, home+"/src"); err != nil {
 		return err
 	}

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// installMethod is how something comes that no package manager installs here. The first units of each
-// kind come by one each.
+// installMethod is how a package arrives that no package manager installs here. The first units of
+// each kind arrive by one method each.
 type installMethod struct {
 	name string
 	come func(ctx context.Context, w *wayUnit) error
 }
 
-// wayUnit is a unit that comes by a way.
+// wayUnit is a unit with its method.
 type wayUnit struct {
 	unit
 	s    *stage
 	rec  *record
-	base string // folder of all of them
+	base string // directory of all of them
 	how  string
-	from string // where it lies ready, with its files
-	to   string // where it goes; it is not there yet
+	from string // where it is prepared, with its files
+	to   string // its destination, which does not exist yet
 }
 
 var ways = []installMethod{
@@ -72,7 +72,7 @@ func copied(ctx context.Context, w *wayUnit) error {
 	return w.come(ctx, time.Time{}, "cp", "-a", w.from, w.to)
 }
 
-// come runs what brings the unit, and notes it.
+// come runs the command that installs the unit, and records it.
 func (w *wayUnit) come(ctx context.Context, since time.Time, args ...string) error {
 	if _, err := w.s.sh(ctx, "", args...); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (w *wayUnit) come(ctx context.Context, since time.Time, args ...string) err
 	return w.rec.installed(w.how, since, w.at(w.to))
 }
 
-// onWay prepares a unit for a way, or finds it again.
+// onWay prepares a unit for a method, or finds it again.
 func (s *stage) onWay(rec *record, base, kind string, i int) *wayUnit {
 	name := fmt.Sprintf("%d-%s", i, kind)
 	return &wayUnit{units(kind)[i], s, rec, base, ways[i].name, s.back("ways", filepath.Base(base), name), filepath.Join(base, "ways", name)}
@@ -88,7 +88,7 @@ func (s *stage) onWay(rec *record, base, kind string, i int) *wayUnit {
 
 func byWays(ctx context.Context, s *stage, rec *record) error { return s.byWays(ctx, rec, s.host()) }
 
-// byWays brings units of all kinds by all ways into a directory.
+// byWays installs units of all kinds by all methods in a directory.
 func (s *stage) byWays(ctx context.Context, rec *record, base string) error {
 	if err := os.MkdirAll(filepath.Join(base, "ways"), 0o755); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (s *stage) changeWays(ctx context.Context, rec *record, base string) error 
 	return nil
 }
 
-// upgrade replaces a unit by the next version, as its package manager does: beside the old
-// one, which is removed then, or in its place.
+// upgrade replaces a unit by the next version, as its package manager does: next to the old one,
+// which is then removed, or in its place.
 func (w *wayUnit) upgrade(ctx context.Context) error {
 	old := w.at(w.to)
 	next := w.unit
@@ -174,7 +174,7 @@ func (w *wayUnit) upgrade(ctx context.Context) error {
 
 var number = regexp.MustCompile(`(\d+)(\D*)$`)
 
-// bumped is the version that follows: its last number is one more.
+// bumped returns the next version: its last number is one more.
 func bumped(version string) string {
 	m := number.FindStringSubmatchIndex(version)
 	n, err := strconv.Atoi(version[m[2]:m[3]])

@@ -106,7 +106,7 @@ func sum(fsys fs.FS, name string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// macFile is what the list of the disk from a Mac says of a file.
+// macFile is a file in the list of the disk from a Mac.
 type macFile struct {
 	Compressed   bool
 	Mode         string
@@ -165,7 +165,7 @@ func apfsMac(_ context.Context, s *stage, dir string) (*made, error) {
 	}}, nil
 }
 
-// compare compares a file with what the list says of it.
+// compare compares a file with its entry in the list.
 func (m macFile) compare(fsys *apfs.FS, name string) error {
 	for key, want := range m.Xattrs {
 		b, err := fsys.Xattr(name, key)
@@ -198,7 +198,7 @@ func (m macFile) compare(fsys *apfs.FS, name string) error {
 	return err
 }
 
-// fsapfsinfo lists every volume; its paths must be ours.
+// fsapfsinfo lists every volume; its paths must be those read here.
 var fsapfsinfo = witness{"fsapfsinfo agrees", func(ctx context.Context, d *made, r *row) error {
 	i, err := disk.OpenImage(d.raw)
 	if err != nil {

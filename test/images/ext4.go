@@ -17,12 +17,12 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// ext4Subject is a file system that mke2fs makes of a directory.
+// ext4Subject is a file system that mke2fs creates from a directory.
 type ext4Subject struct {
 	entries int
 	options []string
 	table   bool // on a partition of a disk
-	index   bool // with large directories indexed, as a kernel has them
+	index   bool // with large directories indexed, as a kernel does
 	inline  bool // with small files in their inodes
 }
 
@@ -53,7 +53,7 @@ func (e ext4Subject) make(ctx context.Context, _ *stage, dir string) (*made, err
 		}
 	}
 	if e.index {
-		// It says by its status that it changed something.
+		// Its exit code reports that it changed something.
 		_, _ = rig.Output(ctx, dir, sbin("e2fsck"), "-fyD", image)
 	}
 	if _, err := rig.Output(ctx, dir, sbin("e2fsck"), "-fn", image); err != nil && !e.inline {
@@ -72,7 +72,7 @@ func (e ext4Subject) make(ctx context.Context, _ *stage, dir string) (*made, err
 	}}, nil
 }
 
-// sbin finds a program of e2fsprogs, which may not be in the path of a user.
+// sbin returns the path of a program of e2fsprogs, which may be outside of a user's PATH.
 func sbin(name string) string {
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
 		if p := filepath.Join(dir, name); exists(p) {
@@ -87,8 +87,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// lengthen mends the sizes of files that end with a hole, which mke2fs forgets where small
-// files are in inodes.
+// lengthen repairs the sizes of files that end with a hole, which mke2fs loses where small files
+// are in inodes.
 func lengthen(ctx context.Context, dir, image string, want treetest.List) error {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
@@ -139,8 +139,8 @@ func compareTree(want treetest.List, fsys fs.FS, r *row) error {
 	return nil
 }
 
-// debugfs lists every directory; each of its entries must be one of ours, with its inode,
-// mode and size, and each of ours one of its.
+// debugfs lists every directory; each of its entries must be in the tree, with its inode, mode and
+// size, and vice versa.
 var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *row) error {
 	i, err := disk.OpenImage(d.raw)
 	if err != nil {
@@ -175,8 +175,8 @@ var debugfs = witness{"debugfs agrees", func(ctx context.Context, d *made, r *ro
 	return nil
 }}
 
-// inodes counts what each entry of a tree says: inode, mode, name and size; and lists the
-// inodes of directories.
+// inodes counts the entries of a tree: inode, mode, name and size; and lists the inodes of
+// directories.
 func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
 	const root = 2
 	lines, folders = map[string]int{}, []uint64{root}
@@ -211,8 +211,8 @@ func inodes(fsys fs.FS) (lines map[string]int, folders []uint64, err error) {
 	return lines, folders, walk(fsys.(fs.ReadDirFS), "", list)
 }
 
-// entry is what debugfs prints for one: inode, mode, owner, group, name, size; a name may
-// hold anything but a slash.
+// entry matches an entry in the output of debugfs: inode, mode, owner, group, name, size; a name
+// may contain anything but a slash.
 var entry = regexp.MustCompile(`(?s)/(\d+)/(\d{6})/\d+/\d+/([^/]*)/(\d*)/\n`)
 
 func askDebugfs(ctx context.Context, d *made, folders []uint64) (map[string]int, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// form is a way in which a disk is kept.
+// form is a storage format of a disk.
 type form struct {
 	name string
 	open func(ctx context.Context, d *made) (opened, error)
@@ -48,7 +48,7 @@ func openImage(name string) (opened, error) {
 	return opened{i, i.Size(), i.Close}, nil
 }
 
-// converted is the form that qemu-img makes with some options.
+// converted returns the format that qemu-img makes with some options.
 func converted(name string, options ...string) form {
 	return form{name, func(ctx context.Context, d *made) (opened, error) {
 		to := filepath.Join(d.dir, "image.qcow2")
@@ -60,8 +60,7 @@ func converted(name string, options ...string) form {
 	}}
 }
 
-// qcow2 opens an image that qemu-img finds equal to the raw file. It is removed when it
-// is closed.
+// qcow2 opens an image that qemu-img finds equal to the raw file. It is removed when it is closed.
 func (d *made) qcow2(ctx context.Context, name string) (opened, error) {
 	if _, err := rig.Output(ctx, d.dir, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", d.raw, name); err != nil {
 		return opened{}, err
@@ -75,14 +74,14 @@ func (d *made) qcow2(ctx context.Context, name string) (opened, error) {
 	return o, nil
 }
 
-// Places that differ from one state of a disk to the next.
+// Offsets of the differences between two states of a disk.
 const (
 	stride = 16 << 20
 	piece  = 1 << 20
 )
 
-// older writes a copy of the raw file in which the pieces at every step are something else,
-// from the one numbered first.
+// older writes a copy of the raw file in which the chunks at every step are different, from the one
+// numbered first.
 func (d *made) older(name string, first, step int64) (string, error) {
 	to := filepath.Join(d.dir, name)
 	if err := copySparse(to, d.raw); err != nil {
@@ -101,8 +100,8 @@ func (d *made) older(name string, first, step int64) (string, error) {
 	return to, errors.Join(err, f.Close())
 }
 
-// chain makes an image on an image on an image: the lowest has noise in many places, which the second
-// mends in part, and the highest wholly.
+// chain creates an image on an image on an image: the lowest has noise at many offsets, which the
+// second corrects in part, and the highest completely.
 func chain(ctx context.Context, d *made) (opened, error) {
 	noisy, err := d.older("noisy", 0, 1)
 	if err != nil {
@@ -129,7 +128,7 @@ func chain(ctx context.Context, d *made) (opened, error) {
 	return o, errors.Join(err, os.Remove(noisy))
 }
 
-// mend writes what the raw file has into an image, by qemu-io.
+// mend writes the content of the raw file into an image, by qemu-io.
 func (d *made) mend(ctx context.Context, image string, first, step int64) error {
 	f, err := os.Open(d.raw)
 	if err != nil {
@@ -158,8 +157,8 @@ func (d *made) mend(ctx context.Context, image string, first, step int64) error 
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
-// template pushes three states of the disk to a registry, each as what changed, and reads
-// the last from the registry's storage while it runs.
+// template pushes three states of the disk to a registry, each with only its changes. It reads the
+// last from the registry's storage while it runs.
 func template(ctx context.Context, d *made) (_ opened, err error) {
 	base := filepath.Join(d.dir, "storage")
 	reg, err := registry.Open(ctx, registry.Options{Base: base, Version: "test"})
@@ -232,7 +231,7 @@ func copySparse(to, from string) error {
 	return writeSparse(to, f)
 }
 
-// writeSparse writes what a reader gives, and leaves holes where it is zero.
+// writeSparse copies a reader, and leaves holes where it is zero.
 func writeSparse(to string, r io.Reader) error {
 	f, err := os.Create(to)
 	if err != nil {

@@ -72,7 +72,7 @@ func (r row) print(out io.Writer) {
 	}
 }
 
-// stage is where the images of a run are made.
+// stage is the working directory of a run.
 type stage struct {
 	options
 	dir  string
@@ -80,7 +80,7 @@ type stage struct {
 	rows []row
 }
 
-// try runs a row, unless it was not asked for.
+// try runs a row, unless it was not selected.
 func (s *stage) try(name, form string, do func(r *row) error) {
 	if !s.only.MatchString(name + " " + form) {
 		return
@@ -95,7 +95,7 @@ func (s *stage) try(name, form string, do func(r *row) error) {
 	s.rows = append(s.rows, r)
 }
 
-// run is one run.
+// run executes one run.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -133,7 +133,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return passed == len(s.rows) && passed > 0, nil
 }
 
-// subject tries a subject in all its forms.
+// subject tests a subject in all its formats.
 func (s *stage) subject(ctx context.Context, sub subject) {
 	dir := filepath.Join(s.dir, sub.name)
 	var d *made
@@ -163,6 +163,6 @@ func (s *stage) subject(ctx context.Context, sub subject) {
 		})
 	}
 	if !s.keep {
-		_ = os.RemoveAll(dir) // the rest goes with the stage
+		_ = os.RemoveAll(dir) // the rest is removed with the stage
 	}
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// The five forms of one tree: whatever it is kept in, the scanner's report is the same but for
-// its source.
+// The five formats of one tree: in each, the scanner's report is the same except for its source.
 const reportTree = "one tree"
 
 // scanner is the program, its license and its database.
@@ -88,7 +87,7 @@ func equalReports(r *row, want, got []string) error {
 	return nil
 }
 
-// scanner builds the program, gives it a license, and a database of all real advisories.
+// scanner builds the program, a license for it, and a database of all real advisories.
 func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func (p *scanner) run(ctx context.Context, args ...string) (string, error) {
 	return rig.Output(ctx, p.dir, p.program, append(args, "-q", "--license-authority", "a.pub", "--db-path", "vuln.db")...)
 }
 
-// scan gives packages and matches of a source, each as a line of JSON.
+// scan returns packages and matches of a source, each as a line of JSON.
 func (p *scanner) scan(ctx context.Context, source string, more []string) ([]string, error) {
 	var packages api.ScanPackages
 	var found api.ScanReport
@@ -160,7 +159,7 @@ func line(v any) string {
 	return string(raw)
 }
 
-// plant makes the tree: a package of every kind, the scanner itself for programs of Go.
+// plant creates the tree: a package of every kind, the scanner itself as a Go program.
 func plant(ctx context.Context, p *scanner) error {
 	tree := filepath.Join(p.dir, "tree")
 	for name, text := range map[string]string{
@@ -268,7 +267,7 @@ func asQcow2(ctx context.Context, dir string) (string, []string, func() error, e
 	return "vm_image:" + filepath.Join(dir, "tree.qcow2"), nil, nothing, err
 }
 
-// asTemplate has a registry, which continues to run, keep the disk.
+// asTemplate pushes the disk to a registry, which continues to run.
 func asTemplate(ctx context.Context, dir string) (string, []string, func() error, error) {
 	d := &made{dir: dir, raw: filepath.Join(dir, "tree.img")}
 	o, err := template(ctx, d)

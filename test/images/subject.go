@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// subject is a disk that is read in several forms. Further subjects are further elements
-// of subjects.
+// subject is a disk that is read in several formats. Further subjects are further elements of
+// subjects.
 type subject struct {
 	name      string
 	make      func(ctx context.Context, s *stage, dir string) (*made, error)
@@ -46,15 +46,15 @@ type witness struct {
 	agree func(ctx context.Context, d *made, r *row) error
 }
 
-// opened is a disk in some form.
+// opened is a disk in some format.
 type opened struct {
 	io.ReaderAt
 	size  int64
 	close func() error
 }
 
-// form tries a subject in a form: its bytes are those of the raw file, and its trees
-// those that were put in.
+// form tests a subject in a format: its bytes are those of the raw file, and its trees the original
+// ones.
 func (s *stage) form(ctx context.Context, f form, d *made, r *row) (err error) {
 	o, err := f.open(ctx, d)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *stage) form(ctx context.Context, f form, d *made, r *row) (err error) {
 	return d.compare(vols, r)
 }
 
-// sameBytes compares a disk with the raw file that it was made of.
+// sameBytes compares a disk with its raw file.
 func sameBytes(raw string, o opened) error {
 	f, err := os.Open(raw)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 //go:embed differences.tsv
 var differences string
 
-// explanation is a line of the list: differences that it matches are known.
+// explanation is a line of the list: it explains matching differences.
 type explanation struct {
 	peer, side, kind, name, version, path string // patterns: * is anything
 	why                                   string // class: reason
@@ -35,7 +35,7 @@ func explanations() []*explanation {
 	return out
 }
 
-// like reports whether a text matches a pattern in which * stands for anything.
+// like reports whether a text matches a pattern in which * matches anything.
 func like(pattern, text string) bool {
 	for alternative := range strings.SplitSeq(pattern, "|") {
 		if glob(alternative, text) {
@@ -67,7 +67,7 @@ func glob(pattern, text string) bool {
 	}
 }
 
-// report is what a run finds out.
+// report is the result of a run.
 type report struct {
 	all            bool
 	out            io.Writer
@@ -112,7 +112,7 @@ func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs fin
 	}
 }
 
-// unexplained returns the paths of a difference for which no line stands.
+// unexplained returns the paths of a difference that no line explains.
 func (r *report) unexplained(peer, side string, i item, paths []string) []string {
 	var left []string
 	for _, p := range paths {
@@ -128,7 +128,7 @@ func (r *report) unexplained(peer, side string, i item, paths []string) []string
 	return left
 }
 
-// end counts the classes and says whether all is known.
+// end counts the classes and reports whether every difference is explained.
 func (r *report) end() bool {
 	classes := map[string]int{}
 	for _, e := range r.lines {

@@ -1,11 +1,10 @@
-// Command peers compares what the image scanner finds in a directory with what the programs
-// of osv-scalibr and syft find in the same.
+// Command scannercompare compares the findings of the image scanner in a directory with those of
+// osv-scalibr and syft.
 //
-//	go run ./test/scannercompare -scalibr FILE -syft FILE [-dir FOLDER] [-all]
+//	go run ./test/scannercompare -scalibr FILE -syft FILE [-dir DIR] [-all]
 //
-// It does not say who is right: every difference stands in differences.tsv with its class
-// and reason, and somebody looked at it.
+// It does not decide which is right: every difference is in differences.tsv with its class and
+// reason, after manual review.
 //
-// Invariant: a difference that no line explains fails, and so does a line that explains
-// none.
+// Invariant: a difference that no line explains fails, and so does a line that explains none.
 package main

@@ -22,8 +22,8 @@ type item struct {
 // findings are packages and the paths where each was found.
 type findings map[item][]string
 
-// add adds a package. Names whose ecosystems do not mind how they are written become one,
-// and so do the ways to write versions of Go.
+// add adds a package. Spellings of names that an ecosystem treats as equal are unified, and so are
+// the notations of Go versions.
 func (f findings) add(kind catalog.PackageType, name, version string, paths ...string) {
 	switch kind {
 	case catalog.Python:
@@ -71,7 +71,7 @@ var urlKinds = map[string]catalog.PackageType{
 const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,os/homebrew,os/macapps"
 
 func scanScalibr(ctx context.Context, program, dir, work string) (findings, error) {
-	// Its exit status tells of single files that it could not read.
+	// A nonzero exit code may only mean single unreadable files.
 	if text, err := exec.CommandContext(ctx, program, "-offline", "-root", dir, "-o", "cdx-json="+work, "-plugins", plugins).CombinedOutput(); err != nil {
 		if _, missing := os.Stat(work); missing != nil {
 			return nil, fmt.Errorf("%w: %s", err, text)
@@ -136,7 +136,7 @@ func scanSyft(ctx context.Context, program, dir, work string) (findings, error) 
 	return out, nil
 }
 
-// mavenName gives group and artifact of a package URL.
+// mavenName returns group and artifact of a package URL.
 func mavenName(purl, name string) string {
 	rest, _, _ := strings.Cut(strings.TrimPrefix(purl, "pkg:maven/"), "@")
 	group, artifact, ok := strings.Cut(rest, "/")

@@ -40,7 +40,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// limit bounds a run, the making of the tree too.
+// limit limits the duration of a run, including the creation of the tree.
 const limit = 40 * time.Minute
 
 // peer is another scanner.
@@ -50,7 +50,7 @@ type peer struct {
 	file string // its program
 }
 
-// run compares and says whether nothing is left to explain.
+// run compares and reports whether every difference is explained.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {

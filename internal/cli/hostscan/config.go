@@ -32,8 +32,8 @@ import (
 // maxConfig bounds a configuration file in bytes.
 const maxConfig = 1 << 20
 
-// settings is what a configuration file may say. Those with live:"yes" count at once when
-// the file is read again, the others at the next start.
+// settings are the keys of a configuration file. Those with live:"yes" apply immediately when the
+// file is read again, the others at the next start.
 type settings struct {
 	LogLevel          string   `yaml:"log-level" live:"yes"`
 	LogToFile         bool     `yaml:"log-to-file"`
@@ -45,28 +45,28 @@ type settings struct {
 	MinScore          float64  `yaml:"min-score" live:"yes"`
 	MinSeverity       string   `yaml:"min-severity" live:"yes"`
 	ListenAddr        string   `yaml:"listen-addr"`
-	DBBackendPath     string   `yaml:"db-backend-path"` // of the catalog
+	DBBackendPath     string   `yaml:"db-backend-path"` // of the inventory
 	DBUpdateInterval  string   `yaml:"db-update-interval"`
 
-	// What follows is ours.
+	// The following keys are not in the specification.
 	DBUpdateURL  string   `yaml:"db-update-url"`
-	DBKey        string   `yaml:"db-key"` // file with the public key that databases must be signed with
+	DBKey        string   `yaml:"db-key"` // file with the public key that must have signed databases
 	Token        string   `yaml:"token" live:"yes"`
 	TokenFile    string   `yaml:"token-file" live:"yes"`
-	RequireToken string   `yaml:"require-token" live:"yes"` // changes: callers who change something must show a token on loopback too
-	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // names by which callers may ask
+	RequireToken string   `yaml:"require-token" live:"yes"` // changes: state changes need a token on loopback too
+	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`
 	PushURL      string   `yaml:"push-url"`       // of the controller to which findings are sent; "node": that of the node here
-	PushNode     string   `yaml:"push-node"`      // id of the node that this host is; "": that of the node here
-	PushNodeFile string   `yaml:"push-node-file"` // in which the agent keeps who the node here is
+	PushNode     string   `yaml:"push-node"`      // ID of the node that this host is; "": that of the node here
+	PushNodeFile string   `yaml:"push-node-file"` // in which the agent stores the identity of the node here
 	PushKeyID    string   `yaml:"push-key-id"`    // of a user key; "": the credential of the node here
 	PushKeyFile  string   `yaml:"push-key-file"`  // with its private key
 	PushCAFile   string   `yaml:"push-ca-file"`   // authorities to trust instead of the system's
-	PushInterval string   `yaml:"push-interval"`  // the least between two sends
+	PushInterval string   `yaml:"push-interval"`  // minimum time between two sends
 }
 
-// usual are the settings when nothing is said.
+// usual returns the default settings.
 func usual(p defaultPaths) settings {
 	s := settings{
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
@@ -80,7 +80,7 @@ func usual(p defaultPaths) settings {
 	return s
 }
 
-// readSettings reads a configuration file. With "" it reads the usual one, if there is one.
+// readSettings reads a configuration file. With "" it reads the default one, if there is one.
 func readSettings(ctx context.Context, path string, p defaultPaths) (settings, error) {
 	s := usual(p)
 	raw, err := input.Whole(ctx, cmp.Or(path, p.Config, os.DevNull), maxConfig)
@@ -113,16 +113,16 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 	return s, err
 }
 
-// strange is what the reader says of a key that is not known.
+// strange matches the reader's error about an unknown key.
 var strange = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// readable puts what the reader of YAML says in words of this program.
+// readable rewords an error of the YAML reader for users.
 func readable(err error) error {
 	text := strange.ReplaceAllString(err.Error(), `there is no key "$1"`)
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
 }
 
-// fill puts what is usual for what is empty, and makes paths absolute.
+// fill replaces empty settings by the defaults, and makes paths absolute.
 func (s *settings) fill(u settings) {
 	for _, f := range []struct {
 		to   *string
@@ -149,7 +149,7 @@ func (s *settings) fill(u settings) {
 	}
 }
 
-// check returns what is wrong with the settings.
+// check returns an error for invalid settings.
 func (s settings) check() error {
 	if _, err := s.level(); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (s settings) level() (l slog.Level, err error) {
 	return l, nil
 }
 
-// leastInterval is how often an update of the database may be looked for.
+// leastInterval is the minimum time between two checks for a newer database.
 const leastInterval = time.Minute
 
 func (s settings) interval() (time.Duration, error) {
@@ -222,7 +222,7 @@ func (s settings) interval() (time.Duration, error) {
 	return d, nil
 }
 
-// rules are what reports leave out.
+// rules returns the rules by which reports leave findings out.
 func (s settings) rules() (r host.Rules, err error) {
 	r = host.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: s.MinScore}
 	if !(s.MinScore >= 0 && s.MinScore <= 10) { // a NaN is refused too
@@ -237,7 +237,7 @@ func (s settings) rules() (r host.Rules, err error) {
 	return r, nil
 }
 
-// database is where the advisories are and how they are kept up to date.
+// database returns where the database is and how it is kept up to date.
 func (s settings) database() (host.Database, error) {
 	every, err := s.interval()
 	d := host.Database{Path: s.VulnDBPath, Listing: s.DBUpdateURL, Every: every, Manual: s.DisableAutoUpdate}
@@ -249,7 +249,7 @@ func (s settings) database() (host.Database, error) {
 	return d, err
 }
 
-// private refuses a file that others may read.
+// private refuses a file that other users may read.
 func private(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -259,8 +259,8 @@ func private(path string) error {
 	return config.CheckPrivate(f)
 }
 
-// later names the keys that two settings have different values for and that only count at
-// the next start.
+// later returns the keys whose values differ between two settings and that only apply at the next
+// start.
 func later(old, now settings) []string {
 	var out []string
 	a, b := reflect.ValueOf(old), reflect.ValueOf(now)

@@ -1,9 +1,9 @@
-// Package hostscan is the program hostscan: the service that watches a host, and the commands
-// that ask it.
+// Package hostscan is the program hostscan: the service that watches a host, and the commands that
+// call its API.
 //
-// It is not the scanner (internal/scan/host) and not its API (internal/rest/hostrest): it
-// reads settings and flags, and wires them.
+// It is not the scanner (internal/scan/host) and not its API (internal/rest/hostrest): it reads
+// settings and flags, and wires them.
 //
-// Invariant: standard output has the answer and nothing else; every command but serve asks a
-// service that runs, and says how to start one when there is none.
+// Invariant: standard output has the result and nothing else; every command but serve calls a
+// running service, and explains how to start one when there is none.
 package hostscan

@@ -10,10 +10,10 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// Bounds of the log: what is older than the files that are kept is gone.
+// Limits of the log: older files than those are removed.
 const (
 	logMegabytes = 10
-	logFiles     = 3 // besides the one that is written
+	logFiles     = 3 // besides the current one
 )
 
 // serviceLog is the log of the service.
@@ -40,7 +40,7 @@ func openJournal(s settings, stderr io.Writer) (*serviceLog, error) {
 	return j, err
 }
 
-// tryLog says at once what is wrong with a log file.
+// tryLog reports immediately why a log file cannot be written.
 func tryLog(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -7,28 +7,28 @@ import (
 	"runtime"
 )
 
-// defaultPaths are where the service has its files when nothing is said. "" is nowhere: there is no
-// home directory.
+// defaultPaths are the default locations of the service's files. "" is none: without a home
+// directory.
 type defaultPaths struct {
 	Config   string // file
-	State    string // folder of the catalog and of the token
+	State    string // directory of the inventory and of the token
 	Log      string // file
-	Database string // file, which the image scanner shares
+	Database string // file, shared with the image scanner
 }
 
-// usualPlaces are those of this user on this system.
+// usualPlaces returns those of this user on this system.
 func usualPlaces() defaultPaths {
 	home, _ := os.UserHomeDir()
 	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
 }
 
-// usualNodeFile is that of an agent of this user.
+// usualNodeFile returns that of an agent of this user.
 func usualNodeFile() string {
 	home, _ := os.UserHomeDir()
 	return nodeFile(os.Geteuid() == 0, home, os.Getenv)
 }
 
-// nodeFile is where an agent of the same user keeps who its node is.
+// nodeFile returns where an agent of the same user stores the identity of its node.
 func nodeFile(root bool, home string, env func(string) string) string {
 	dir := "/var/lib/buildyard/node"
 	if data := env("XDG_DATA_HOME"); filepath.IsAbs(data) {

@@ -23,13 +23,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// ofNode is the address that stands for the controller of the node that this host is.
+// ofNode is the address that means the controller of the node that this host is.
 const ofNode = "node"
 
-// leastPush is how often findings may be sent.
+// leastPush is the minimum time between two sends of findings.
 const leastPush = 10 * time.Second
 
-// checkPush returns what is wrong with where findings are sent.
+// checkPush returns an error for invalid settings of the sending of findings.
 func (s settings) checkPush() error {
 	if s.PushURL == "" {
 		for _, f := range []struct{ name, value string }{
@@ -65,12 +65,12 @@ func (s settings) pushEvery() (time.Duration, error) {
 	return d, nil
 }
 
-// pushes makes the sender of findings, if there is to be one, and lets the scanner tell it.
+// pushes creates the sender of findings, if one is configured, and connects it to the scanner.
 func (v *service) pushes(o *host.Options) {
 	if v.s.PushURL == "" {
 		return
 	}
-	every, _ := v.s.pushEvery() // was checked
+	every, _ := v.s.pushEvery() // it was checked before
 	name, _ := os.Hostname()
 	v.push = push.New(push.Options{Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger})
 	told := o.OnChange
@@ -83,7 +83,7 @@ func (v *service) pushes(o *host.Options) {
 	}
 }
 
-// nodeIdentity is who the node on this host is, as its agent keeps it.
+// nodeIdentity is the identity of the node on this host, as its agent stores it.
 type nodeIdentity struct {
 	NodeID     string `json:"node_id"`
 	Credential string `json:"credential"` // secret
@@ -99,7 +99,7 @@ type nodeIdentity struct {
 // maxMember bounds its file in bytes.
 const maxMember = 1 << 20
 
-// readMember reads who the node here is, from a file that only its owner may read.
+// readMember reads the identity of the node here, from a file that only its owner may read.
 func readMember(path string) (m nodeIdentity, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,12 +117,12 @@ func readMember(path string) (m nodeIdentity, err error) {
 		err = json.Unmarshal(raw, &m)
 	}
 	if err != nil || m.NodeID == "" {
-		return m, fmt.Errorf("%s does not say which node this is", path) // and may hold a secret
+		return m, fmt.Errorf("%s does not say which node this is", path) // the file may contain a secret
 	}
 	return m, nil
 }
 
-// pushTo returns where findings go, as it is now.
+// pushTo returns the current destination of findings.
 func (s settings) pushTo() (push.Target, error) {
 	var m nodeIdentity
 	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {

@@ -10,7 +10,7 @@ import (
 
 const aNode = "11111111-2222-4333-8444-555555555555"
 
-// TestWhereFindingsGo: as the node that this host is, and nothing else without a key.
+// TestWhereFindingsGo: findings go to the node that this host is, and nowhere else without a key.
 func TestWhereFindingsGo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.json")
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestWhereFindingsGo(t *testing.T) {
 	}
 }
 
-// TestPushSettings: what cannot be is refused by name.
+// TestPushSettings: invalid settings are refused by name.
 func TestPushSettings(t *testing.T) {
 	for name, s := range map[string]settings{
 		"push-url":      {PushURL: "build.example:8090"},

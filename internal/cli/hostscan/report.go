@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
 
-// reportSection is what of a report is asked for.
+// reportSection is a section of a report.
 type reportSection string
 
 const (
@@ -29,7 +29,7 @@ const (
 	vulnerabilities reportSection = "/vulnerabilities"
 )
 
-// reportOptions are what the flags of a report say.
+// reportOptions are the flags of a report.
 type reportOptions struct {
 	*globals
 	part      reportSection
@@ -70,7 +70,7 @@ packages that were there before, when a newer database knows more.`,
 	return root
 }
 
-// reportPart makes a command that reports.
+// reportPart adds the flags of a report section to a command.
 func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command {
 	o := &reportOptions{globals: g, part: of}
 	cmd.Args = cobra.NoArgs
@@ -118,7 +118,7 @@ installed already comes back when it is scanned in full again, or written again.
 	}
 }
 
-// plan is what was asked for, checked before the service is.
+// plan is the parsed request, checked before the service is called.
 type plan struct {
 	format  report.Format
 	columns []report.Column
@@ -192,7 +192,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 	return o.verdict(p, found)
 }
 
-// fetch gets what is needed: to sort packages by score, their vulnerabilities too.
+// fetch requests the needed data: to sort packages by score, their vulnerabilities too.
 func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p plan) (r api.HostReport, err error) {
 	switch {
 	case o.part == vulnerabilities:
@@ -220,7 +220,7 @@ func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) e
 	return report.Write(o.Out, p.format, []report.Report{doc}, report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
 }
 
-// verdict is the exit status.
+// verdict returns the exit status.
 func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 	if o.failOn == "" {
 		return nil
@@ -236,7 +236,7 @@ func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 // sortOrder is how a table is sorted.
 type sortOrder byte
 
-// The orders; the zero value is that in which things came.
+// The orders; the zero value is the order of discovery.
 const (
 	byScore sortOrder = 's'
 	byName  sortOrder = 'n'
@@ -253,7 +253,7 @@ func parseOrder(name string) (sortOrder, error) {
 	return o, nil
 }
 
-// compare compares two things by an order, and by name, version and id where it is the same.
+// compare compares two entries by an order, and by name, version and ID where it is equal.
 func (o sortOrder) compare(a, b api.ScanMatch) int {
 	x, y := a.Artifact, b.Artifact
 	first := 0

@@ -10,13 +10,13 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+// Streams are the input and output of a command: the result goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// usualPort is where the service listens when nothing is said.
+// usualPort is the default port of the service.
 const usualPort = 8081
 
-// globals are what every command gets.
+// globals are the flags and streams of every command.
 type globals struct {
 	Streams
 	port      int
@@ -25,19 +25,19 @@ type globals struct {
 	tokenFile string
 }
 
-// say tells the user something that is no part of the answer.
+// say prints a message to the user that is not part of the result.
 func (g *globals) say(format string, args ...any) {
 	_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 }
 
-// Main runs the program and gives its exit code.
+// Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
 	cmd := newCommand(streams)
 	cmd.SetArgs(args)
 	return cli.RunAs(ctx, cmd, "Error")
 }
 
-// newCommand makes the program's command tree.
+// newCommand creates the program's command tree.
 func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := cli.Family(&cobra.Command{
@@ -72,7 +72,7 @@ Here 8 means that --fail-on found something.`,
 	return root
 }
 
-// noLicense is what license says, whatever it is asked.
+// noLicense is the output of every license command.
 const noLicense = "No license is needed: the host scanner works without one."
 
 func licenseCommand(g *globals) *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// fullScanOptions are what the flags of full-scan say.
+// fullScanOptions are the flags of full-scan.
 type fullScanOptions struct {
 	*globals
 	path     string
@@ -74,7 +74,7 @@ func (o *fullScanOptions) run(ctx context.Context) error {
 	return o.tell(before, after)
 }
 
-// left is the failure of who stopped waiting, also before the service said that it scans.
+// left is the error of a command that stopped waiting, also before the service confirmed the scan.
 func left(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -82,7 +82,7 @@ func left(ctx context.Context, err error) error {
 	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted: a scan that has begun goes on; \"hostscan status\" says how far it is, \"hostscan real-time-scan stop\" stops it"))
 }
 
-// Times between two looks at a scan that runs.
+// Times between two status requests during a scan.
 const (
 	firstLook = 50 * time.Millisecond
 	mostLook  = time.Second
@@ -107,7 +107,7 @@ func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostS
 	}
 }
 
-// progress returns how far a scan is.
+// progress describes the progress of a scan.
 func progress(p api.HostScan) string {
 	switch {
 	case p.Phase == "judging":
@@ -118,7 +118,7 @@ func progress(p api.HostScan) string {
 	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Plural(p.Files, "file"), cli.Plural(p.Packages, "package"))
 }
 
-// tell returns what a scan has found, and gives why it failed.
+// tell prints the result of a scan, and returns the error of a failed one.
 func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	l := after.LastScan
 	if l == nil || before.LastScan != nil && l.Started.Equal(before.LastScan.Started) {
@@ -140,7 +140,7 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	return partly(*l)
 }
 
-// partly is the failure of a scan that could not see everything; nil when it could.
+// partly returns the error of an incomplete scan; nil for a complete one.
 func partly(l api.HostScanResult) error {
 	n := l.Denied + l.Unread
 	if n == 0 {
@@ -211,7 +211,7 @@ func (g *globals) stop(ctx context.Context) error {
 	if _, err := g.change(ctx, a, "/v1/real-time-scan/stop", nil); err != nil {
 		return err
 	}
-	s, err := a.status(ctx) // the answer may say what the state was
+	s, err := a.status(ctx) // the response may have the old state
 	if err != nil {
 		return err
 	}

@@ -23,14 +23,14 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
 )
 
-// TestMain lets the scripts run this very binary as the programs.
+// TestMain lets the scripts run this test binary as the programs.
 func TestMain(m *testing.M) {
 	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Program(run) } }
 	testscript.Main(m, map[string]func(){"hostscan": as(hostscan.Main), "imagescan": as(imagescan.Main)})
 }
 
-// TestScripts runs what testdata tells of the commands. Each script has a port of its own in
-// PORT, and state beneath WORK.
+// TestScripts runs the scripts in testdata. Each script has its own port in PORT, and state below
+// WORK.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true,
@@ -53,12 +53,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// world is what a script has running.
+// world has the service that a script runs.
 type world struct{ service *exec.Cmd }
 
 func of(ts *testscript.TestScript) *world { return ts.Value("world").(*world) }
 
-// program makes a command that runs as the script's own would.
+// program returns a command that runs as the script's own would.
 func program(ts *testscript.TestScript, args ...string) *exec.Cmd {
 	path := ""
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
@@ -76,8 +76,8 @@ func program(ts *testscript.TestScript, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// daemon starts the service with the configuration file hostscan.yml, whose listen-addr is put
-// in front, and waits until it answers: daemon [HOST [ARG...]].
+// daemon starts the service with the configuration file hostscan.yml, to which it prepends
+// listen-addr, and waits until it answers: daemon [HOST [ARG...]].
 func daemon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || of(ts).service != nil {
 		ts.Fatalf("usage: daemon [HOST [ARG...]], once")
@@ -110,7 +110,7 @@ func daemon(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("the service does not begin: %s", ts.ReadFile("said"))
 }
 
-// hup has the service read a configuration again: hup FILE.
+// hup makes the service read a configuration again: hup FILE.
 func hup(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: hup FILE")
@@ -120,7 +120,7 @@ func hup(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(of(ts).service.Process.Signal(syscall.SIGHUP))
 }
 
-// end ends the service by a signal, and looks at its exit status: end SIGNAL STATUS.
+// end ends the service by a signal, and checks its exit status: end SIGNAL STATUS.
 func end(ts *testscript.TestScript, neg bool, args []string) {
 	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	if neg || len(args) != 2 || sig[args[0]] == 0 {
@@ -135,7 +135,7 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until runs the program until it says something: until TEXT ARG...
+// until repeats the program until it prints a text: until TEXT ARG...
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until TEXT ARG...")
@@ -151,7 +151,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%q never says %q but %s", args[1:], args[0], out)
 }
 
-// says waits until a file has a line that matches: says FILE PATTERN.
+// says waits until a file has a matching line: says FILE PATTERN.
 func says(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: says FILE PATTERN")
@@ -166,8 +166,8 @@ func says(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s never says %s but %s", args[0], args[1], ts.ReadFile(args[0]))
 }
 
-// signalled interrupts a full scan of a directory while it runs, and looks at its exit status and
-// at what it says: signalled FOLDER STATUS TEXT. The directory is made large.
+// signalled interrupts a full scan of a directory while it runs, and checks its exit status and its
+// output: signalled DIR STATUS TEXT. The directory is made large.
 func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: signalled FOLDER STATUS TEXT")
@@ -189,8 +189,8 @@ func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// running waits until the service scans, and tells at once: a program that asks may take longer
-// than the scan.
+// running waits until the service scans, and returns immediately then: a program that queries it
+// may take longer than the scan.
 func running(ts *testscript.TestScript) {
 	var said []byte
 	for range 1000 {

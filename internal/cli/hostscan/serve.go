@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// serveOptions are what the flags of serve say.
+// serveOptions are the flags of serve.
 type serveOptions struct {
 	*globals
 	config string
@@ -88,7 +88,7 @@ count at once, the others at the next start.`,
 	return cmd
 }
 
-// settings reads the configuration. The port of the flag comes before that of the file.
+// settings reads the configuration. The port of the flag overrides that of the file.
 func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 	s, err := readSettings(ctx, o.config, o.places)
 	if err == nil && o.portGiven {
@@ -101,14 +101,14 @@ func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 	return s, err
 }
 
-// service is the daemon, put together.
+// service is the daemon with its components.
 type service struct {
 	o      *serveOptions
 	s      settings
 	log    *serviceLog
 	host   *host.Host
 	rest   *hostrest.Server
-	hook   *webhook.Hook // nil: there is none
+	hook   *webhook.Hook // nil: no hook is configured
 	push   *push.Sender  // nil: findings are sent to no controller
 	socket net.Listener
 }
@@ -140,7 +140,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return err
 }
 
-// open makes everything that can fail before the service says that it runs.
+// open does everything that can fail before the service announces itself.
 func (v *service) open(ctx context.Context) error {
 	access, err := v.s.access(v.o.places)
 	if err != nil {
@@ -192,7 +192,7 @@ func (v *service) hostOptions() (o host.Options, err error) {
 		return o, err
 	}
 	if filepath.Dir(o.Catalogue) == v.o.places.State {
-		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // which is all ours
+		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // which belongs to the service
 	}
 	return o, os.MkdirAll(filepath.Dir(o.Database.Path), 0o755)
 }
@@ -209,7 +209,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// announce returns where the service is.
+// announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
 	at := v.socket.Addr().String()
 	v.log.InfoContext(ctx, "the service begins", "version", obs.FullVersion(), "address", at, "catalogue", v.s.DBBackendPath, "database", v.s.VulnDBPath)
@@ -224,7 +224,7 @@ func (v *service) announce(ctx context.Context) {
 
 // serve works until ctx ends or something fails.
 func (v *service) serve(ctx context.Context) error {
-	// The hook continues for a moment when the scanner has ended, so that it tells of all.
+	// The hook continues for a moment after the scanner has ended, to send all events.
 	hooked, unhook := context.WithCancel(context.WithoutCancel(ctx))
 	defer unhook()
 	var last errgroup.Group
@@ -261,14 +261,14 @@ func (v *service) followSignals(ctx context.Context) {
 	}
 }
 
-// reload takes over what counts at once. When something is wrong, nothing changes.
+// reload applies the settings that need no restart. On an error nothing changes.
 func (v *service) reload(ctx context.Context) error {
 	s, err := v.o.settings(ctx)
 	if err != nil {
 		return err
 	}
 	waits := later(v.s, s)
-	s.ListenAddr = v.s.ListenAddr // which is the one that is listened on
+	s.ListenAddr = v.s.ListenAddr // the service still listens on that one
 	rules, err := s.rules()
 	if err != nil {
 		return err

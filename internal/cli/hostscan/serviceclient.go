@@ -19,28 +19,28 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/hostrest"
 )
 
-// Bounds of a call.
+// Limits of a call.
 const (
 	dialTime  = 5 * time.Second
-	callTime  = time.Minute // of a call that is not meant to take long
+	callTime  = time.Minute // of a call that is not expected to take long
 	maxAnswer = 1 << 30
 )
 
-// serviceClient asks a service.
+// serviceClient calls the API of a service.
 type serviceClient struct {
 	base   string
 	token  string
 	client *http.Client
 }
 
-// asker returns what asks the service that the flags name.
+// asker returns a client of the service in the flags.
 func (g *globals) asker() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
 		return nil, cli.Usage(fmt.Errorf("--port %d: must be from 1 to 65535", g.port))
 	}
 	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a token goes nowhere else
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps the token
 	}}
 	here := true
 	if g.url != "" {
@@ -56,14 +56,13 @@ func (g *globals) asker() (*serviceClient, error) {
 		if a.token, err = readToken(g.tokenFile); err != nil {
 			err = cli.Usage(fmt.Errorf("--token-file: %w", err))
 		}
-	case here: // the token that the service of this machine has made, as far as this user may read it
+	case here: // the token created by the service of this machine, if this user may read it
 		a.token = ownToken()
 	}
 	return a, err
 }
 
-// get asks for something, and post for something to be done. Both put the body of the answer
-// into into.
+// get sends a GET request, and post a POST request. Both decode the body of the response into into.
 func (a *serviceClient) get(ctx context.Context, path string, q url.Values, into any) error {
 	return a.ask(ctx, http.MethodGet, path, q, into)
 }
@@ -93,7 +92,7 @@ func (a *serviceClient) ask(ctx context.Context, method, path string, q url.Valu
 	return a.read(ctx, resp, into)
 }
 
-// unreachable returns what to do about a service that does not answer.
+// unreachable returns advice about a service that does not answer.
 func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -104,7 +103,7 @@ func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	return cli.Exit(cli.ExitUnreachable, fmt.Errorf("no host scanner answers at %s: start one with \"hostscan serve\", or say where it is with --port or --url: %w", a.base, err))
 }
 
-// read reads an answer.
+// read reads a response.
 func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any) error {
 	body := io.LimitReader(resp.Body, maxAnswer)
 	var answer struct {
@@ -142,7 +141,7 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 	return err
 }
 
-// status asks for the status.
+// status requests the status.
 func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("the host scanner does not answer in time")))
 	defer cancel()
@@ -151,7 +150,7 @@ func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
 	return s, err
 }
 
-// change asks for a change of the state, and says which it is then.
+// change requests a change of the state, and prints the new one.
 func (g *globals) change(ctx context.Context, a *serviceClient, path string, q url.Values) (string, error) {
 	var s api.HostState
 	err := a.post(ctx, path, q, &s)
@@ -164,7 +163,7 @@ func (g *globals) tellState(state string) error {
 	return err
 }
 
-// folder returns a path of a flag as the service wants it.
+// folder returns a directory of a flag as a query of the service.
 func folder(path string) (url.Values, error) {
 	if path == "" {
 		return url.Values{}, nil

@@ -10,14 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// usualOf are places beneath a directory.
+// usualOf returns default paths below a directory.
 func usualOf(t *testing.T) defaultPaths {
 	t.Helper()
 	dir := t.TempDir()
 	return defaultPaths{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
 }
 
-// TestDefaults are those of the specification.
+// TestDefaults: the defaults are those of the specification.
 func TestDefaults(t *testing.T) {
 	p := usualOf(t)
 	s, err := readSettings(t.Context(), "", p)
@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestUsualFile: it counts when nobody names another, and an empty value is none.
+// TestUsualFile: it is read when no other is named, and an empty value is ignored.
 func TestUsualFile(t *testing.T) {
 	p := usualOf(t)
 	text := "ignore-packages: [\"\"]\nmin-severity: high\nmin-score: 7.5\nlisten-addr: \"\"\ndisable-auto-update: true\ndb-update-interval: 90m\nlog-to-file: false\n"
@@ -60,7 +60,7 @@ func TestUsualFile(t *testing.T) {
 	}
 }
 
-// TestNoHome: who has no home directory names the files.
+// TestNoHome: a user without a home directory has to name the files.
 func TestNoHome(t *testing.T) {
 	if _, err := readSettings(t.Context(), "", defaultPaths{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
 		t.Errorf("error %v", err)
@@ -87,7 +87,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestTokens: there is one where others can ask, and it stays.
+// TestTokens: a token exists where other users can connect, and does not change.
 func TestTokens(t *testing.T) {
 	p := usualOf(t)
 	s := usual(p)
@@ -138,7 +138,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// FuzzSettings: whatever a file says, it is refused with a sentence or can be used.
+// FuzzSettings: any file is refused with an error message or can be used.
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{
 		"", "log-level: info", "ignore-packages:\n  - cpe:/a:apple:icloud:1.0\n", "ignore-packages: null", "min-score: .nan", "min-score: 1e300", "- a", "a: &a [*a]",
@@ -165,7 +165,7 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
-// TestRefusedSettings: what cannot be used is said before anything begins.
+// TestRefusedSettings: invalid settings are reported before anything begins.
 func TestRefusedSettings(t *testing.T) {
 	p := usualOf(t)
 	for text, says := range map[string]string{

@@ -41,7 +41,7 @@ func statusCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// tellStatus prints a status, one thing a line.
+// tellStatus prints a status, one item a line.
 func (g *globals) tellStatus(s api.HostStatus) error {
 	var failed error
 	line := func(what, format string, args ...any) {
@@ -89,7 +89,7 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 	return failed
 }
 
-// pushed returns how the sending of findings goes.
+// pushed describes the state of the sending of findings.
 func pushed(p api.HostPush) string {
 	text := "nothing was sent yet"
 	if p.Sent != nil {
@@ -146,8 +146,8 @@ func database(d api.HostDatabase) string {
 	return text
 }
 
-// mounts says of file systems how they are watched, and of the others why they are not:
-// many have one reason, which is said once.
+// mounts describes how file systems are watched, and why the others are not: many share one reason,
+// which is printed once.
 func mounts(list []api.HostMount) (watched, left []string) {
 	const most = 2 // that are named for one reason
 	paths := map[string][]string{}

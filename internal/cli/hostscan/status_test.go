@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestStatusText is what people see of a service with everything going on.
+// TestStatusText checks the printed status of a service with all features active.
 func TestStatusText(t *testing.T) {
 	at, db := time.Now().Add(-time.Minute), time.Now().Add(-100*time.Hour)
 	pseudo := func(path string) api.HostMount {

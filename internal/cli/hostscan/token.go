@@ -18,15 +18,15 @@ import (
 // maxToken bounds a file with a token in bytes.
 const maxToken = 4 << 10
 
-// requireForChanges is the value of require-token by which reading is free on loopback, and
-// starting, stopping and resetting scans takes the token.
+// requireForChanges is the value of require-token with which reading is free on loopback, while
+// starting, stopping and resetting scans requires the token.
 const requireForChanges = "changes"
 
-// tokenName is the token's file in the directory of the state.
+// tokenName is the token's file in the state directory.
 const tokenName = "token"
 
-// access returns who may ask. Where others than this machine can reach the service, there is a
-// token: one that is not there yet is made.
+// access returns which callers are allowed. Where other machines can reach the service, a token is
+// required: a missing one is created.
 func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	changes := s.RequireToken == requireForChanges
 	a := hostrest.Access{Listen: s.ListenAddr, Names: s.AllowedHosts, Token: s.Token, ReadFree: changes}
@@ -51,8 +51,8 @@ func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	return a, err
 }
 
-// checkToken refuses a file with a token that others than its owner and group may read, or others
-// than its owner may change.
+// checkToken refuses a file with a token whose permissions are too wide. Only its owner and group
+// may read it, and only its owner may change it.
 func checkToken(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o037 != 0 {
@@ -61,7 +61,7 @@ func checkToken(f *os.File) error {
 	return err
 }
 
-// readSecret reads a file that check takes, up to so many bytes.
+// readSecret reads a file that check accepts, up to most bytes.
 func readSecret(path string, most int64, check func(*os.File) error) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func readSecret(path string, most int64, check func(*os.File) error) (string, er
 	return strings.TrimSpace(string(raw)), err
 }
 
-// readToken reads a token of a file that only its owner, and maybe its group, may read.
+// readToken reads a token from a file that only its owner, and maybe its group, may read.
 func readToken(path string) (string, error) {
 	token, err := readSecret(path, maxToken, checkToken)
 	switch {
@@ -89,7 +89,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken makes a token and its file, which with shared its group may read too.
+// makeToken creates a token and its file, which with shared its group may read too.
 func makeToken(path string, shared bool) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func makeToken(path string, shared bool) (string, error) {
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails
 	token := base64.RawURLEncoding.EncodeToString(raw)
-	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // which its owner alone may read
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // only its owner may read it
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func makeToken(path string, shared bool) (string, error) {
 	return token, err
 }
 
-// openToGroup lets the group of a directory reach files in it that it may read.
+// openToGroup permits the group of a directory to open those files in it that it may read.
 func openToGroup(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm()&0o010 != 0 {
@@ -123,8 +123,8 @@ func openToGroup(dir string) error {
 	return os.Chmod(dir, info.Mode().Perm()|0o010)
 }
 
-// ownToken returns the token that the service of this machine has made, as far as this user may
-// read it: of this user's service, or of the system's.
+// ownToken returns the token created by the service of this machine, if this user may read it: of
+// this user's service, or of the system's.
 func ownToken() string {
 	home, _ := os.UserHomeDir()
 	for _, root := range []bool{os.Geteuid() == 0, true} {

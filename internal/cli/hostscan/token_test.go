@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTokenForChangesIsMade: with require-token the first start makes a token that its group can
+// TestTokenForChangesIsMade: with require-token the first start creates a token that its group can
 // read, and the next one keeps it.
 func TestTokenForChangesIsMade(t *testing.T) {
 	p := defaultPaths{State: filepath.Join(t.TempDir(), "state")}

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// writeJSON writes what the service answered, without its envelope.
+// writeJSON writes the service's response, without its envelope.
 func (o *reportOptions) writeJSON(r api.HostReport) error {
 	var value any = r
 	switch o.part {
@@ -40,7 +40,7 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-// writeTables writes the tables of what was asked for.
+// writeTables writes the requested tables.
 func (o *reportOptions) writeTables(p plan, r api.HostReport) error {
 	found := matches(r.Vulnerabilities)
 	if p.order != 0 {
@@ -67,8 +67,8 @@ func (o *reportOptions) writeTables(p plan, r api.HostReport) error {
 	return nil
 }
 
-// sorted returns the packages of a report in an order. The score of a package is that of its
-// worst vulnerability.
+// sorted returns the packages of a report in an order. The score of a package is that of its worst
+// vulnerability.
 func sorted(r api.HostReport, by sortOrder) []api.ScanPackage {
 	type key struct{ kind, name, version string }
 	worst := map[key]float64{}
@@ -90,7 +90,7 @@ func sorted(r api.HostReport, by sortOrder) []api.ScanPackage {
 	return out
 }
 
-// matches gives vulnerability entries as the other reports have them.
+// matches converts vulnerability entries to those of the other reports.
 func matches(list []api.HostVulnerability) []api.ScanMatch {
 	out := make([]api.ScanMatch, len(list))
 	for i, e := range list {
@@ -113,8 +113,7 @@ func matches(list []api.HostVulnerability) []api.ScanMatch {
 	return out
 }
 
-// document is a report for other programs. One of vulnerabilities has the packages that they
-// are of.
+// document converts a report for other programs. One of vulnerabilities includes their packages.
 func (o *reportOptions) document(r api.HostReport, status api.HostStatus) report.Report {
 	name, _ := os.Hostname()
 	if o.url != "" {
@@ -140,8 +139,8 @@ func (o *reportOptions) document(r api.HostReport, status api.HostStatus) report
 	return d
 }
 
-// withMissing adds the packages of matches that are not listed: they were there before the
-// time that a report begins with.
+// withMissing adds the packages of matches that are not listed: they were cataloged before the
+// start time of the report.
 func withMissing(list []api.ScanPackage, found []api.ScanMatch) []api.ScanPackage {
 	type key struct{ kind, name, version string }
 	of := func(p api.ScanPackage) key { return key{p.Type, p.Name, p.Version} }
@@ -158,7 +157,7 @@ func withMissing(list []api.ScanPackage, found []api.ScanMatch) []api.ScanPackag
 	return list
 }
 
-// judged gives entries as what decides on failing a build knows them.
+// judged converts entries to findings, for the decision on failing a build.
 func judged(list []api.HostVulnerability) []match.Finding {
 	out := make([]match.Finding, len(list))
 	for i, e := range list {

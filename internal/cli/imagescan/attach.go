@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// attachOptions say where results go beside the report.
+// attachOptions select where results go in addition to the report.
 type attachOptions struct {
 	registry string
 
@@ -45,8 +45,8 @@ func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
 	return nil
 }
 
-// open makes the client of the registry, so that settings that are wrong are said before the
-// scan. It asks nobody.
+// open creates the client of the registry, so that invalid settings are reported before the scan.
+// It makes no request.
 func (o *attachOptions) open(g *globals) error {
 	if o.registry == "" {
 		return nil
@@ -70,7 +70,7 @@ func (o *attachOptions) open(g *globals) error {
 	return nil
 }
 
-// explained returns what may be done about a registry that does not take results.
+// explained adds advice to the error of a registry that refuses results.
 func (o *attachOptions) explained(ctx context.Context, err error) error {
 	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
 		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
@@ -82,13 +82,13 @@ func (o *attachOptions) explained(ctx context.Context, err error) error {
 	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.as})
 }
 
-// always are the failures that would come with every other version as well.
+// always are the failures that would also occur with every other version.
 var always = map[client.Code]bool{
 	client.ErrUnreachable: true, client.ErrForeign: true, client.ErrUnsupported: true, client.ErrUnauthenticated: true,
 }
 
-// send attaches every result to the version that was scanned. What is wrong with one version,
-// such as another content by now, keeps no other from its results.
+// send attaches every result to the scanned version. A failure of one version, such as different
+// content by now, does not affect the results of others.
 func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
 	if o.client == nil {
 		return nil
@@ -114,7 +114,7 @@ func (o *attachOptions) send(ctx context.Context, g *globals, found []result) er
 	return errors.Join(failed...)
 }
 
-// attached is a result as the registry keeps it.
+// attached converts a result to the form of the registry.
 func attached(r result) (api.TemplateScan, error) {
 	raw, err := json.Marshal(r.API())
 	if err != nil {

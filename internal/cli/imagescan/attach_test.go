@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan"
 )
 
-// What is wrong with one version keeps no other from its results; what is wrong with the
-// registry is asked once.
+// A failure of one version does not affect the results of others; a failure of the registry is met
+// once.
 func TestAttachOthers(t *testing.T) {
 	ids := []string{"c0847bc9-5d2d-4dbc-ba6a-240f7ff08031", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08033", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08034"}
 	answers := map[int]string{
@@ -21,7 +21,7 @@ func TestAttachOthers(t *testing.T) {
 		405: `{"status": "FAIL"}`, 409: `{"status": "FAIL"}`,
 	}
 	for name, c := range map[string]struct {
-		status                []int // of each template; 0: it is not asked for
+		status                []int // status of each template; 0: no request is made
 		attached, told, exits int
 	}{
 		"all":              {[]int{200, 200, 200, 200}, 4, 0, cli.ExitOK},

@@ -16,14 +16,14 @@ import (
 // maxConfig bounds a configuration file in bytes.
 const maxConfig = 1 << 20
 
-// settings is what a configuration file may say.
+// settings are the keys of a configuration file.
 type settings struct {
-	IgnorePackages []string `yaml:"ignore-packages"` // CPEs in URI form; nil: nothing is said
+	IgnorePackages []string `yaml:"ignore-packages"` // CPEs in URI form; nil: not set
 	IgnoreCVEs     []string `yaml:"ignore-cves"`
 	DBPath         string   `yaml:"db-path"`
 	DBUpdateURL    string   `yaml:"db-update-url"`
 	DBUpdateWithin string   `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
-	DBKey          string   `yaml:"db-key"`            // file with the public key that listings must be signed with
+	DBKey          string   `yaml:"db-key"`            // file with the public key that must have signed listings
 	LogFile        string   `yaml:"log-file"`
 	LicenseFile    string   `yaml:"license-file"`
 }
@@ -49,10 +49,10 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	return s, nil
 }
 
-// usualWithin is how long a scan waits for the update of its database.
+// usualWithin limits the wait of a scan for the update of its database.
 const usualWithin = 10 * time.Minute
 
-// updateWithin is how long the update before a scan may take.
+// updateWithin returns the limit of the update before a scan.
 func (s settings) updateWithin() (time.Duration, error) {
 	if s.DBUpdateWithin == "" {
 		return usualWithin, nil

@@ -27,7 +27,7 @@ db-path of the configuration file, or in the user's cache folder.`,
 	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g), dbPublishCommand(g))
 }
 
-// database is where the database lies.
+// database returns the path of the database.
 func (g *globals) database(s settings) (string, error) {
 	if path := first(g.dbPath, s.DBPath); path != "" {
 		return path, nil
@@ -39,7 +39,7 @@ func (g *globals) database(s settings) (string, error) {
 	return filepath.Join(cache, "buildyard", "vuln.db"), nil
 }
 
-// target is the database as a place to write to: its directory is made.
+// target returns the path of the database for writing: its directory is created.
 func (g *globals) target() (path string, s settings, err error) {
 	if s, err = g.settings(); err != nil {
 		return "", s, cli.Usage(err)
@@ -136,7 +136,7 @@ func dbStatusCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// dbStatus is what status says.
+// dbStatus is the JSON output of status.
 type dbStatus struct {
 	Path            string                   `json:"path"`
 	Size            int64                    `json:"size"`

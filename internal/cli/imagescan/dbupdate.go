@@ -18,10 +18,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// checkEvery is how long scans do without asking whether there is a newer database.
+// checkEvery is the minimum time between two checks for a newer database by scans.
 const checkEvery = time.Hour
 
-// updateOptions are what settings say of updates.
+// updateOptions converts settings to the options of an update.
 func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (update.Options, error) {
 	o := update.Options{Target: path, Listing: s.DBUpdateURL, Progress: func(done, total int64) {
 		l.Show("Vulnerability database: %.1f of %.1f MB", float64(done)/1e6, float64(total)/1e6)
@@ -37,11 +37,11 @@ func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (u
 	return o, nil
 }
 
-// otherMost is how long a scan waits for another process that updates the database.
+// otherMost limits the wait of a scan for another process that updates the database.
 const otherMost = 10 * time.Second
 
-// autoUpdate brings the database up to date before a scan. What goes wrong, or takes too long,
-// is said and stops no scan.
+// autoUpdate updates the database before a scan. A failure, or a timeout, is reported and stops no
+// scan.
 func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if s.DBUpdateURL == "" {
 		if st, err := update.Look(path); err == nil && st.Present {
@@ -54,7 +54,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 			o.Every = checkEvery
-			o.Within, _ = s.updateWithin() // it was looked at when the settings were read
+			o.Within, _ = s.updateWithin() // it was checked when the settings were read
 			o.Wait = min(o.Within, otherMost)
 			var st update.Status
 			st, err = update.Update(ctx, o)
@@ -69,7 +69,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	}
 }
 
-// words are the outcomes of an update as people say them.
+// words are the outcomes of an update in messages.
 var words = map[update.Outcome]string{
 	update.Updated: "updated", update.Current: "up to date", update.NotChecked: "up to date", update.Failed: "not updated",
 }
@@ -103,7 +103,7 @@ database, fetches it, verifies it and puts it in place. A failure leaves the old
 	}
 }
 
-// tellDatabase returns which database is in place now.
+// tellDatabase prints which database is in place now.
 func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err
@@ -189,8 +189,8 @@ other machines names. With --key the listing is signed, for those that have the 
 	return cmd
 }
 
-// publish puts a database into a directory under a name of its own, and names it in a listing
-// last, so that whoever updates meanwhile finds what the listing says.
+// publish writes a database into a directory under a unique name. It lists it last, so that a
+// concurrent update finds every listed file.
 func (g *globals) publish(ctx context.Context, path, folder, secret string) error {
 	var key ed25519.PrivateKey
 	var err error

@@ -12,11 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// destination is where a report goes. It is looked at before the scan, which may take long.
-// One of a regular file is replaced as a whole; what is none, a pipe or a terminal, is
-// written to.
+// destination is where a report goes. It is checked before the scan, which may take long. A regular
+// file is replaced as a whole; anything else, a pipe or a terminal, is written to.
 type destination struct {
-	file *atomicfile.File // nil when it is no regular file
+	file *atomicfile.File // nil for anything but a regular file
 	path string
 }
 
@@ -36,11 +35,11 @@ func openDestination(path string) (*destination, error) {
 	return &destination{file: f, path: path}, nil
 }
 
-// spare refuses to replace a file by what is made of it.
+// spare refuses to replace the input of a report by the report.
 func spare(to, from string) error {
 	a, err := os.Stat(to)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is there, or it is said when it is written
+		return nil //nolint:nilerr // a missing file is fine, and other errors occur again at the write
 	}
 	if b, err := os.Stat(from); err == nil && a.Mode().IsRegular() && os.SameFile(a, b) {
 		return &fs.PathError{Op: "replace", Path: to, Err: errors.New("it is what is read: name another file")}
@@ -48,7 +47,7 @@ func spare(to, from string) error {
 	return nil
 }
 
-// behind is what a link leads to, which may not be there yet: a link stays one.
+// behind returns the target of a link, which may not exist yet: a link stays one.
 func behind(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target
@@ -73,8 +72,8 @@ func (d *destination) write(ctx context.Context, text string) error {
 	return d.file.Commit()
 }
 
-// stream writes to what is no regular file. A pipe waits for whoever reads it; that ends with
-// the context.
+// stream writes to anything but a regular file. A pipe blocks until another process reads it; ctx
+// ends that.
 func stream(ctx context.Context, path, text string) error {
 	done := make(chan error, 1)
 	go func() { done <- os.WriteFile(path, []byte(text), 0o644) }()
@@ -86,7 +85,7 @@ func stream(ctx context.Context, path, text string) error {
 	}
 }
 
-// close leaves what was there when nothing was written.
+// close leaves the old file unchanged when nothing was written.
 func (d *destination) close() {
 	if d != nil && d.file != nil {
 		d.file.Discard()

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
 
-// diffOptions are what the flags of diff say.
+// diffOptions are the flags of diff.
 type diffOptions struct {
 	*globals
 	matchOptions
@@ -109,7 +109,7 @@ func (o *diffOptions) write(d report.Difference) error {
 	return diffTable(o.Out, d)
 }
 
-// writeJSON prints a value; what could steer a terminal is escaped.
+// writeJSON prints a value; terminal control characters are escaped.
 func writeJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -121,7 +121,7 @@ func writeJSON(w io.Writer, v any) error {
 	return sanitize.EscapeJSON(w, text.Bytes())
 }
 
-// diffTable prints a difference: a plus for what came, a minus for what went.
+// diffTable prints a difference: a plus for additions, a minus for removals.
 func diffTable(w io.Writer, d report.Difference) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	row := func(sign string, p api.ScanPackage, more string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// matchOptions say what counts.
+// matchOptions are the flags that select findings.
 type matchOptions struct {
 	noUpdate    bool
 	maxAge      time.Duration
@@ -42,7 +42,7 @@ func (o *matchOptions) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("min-severity", cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// rules are what the flags and the configuration hide.
+// rules combines the rules of the flags and of the configuration.
 func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
 	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
 	if !(o.minScore >= 0 && o.minScore <= 10) { // NaN, too
@@ -72,13 +72,13 @@ func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 	return r, err
 }
 
-// evaluator judges inventories by a database.
+// evaluator matches inventories against a database.
 type evaluator struct {
 	db    *vulndb.DB
 	rules match.Rules
 }
 
-// judge opens what a scan is judged by, and brings it up to date before.
+// judge updates and opens the database of a scan.
 func (o *matchOptions) judge(ctx context.Context, g *globals, s settings) (*evaluator, error) {
 	rules, err := o.rules(ctx, s)
 	if err != nil {
@@ -144,7 +144,7 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 	return err
 }
 
-// advised returns what to do about a database that is damaged.
+// advised adds advice to the error of a damaged database.
 func advised(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
 		err = fmt.Errorf("%w: remove it, and build, import or update it anew (imagescan db)", err)
@@ -154,7 +154,7 @@ func advised(err error) error {
 
 func (j *evaluator) close() { _ = j.db.Close() }
 
-// report judges an inventory. A nil judge only lists its packages.
+// report matches an inventory. A nil evaluator only lists its packages.
 func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
 	r := result{inventory: inv, Report: report.Report{
 		Source: api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target}, Packages: report.Packages(inv.Packages),
@@ -178,7 +178,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	return r, nil
 }
 
-// hidden returns why matches are not shown, and how many each time.
+// hidden returns the number of suppressed matches by reason.
 func hidden(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{
@@ -207,7 +207,7 @@ func database(info vulndb.Info) *api.ScanDatabase {
 	return out
 }
 
-// covered is the line that says what a report rests on.
+// covered formats the line about the coverage of a report.
 func covered(c *api.ScanCoverage, hidden int) string {
 	skipped := 0
 	for _, s := range c.Skipped {
@@ -221,7 +221,7 @@ func covered(c *api.ScanCoverage, hidden int) string {
 		cli.Plural(c.Unknown, "unknown score"), hidden, notJudged(c))
 }
 
-// notJudged counts the packages that were not judged and names the first; "" when all were.
+// notJudged counts the packages that were not evaluated and names the first; "" when all were.
 func notJudged(c *api.ScanCoverage) string {
 	if c.Unjudgeds == 0 {
 		return ""

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// explainOptions are what the flags of explain say.
+// explainOptions are the flags of explain.
 type explainOptions struct {
 	*globals
 	matchOptions
@@ -65,7 +65,7 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	}
 	p.BundleIDs = []string{o.bundle}
 	if o.cask {
-		p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name} // this is what tells it from a formula
+		p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name} // this distinguishes it from a formula
 	}
 	p = scan.Complete(p)
 	s, err := o.settings()
@@ -90,8 +90,8 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	return unknown(ctx, j.db, e)
 }
 
-// unknown is the failure of a question about what nobody has heard of, which is a typing error
-// more often than an answer.
+// unknown returns an error for an unknown vulnerability or package, which is a typing error more
+// often than a result.
 func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	if !e.KnownID {
 		known, err := named(ctx, db, e.ID)
@@ -108,7 +108,7 @@ func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	return nil
 }
 
-// named reports whether an advisory about any package has a name.
+// named reports whether an advisory about any package has the ID.
 func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
 	for a, err := range db.AllAdvisories() {
 		if err == nil && ctx.Err() != nil {
@@ -124,7 +124,7 @@ func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
 	return false, nil
 }
 
-// explained is the JSON of an explanation.
+// explained is the JSON form of an explanation.
 type explained struct {
 	ID       string   `json:"id"`
 	Package  any      `json:"package"`
@@ -134,7 +134,7 @@ type explained struct {
 
 func (o *explainOptions) write(e *match.Explanation) error {
 	if o.format == "json" {
-		e.Package.Locations = nil // nobody has looked
+		e.Package.Locations = nil // no scan found it
 		return writeJSON(o.Out, explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {
@@ -145,13 +145,13 @@ func (o *explainOptions) write(e *match.Explanation) error {
 	return nil
 }
 
-// purlKinds are the kinds that a type of a package URL means.
+// purlKinds maps the types of package URLs to kinds.
 var purlKinds = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go, "cargo": catalog.Rust,
 	"brew": catalog.Brew, "cocoapods": catalog.Pod,
 }
 
-// parsePackage reads type:name@version, or a package URL.
+// parsePackage parses type:name@version, or a package URL.
 func parsePackage(text string) (p catalog.Package, err error) {
 	if strings.HasPrefix(text, "pkg:") {
 		return parsePURL(text)
@@ -205,7 +205,7 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	return catalog.Package{Kind: kind, Name: name, Version: version}, nil
 }
 
-// vulnerabilityID returns an id as it is written; CVE ids may be given in small letters.
+// vulnerabilityID normalizes an ID; CVE IDs may be entered in lower case.
 func vulnerabilityID(text string) string {
 	if up := strings.ToUpper(text); strings.HasPrefix(up, "CVE-") {
 		return up

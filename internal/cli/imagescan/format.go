@@ -2,7 +2,7 @@ package imagescan
 
 import "strings"
 
-// about is what is said of something, with its name once.
+// about prefixes a text with the name of its subject, unless it has the name already.
 func about(name, text string) string {
 	if strings.Contains(text, name) {
 		return text

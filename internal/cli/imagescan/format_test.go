@@ -16,7 +16,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// The line names the first of those that were not judged, and counts all.
+// The line names the first package that was not evaluated, and counts all.
 func TestNotJudged(t *testing.T) {
 	c := api.ScanCoverage{}
 	if got := notJudged(&c); got != "" {

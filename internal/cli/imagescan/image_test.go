@@ -15,7 +15,7 @@ func lodash(path string) []apfstest.File {
 	return []apfstest.File{{Path: path + "/node_modules/lodash/package.json", Data: []byte(`{"name": "lodash", "version": "4.17.11"}`)}}
 }
 
-// macs are the images that scripts can have: a Mac, and one with a volume that is encrypted.
+// macs are the images for scripts: a Mac, and one with an encrypted volume.
 var macs = map[string][]apfstest.Volume{
 	"mac": {
 		{Name: "Macintosh HD", Role: apfstest.System, Group: [16]byte{1}, Files: lodash("usr/lib")},

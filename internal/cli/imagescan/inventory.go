@@ -16,11 +16,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// inventoryOptions say what of a source is looked at.
+// inventoryOptions select the parts of a source to scan.
 type inventoryOptions struct {
 	storage      string
 	ignoreSystem bool
-	several      bool // what is said names the source
+	several      bool // messages name the source
 }
 
 func (o *inventoryOptions) add(cmd *cobra.Command) {
@@ -30,7 +30,7 @@ func (o *inventoryOptions) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("storage-dir")
 }
 
-// take catalogs of every source that is meant, and gives each to do.
+// take catalogs every selected source, and passes each inventory to do.
 func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
 	line := g.line()
 	defer line.Clear()
@@ -53,8 +53,8 @@ func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source
 	return err
 }
 
-// check opens a source and closes it again, so that a wrong name is said before the database
-// is updated.
+// check opens a source and closes it again, so that a wrong name is reported before the database is
+// updated.
 func (o *inventoryOptions) check(src scan.Source) error {
 	if src.Type == scan.Template {
 		return o.checkTemplate(src)
@@ -89,7 +89,7 @@ func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 	return t.Close()
 }
 
-// notStorage says plainly that a directory has not what storages have.
+// notStorage explains that a directory is not a storage.
 func notStorage(err error, path string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
@@ -98,7 +98,7 @@ func notStorage(err error, path string) error {
 	return without(err, path)
 }
 
-// without takes a path that was said already out of an error.
+// without removes a path from an error, because it was printed already.
 func without(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == path {
 		return at.Err
@@ -112,7 +112,7 @@ func without(err error, path string) error {
 	return errors.New(text)
 }
 
-// tellInventory prints the line about catalogd packages, and names what was not read.
+// tellInventory prints the line about cataloged packages, and names what was not read.
 func tellInventory(g *globals, inv *scan.Inventory) {
 	var parts []string
 	for _, v := range inv.Volumes {
@@ -141,8 +141,8 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 	tellWarnings(g, inv.Warnings)
 }
 
-// tellWarnings names the first files that could not be read, and counts those that are not
-// what their names say.
+// tellWarnings names the first files that could not be read, and counts those whose content does
+// not fit their names.
 func tellWarnings(g *globals, warnings []catalog.Warning) {
 	const most = 5
 	unread, odd := 0, 0
@@ -165,7 +165,7 @@ func tellWarnings(g *globals, warnings []catalog.Warning) {
 	}
 }
 
-// complete completes the source.
+// complete completes the source on the command line.
 func (o *inventoryOptions) complete(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

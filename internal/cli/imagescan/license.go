@@ -55,7 +55,7 @@ file --license-file. A key that is not valid leaves a file that is there as it i
 	}
 }
 
-// activate verifies a key and keeps it.
+// activate verifies a key and stores it.
 func (g *globals) activate(path, key string) (license.License, error) {
 	trust, err := license.LoadTrust(g.authority)
 	if err != nil {
@@ -95,7 +95,7 @@ func expiration(l license.License) string {
 	return l.Expires.UTC().Format(time.RFC3339)
 }
 
-// licensePath is the license file: of the flag, the configuration, or the current directory.
+// licensePath returns the license file: of the flag, the configuration, or the current directory.
 func (g *globals) licensePath() (string, error) {
 	s, err := g.settings()
 	return first(g.licenseFile, s.LicenseFile, defaultLicense), err
@@ -134,7 +134,8 @@ func replaceFile(path string, data []byte) error {
 	})
 }
 
-// writeBeside lets a file be written beside its place, so that it is never half there.
+// writeBeside writes a new file that then replaces path as a whole, so that path is never
+// incomplete.
 func writeBeside(path string, write func(io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// line returns the line that says how far something is.
+// line returns a line that shows progress.
 func (g *globals) line() *cli.ProgressLine {
 	if g.quiet {
 		return cli.NewLine(nil)
@@ -15,7 +15,7 @@ func (g *globals) line() *cli.ProgressLine {
 	return cli.NewLine(g.Err)
 }
 
-// pathsAt completes a path behind a prefix.
+// pathsAt completes a path after a prefix.
 func pathsAt(prefix, path string) []string {
 	const most = 1000
 	found, _ := filepath.Glob(globEscape(path) + "*")

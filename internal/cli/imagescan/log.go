@@ -23,7 +23,7 @@ func openLog(path string) (*slog.Logger, func(), error) {
 	return log, func() { _ = f.Close() }, err
 }
 
-// globEscape keeps the signs of patterns in a path from being some.
+// globEscape escapes the pattern characters in a path.
 func globEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(filepath.ToSlash(path))
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// Streams are where a command listens and speaks: the report goes to Out, the rest to Err.
+// Streams are the input and output of a command: the report goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// globals are what every command gets.
+// globals are the flags and streams of every command.
 type globals struct {
 	Streams
 	config      string
@@ -28,22 +28,22 @@ type globals struct {
 	read func() (settings, error) // once
 }
 
-// settings returns what the configuration file says.
+// settings returns the settings in the configuration file.
 func (g *globals) settings() (settings, error) { return g.read() }
 
-// say tells the user something that is no part of a report, in one line: a name with line ends
-// must not make lines of its own.
+// say prints a message that is not part of a report, in one line: line ends in a name must not
+// start another line.
 func (g *globals) say(format string, args ...any) {
 	if !g.quiet {
 		_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 	}
 }
 
-// memory is from when on the program collects more often, in bytes: what hostile files make
-// their readers allocate is mostly garbage. GOMEMLIMIT says it otherwise.
+// memory is the size in bytes from which the program collects more often: most allocations by
+// readers of hostile files are garbage. GOMEMLIMIT overrides it.
 const memory = 2 << 30
 
-// Main runs the program and gives its exit code.
+// Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory)
@@ -53,7 +53,7 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 	return cli.RunAs(ctx, cmd, "Error")
 }
 
-// newCommand makes the program's command tree.
+// newCommand creates the program's command tree.
 func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := scanCommand(g)

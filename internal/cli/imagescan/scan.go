@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/report"
 )
 
-// scanOptions are what the flags of a scan say.
+// scanOptions are the flags of a scan.
 type scanOptions struct {
 	*globals
 	matchOptions
@@ -75,7 +75,7 @@ Here 7 means that a part could not be read (it is named), and 8 that --fail-on f
 	return cmd
 }
 
-// plan is what was asked for, checked before anything is opened.
+// plan is the parsed request, checked before anything is opened.
 type plan struct {
 	source  scan.Source
 	format  report.Format
@@ -106,7 +106,7 @@ func (o *scanOptions) plan(args []string) (p plan, err error) {
 	return p, errors.Join(o.together(p), o.attach.check(p.source, o.showPackages))
 }
 
-// together returns which of what was asked for cannot be had together.
+// together returns an error for options that exclude each other.
 func (o *scanOptions) together(p plan) error {
 	switch {
 	case o.showPackages && o.failOn != "":
@@ -160,13 +160,13 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	return o.verdict(p, found)
 }
 
-// destination is where the report goes; nil is standard output.
+// destination returns where the report goes; nil is standard output.
 func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
 	if o.reportFile == "" {
 		return nil, nil
 	}
 	var err error
-	if db, nowhere := o.database(s); nowhere == nil { // who needs it says so
+	if db, nowhere := o.database(s); nowhere == nil { // the code that needs it reports the error
 		err = spare(o.reportFile, db)
 	}
 	if err == nil && p.source.Type == scan.Image {
@@ -178,14 +178,14 @@ func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
 	return openDestination(o.reportFile)
 }
 
-// result is the report of one source, and what a verdict needs beside it.
+// result is the report of one source, with the data for the exit status.
 type result struct {
 	report.Report
 	inventory *scan.Inventory
 	findings  []match.Finding
 }
 
-// scan catalogs of the sources and judges it.
+// scan catalogs the sources and matches their packages.
 func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, error) {
 	if err := o.check(p.source); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, e
 	return o.judgeAll(ctx, p, j)
 }
 
-// judgeAll reports on every source that is meant; j is nil when packages are only listed.
+// judgeAll reports on every selected source; j is nil when packages are only listed.
 func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *evaluator) ([]result, error) {
 	var out []result
 	err := o.take(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
@@ -214,7 +214,7 @@ func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *evaluator) ([]res
 	return out, err
 }
 
-// write puts the reports where they are asked for.
+// write writes the reports to their destinations.
 func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err error) {
 	reports := make([]report.Report, len(found))
 	for i, r := range found {
@@ -240,7 +240,7 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	return err
 }
 
-// verdict is the exit status: what fails a build comes before what could not be read.
+// verdict returns the exit status: findings that fail a build precede unreadable parts.
 func (o *scanOptions) verdict(p plan, found []result) error {
 	bad := 0
 	var partial error
@@ -257,7 +257,7 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 	return partial
 }
 
-// partly is the failure of a scan that could not see everything; nil when it could.
+// partly returns the error of an incomplete scan; nil for a complete one.
 func partly(c api.ScanCoverage) error {
 	if !c.Partial {
 		return nil
@@ -277,10 +277,10 @@ func partly(c api.ScanCoverage) error {
 	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", cli.Plain(what)))
 }
 
-// mostNamed is how many files a report names of each list.
+// mostNamed limits how many files of each list a report names.
 const mostNamed = 100
 
-// coverage tells what an inventory rests on.
+// coverage describes what a scan could and could not read.
 func coverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
 		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unread, Hidden: map[string]int{},

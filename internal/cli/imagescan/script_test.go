@@ -14,14 +14,14 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/imagescan"
 )
 
-// TestMain lets the scripts run this very binary as the programs.
+// TestMain lets the scripts run this test binary as the programs.
 func TestMain(m *testing.M) {
 	as := func(run func(context.Context, []string, cli.Streams) int) func() { return func() { cli.Program(run) } }
 	testscript.Main(m, map[string]func(){"imagescan": as(imagescan.Main), "buildyard": as(buildyard.Main)})
 }
 
-// TestScripts runs what testdata tells of the commands. Scripts but for license.txtar have a
-// licence and a database of the advisories in feed.
+// TestScripts runs the scripts in testdata. All but license.txtar have a license and a database of
+// the advisories in feed.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true,
@@ -35,8 +35,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// licence makes an authority that the user trusts, and a license of it in the current
-// directory.
+// licence creates an authority that the user trusts, and its license in the current directory.
 func licence(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: licence")
@@ -59,8 +58,8 @@ func locked(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = f.Close() })
 }
 
-// evil makes a directory evil, with a package whose name could steer a terminal, and one in a directory
-// of two lines that is too large to be read.
+// evil makes a directory evil, with a package whose name has terminal control characters, and one
+// in a directory whose name has two lines and that is too large to be read.
 func evil(ts *testscript.TestScript, _ bool, _ []string) {
 	folder := ts.MkAbs("evil/node_modules/b")
 	ts.Check(os.MkdirAll(folder, 0o755))
@@ -71,8 +70,8 @@ func evil(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(os.Truncate(filepath.Join(folder, "package.json"), 1<<32))
 }
 
-// signalled runs the program until it says something on its error stream that shows that it
-// waits, sends it a signal, and compares the exit status: signalled SIGNAL STATUS ARG...
+// signalled runs the program until its error stream shows that it waits, sends it a signal, and
+// compares the exit status: signalled SIGNAL STATUS ARG...
 func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	sig := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}[args[0]]
 	if neg || sig == nil || len(args) < 3 {

@@ -1,6 +1,6 @@
-// Package qcow2test makes the images that tests of other packages need. It is not for programs.
+// Package qcow2test creates images for the tests of other packages. It is not for programs.
 //
-// Invariant: an image reads as the disk that it was made of, over what it was made over.
+// Invariant: an image reads as its source disk, over the disk below.
 package qcow2test
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// Image writes an overlay of what of a disk differs from the one below, in blocks of 4 KiB, and gives its path.
-// With nothing below it is an image of the whole disk. The disk is whole blocks; what is below may be shorter.
+// Image writes an overlay with the differences of a disk from the one below, in blocks of 4 KiB,
+// and returns its path. With nothing below it is an image of the whole disk. The disk consists of
+// whole blocks; the one below may be shorter.
 func Image(t *testing.T, below, disk []byte) string {
 	t.Helper()
 	b := qcow2.NewBuilder(int64(len(disk)))

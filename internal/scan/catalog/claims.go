@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// patternTable is the table that decides by its name whether a file matters. Nearly every file
-// of a tree is asked about here, so it costs two look-ups at most.
+// patternTable decides by its name whether a file is wanted. Nearly every file of a tree is looked
+// up here, so a look-up takes at most two map accesses.
 type patternTable struct {
 	byName      map[string][]int // indexes into extractors
 	byExtension map[string][]int
@@ -32,7 +32,7 @@ func newClaims(extractors []Extractor) *patternTable {
 	return c
 }
 
-// named lists who wants a file, not counting those who want programs.
+// named returns the extractors that want a file, except those of programs.
 func (c *patternTable) named(path, base string, link bool) []int {
 	var out []int
 	add := func(candidates []int) {
@@ -59,20 +59,19 @@ func lower(s string) string {
 	return s
 }
 
-// programName is what the name of a file says of its being a program.
+// programName is how likely a file is a program, by its name.
 type programName int
 
 const (
 	noProgram   programName = iota
-	mayBe                   // a program when it may be executed
+	mayBe                   // a program when its permissions include execution
 	mostlyIs                // a program or a library whatever its permissions
-	minProgram  = 512       // bytes of the smallest file that is looked into
+	minProgram  = 512       // bytes of the smallest file that is read
 	libraryPart = ".so."
 )
 
-// asProgram judges a base name. Files that end in anything but a few extensions are
-// data, unless what follows the dot is a version or a word with a dash ("node-v22.1",
-// "protoc-gen.linux-amd64").
+// asProgram classifies a base name. Files with any but a few extensions are data, unless the text
+// after the dot is a version or a word with a dash ("node-v22.1", "protoc-gen.linux-amd64").
 func asProgram(base string) programName {
 	dot := strings.LastIndexByte(base, '.')
 	if dot <= 0 {

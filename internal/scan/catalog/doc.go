@@ -1,10 +1,9 @@
-// Package catalog finds the packages of a tree of files: it walks once, asks by path
-// which files tell of packages, reads those, and gives every package once with all its
-// locations.
+// Package catalog finds the packages of a file tree: it walks once, selects by path the files that
+// describe packages, reads those, and returns every package once with all its locations.
 //
-// It is not what judges them: it knows no advisory, no score and no database. It starts
-// and changes nothing, and takes any fs.FS: a directory, or a file system within an image.
+// It does not match packages: it knows no advisory, no score and no database. It starts and changes
+// nothing, and accepts any fs.FS: a directory, or a file system within an image.
 //
-// Invariant: what one file holds costs bounded memory and time whatever its bytes say,
-// and a file that cannot be read is counted and named, never the end of a walk.
+// Invariant: each file costs bounded memory and time whatever its bytes are, and a file that cannot
+// be read is counted and named, and never ends a walk.
 package catalog

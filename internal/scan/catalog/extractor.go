@@ -8,27 +8,27 @@ import (
 	"io/fs"
 )
 
-// Extractor finds the packages of one kind of file. It is used by several goroutines.
+// Extractor finds the packages of one kind of file. It is safe for concurrent use.
 type Extractor interface {
-	// Name is how warnings call it: "npm/package.json".
+	// Name is its name in warnings: "npm/package.json".
 	Name() string
-	// Patterns says, cheaply, which names are worth a second look.
+	// Patterns returns, cheaply, which names FileRequired is called for.
 	Patterns() Patterns
-	// FileRequired decides by the path of a file whose name is claimed.
+	// FileRequired decides by its path whether a file whose name matches is read.
 	FileRequired(path string) bool
-	// Extract reads a file. What it found counts also when it fails. Packages need Kind,
-	// Name and Version; those without a version are left out, and locations without
-	// Locations are that of the file.
+	// Extract reads a file. The packages it returns count also when it fails. Packages need Kind,
+	// Name and Version; those without a version are left out, and those without Locations get that
+	// of the file.
 	Extract(ctx context.Context, f *File) ([]Package, error)
 }
 
-// Patterns is what an extractor asks for by the name of a file alone.
+// Patterns select files by name alone.
 type Patterns struct {
-	Names      []string // base names, as they are
-	Extensions []string // what follows the last dot of a base name, in lower case, with the dot
-	Programs   bool     // what may be an executable file or a shared library
+	Names      []string // base names, exact
+	Extensions []string // last dot of a base name and what follows, in lower case
+	Programs   bool     // possible executable files and shared libraries
 	Parts      bool     // only parts of a file are read, so that it takes little memory however large it is
-	Links      bool     // symbolic links with such a name too, which are never opened
+	Links      bool     // also symbolic links with such a name, which are never opened
 }
 
 // Content is an opened file.
@@ -38,17 +38,17 @@ type Content interface {
 	io.Seeker
 }
 
-// maxFile is how large a file may be for ReadAll when the caller does not say.
+// maxFile is the maximum size of a file for ReadAll when the caller sets none.
 const maxFile = 64 << 20
 
-// Files of more than small bytes that are read as a whole share a room: what is made of them
-// takes many times as much memory.
+// Files larger than small that are read as a whole share a memory budget, called room: their
+// decoded form takes many times as much memory.
 const (
 	small = 1 << 20
 	room  = 32 << 20
 )
 
-// weight is how much of the room a file needs; 0 is none.
+// weight returns how much of the budget a file needs; 0 is none.
 func weight(c Patterns, w wanted) int64 {
 	if c.Parts || w.link || w.entry == nil {
 		return 0
@@ -60,11 +60,11 @@ func weight(c Patterns, w wanted) int64 {
 	return min(info.Size(), room)
 }
 
-// ErrTooLarge says that a file is larger than any of its kind should be.
+// ErrTooLarge reports that a file is larger than any of its kind should be.
 var ErrTooLarge = errors.New("the file is too large")
 
-// File is a file that an extractor is asked to read. It belongs to one goroutine, and is
-// closed behind the extractor's back.
+// File is a file for an extractor to read. One goroutine uses it, and the caller of the extractor
+// closes it.
 type File struct {
 	Path string // from the root of the tree, without a leading slash
 	Link bool   // it is a symbolic link
@@ -74,17 +74,17 @@ type File struct {
 	entry   fs.DirEntry
 	size    int64
 	content *content
-	failed  error // of its file system, which could not give it
+	failed  error // of its file system, which could not read it
 }
 
-// Size is how many bytes the file has.
+// Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return f.size }
 
-// Tree is what the file is in, for extractors that look at what is next to it. What it
-// opens are files of at most 64 MiB.
+// Tree returns the tree of the file, for extractors that read neighboring files. It opens files of
+// at most 64 MiB.
 func (f *File) Tree() fs.FS { return boundedTree{f.ctx, f.root} }
 
-// Stat returns what another name of the tree is. What its file system cannot say is missed.
+// Stat describes another name of the tree. A failure of its file system counts as unreadable data.
 func (f *File) Stat(name string) (fs.FileInfo, error) {
 	info, err := fs.Stat(f.root, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +93,8 @@ func (f *File) Stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// Open returns the file's content from its beginning. There is one content per file: to
-// open it again rewinds it.
+// Open returns the file's content from its beginning. There is one content per file: opening it
+// again rewinds it.
 func (f *File) Open() (Content, error) {
 	if f.content != nil {
 		_, err := f.content.Seek(0, io.SeekStart)
@@ -137,24 +137,23 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 	data := make([]byte, f.size)
 	n, err := io.ReadFull(r, data)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil // it became shorter
+		err = nil // the file became shorter
 	}
 	return data[:n], err
 }
 
-// close returns the file back and says how much of it was read.
+// close closes the file and returns how much of it was read.
 func (f *File) close() int64 {
 	if f.content == nil {
 		return 0
 	}
 	n := f.content.read
-	_ = f.content.file.Close() // it was only read
+	_ = f.content.file.Close() // read only
 	f.content = nil
 	return n
 }
 
-// content ends what reads it when the time is over, counts, and notes what its file system
-// could not give.
+// content aborts reads when the time is over, counts them, and records failures of the file system.
 type content struct {
 	file   fs.File
 	random Content
@@ -168,7 +167,7 @@ func (c *content) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("it names a place before its beginning")
 	}
-	if off >= c.of.size { // also places that no system takes
+	if off >= c.of.size { // also offsets that no system accepts
 		return 0, io.EOF
 	}
 	return c.note(func(p []byte) (int, error) { return c.random.ReadAt(p, off) }, p)
@@ -197,8 +196,8 @@ func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
 	return root.Open(path)
 }
 
-// boundedTree is a tree for looking at what is next to a file: it gives regular files of a
-// bounded size and nothing once the time is over.
+// boundedTree is a tree for reading what is next to a file: it opens regular files of a bounded
+// size, and nothing once the time is over.
 type boundedTree struct {
 	ctx  context.Context
 	root fs.FS
@@ -232,5 +231,5 @@ func (g boundedTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(g.root, name)
 }
 
-// Stat returns what a name is.
+// Stat describes a name.
 func (g boundedTree) Stat(name string) (fs.FileInfo, error) { return fs.Stat(g.root, name) }

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Finder looks for packages file by file, for who keeps what each file holds: it says
-// which files matter, and reads one at a time. Several goroutines may use it.
+// Finder finds packages file by file, for callers that store the content of each file: it decides
+// which files are wanted, and reads one at a time. It is safe for concurrent use.
 type Finder struct {
 	root    fs.FS
 	claims  *patternTable
 	options Options
 }
 
-// NewFinder makes one for a tree that tells of entries without following them, as those
-// of Directory and Machine do.
+// NewFinder creates one for a tree that describes entries without following links, as those of
+// Directory and Machine do.
 func NewFinder(root fs.FS, o Options) *Finder {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -35,14 +35,14 @@ func NewFinder(root fs.FS, o Options) *Finder {
 	return &Finder{root: root, claims: newClaims(o.Extractors), options: o}
 }
 
-// Names says by base name which files may matter, of any tree.
+// Names decides by base name which files may be wanted, in any tree.
 type Names struct{ claims *patternTable }
 
-// NewNames makes one.
+// NewNames creates one.
 func NewNames(extractors []Extractor) *Names { return &Names{newClaims(extractors)} }
 
-// Want reports whether a file of that name may matter. It is cheap, and says yes to what may
-// be a program: only its permissions tell.
+// Want reports whether a file of that name may be wanted. It is cheap, and true for any possible
+// program: only the permissions of the file decide that.
 func (n *Names) Want(base string) bool {
 	if _, ok := n.claims.byName[base]; ok {
 		return true
@@ -55,29 +55,29 @@ func (n *Names) Want(base string) bool {
 	return len(n.claims.programs) > 0 && asProgram(base) != noProgram
 }
 
-// Wanted is a file that matters. Its path begins at the root of the tree, without a slash.
+// Wanted is a wanted file. Its path begins at the root of the tree, without a slash.
 type Wanted struct {
 	Path string
 	by   []int
 	link bool
 }
 
-// mostWanted is how many files a listing has at most.
+// mostWanted is the maximum number of files in a listing.
 const mostWanted = 1_000_000
 
-// Listing is what a walk found.
+// Listing is the result of a walk.
 type Listing struct {
 	Wanted   []Wanted // in the order of paths
 	Warnings []Warning
 	Skipped  []Warning
-	Files    int // entries that are no directories
+	Files    int // entries other than directories
 	Folders  int
-	Unread   int // folders that could not be listed
-	Left     int // files that matter and are not listed, as there are too many
+	Unread   int // directories that could not be listed
+	Left     int // wanted files above the limit
 }
 
-// Walk lists the files that matter beneath a directory of the tree; "." is its root. It fails
-// when that is no directory or ctx ends.
+// Walk lists the wanted files below a directory of the tree; "." is its root. It fails when that is
+// not a directory or ctx ends.
 func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	info, err := lstat(f.root, from)
 	if err == nil && !info.IsDir() {
@@ -110,7 +110,7 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	return &out, nil
 }
 
-// named is what is known of a file, under the name that it was asked for.
+// named is the description of a file, under the name of the request.
 type named struct {
 	fs.FileInfo
 	name string
@@ -118,8 +118,8 @@ type named struct {
 
 func (n named) Name() string { return n.name }
 
-// At reports whether a file matters as it is now. One that is not there does not, nor one
-// that is only reached by a link: a walk follows none.
+// At reports whether a file is wanted in its current state. A missing file is not, nor one that is
+// only reached by a link: a walk follows none.
 func (f *Finder) At(name string) (Wanted, bool) {
 	info, err := lstat(f.root, name)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *Finder) At(name string) (Wanted, bool) {
 	}
 }
 
-// Found is what a file holds.
+// Found is the content of a file.
 type Found struct {
 	Packages []Package // each name and version of a kind once
 	Warnings []Warning
@@ -155,13 +155,13 @@ func (f *Finder) Read(ctx context.Context, w Wanted) Found {
 	return Found{Packages: merge(o.packages), Warnings: o.warnings}
 }
 
-// FileStamp tells whether a file is the one that was read before, with the same content.
+// FileStamp identifies a file with its content, so that a caller can detect a change.
 type FileStamp struct {
-	Print   uint64    // of its size, number and times
-	Changed time.Time // when its content, name or permissions last did, as far as the system says
+	Print   uint64    // hash of its size, number and times
+	Changed time.Time // last change of its content, name or permissions, as far as the system reports it
 }
 
-// Mark returns that of a path as it is now. It is an error when nothing is there.
+// Mark returns the current stamp of a path. It fails when nothing is there.
 func (f *Finder) Mark(name string) (FileStamp, error) {
 	info, err := lstat(f.root, name)
 	if err != nil {
@@ -178,13 +178,13 @@ func (f *Finder) Mark(name string) (FileStamp, error) {
 	return FileStamp{Print: h, Changed: changed}, nil
 }
 
-// IsFolder reports whether a path is a directory now, and neither a link nor behind one.
+// IsFolder reports whether a path is currently a directory, and neither a link nor behind one.
 func (f *Finder) IsFolder(name string) bool {
 	info, err := lstat(f.root, name)
 	return err == nil && info.IsDir() && !f.behindLink(name)
 }
 
-// behindLink reports whether a directory that a path leads through is a link.
+// behindLink reports whether an ancestor of a path is a link.
 func (f *Finder) behindLink(name string) bool {
 	for i := range len(name) {
 		if name[i] != '/' {
@@ -207,7 +207,7 @@ func lstat(root fs.FS, name string) (fs.FileInfo, error) {
 // Denied reports whether this program lacks the permission.
 func (w Warning) Denied() bool { return w.because(syscall.EACCES, syscall.EPERM) }
 
-// Vanished reports whether it was not there any more when it was read.
+// Vanished reports whether the file was gone when it was read.
 func (w Warning) Vanished() bool { return w.because(syscall.ENOENT, syscall.ENOTDIR) }
 
 func (w Warning) because(reasons ...syscall.Errno) bool {

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Machine returns the whole of this machine as a tree, for looking beneath a directory: what
-// the kernel makes up and what is on other machines is skipped, unless that directory
-// itself is of that kind.
+// Machine returns the whole of this machine as a tree, for a walk below a directory: virtual file
+// systems and those on other machines are skipped, unless that directory itself is of that kind.
 func Machine(from string) (fs.FS, io.Closer, error) {
 	tree, closer, err := Folder("/")
 	if b, ok := tree.(*openat2Dir); ok && err == nil {
@@ -27,7 +26,7 @@ func Machine(from string) (fs.FS, io.Closer, error) {
 	return tree, closer, err
 }
 
-// times returns when a file changed, and its number.
+// times returns when a file changed, and its inode number.
 func times(info fs.FileInfo) (time.Time, uint64) {
 	if s, ok := info.(*status); ok {
 		return time.Unix(s.st.Ctim.Unix()), s.st.Ino

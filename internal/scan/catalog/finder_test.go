@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
-// What a walk lists and what a single look says agree, file by file.
+// A walk and a query of single files agree, file by file.
 func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

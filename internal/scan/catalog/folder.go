@@ -9,8 +9,8 @@ import (
 )
 
 // Folder returns a directory of this machine as a tree. Links are followed inside it only: an
-// absolute one begins at its root. What the kernel makes up (/proc) and what is on
-// other machines is skipped, unless the directory itself is of that kind.
+// absolute one begins at its root. Virtual file systems (/proc) and those on other machines are
+// skipped, unless the directory itself is of that kind.
 func Folder(name string) (fs.FS, io.Closer, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -26,11 +26,11 @@ func Folder(name string) (fs.FS, io.Closer, error) {
 	return tree, closer, nil
 }
 
-// rooted is a directory through os.Root, for systems that have nothing faster.
+// rooted is a directory through os.Root, for systems without a faster method.
 type rooted struct {
 	root   *os.Root
-	skip   func(*os.File) error    // says why a directory is left out; may be nil
-	refuse func(fs.FileInfo) error // says why a file is not opened; may be nil
+	skip   func(*os.File) error    // returns why a directory is left out; may be nil
+	refuse func(fs.FileInfo) error // returns why a file is not opened; may be nil
 }
 
 var (
@@ -74,7 +74,7 @@ func (r rooted) Stat(name string) (fs.FileInfo, error) { return r.root.Stat(name
 // Lstat follows none.
 func (r rooted) Lstat(name string) (fs.FileInfo, error) { return r.root.Lstat(name) }
 
-// ReadLink returns the target of a link as it is.
+// ReadLink returns the unresolved target of a link.
 func (r rooted) ReadLink(name string) (string, error) { return r.root.Readlink(name) }
 
 // ReadDir lists a directory in no order.
@@ -92,20 +92,20 @@ func (r rooted) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries(r, name, f, -1)
 }
 
-// lstater is a tree that tells of entries without following them.
+// lstater is a tree that describes entries without following links.
 type lstater interface {
 	Lstat(name string) (fs.FileInfo, error)
 }
 
-// entry is an entry of a directory that is asked for more by its path from the root of the
-// tree, which the entry of the system does not know.
+// entry is an entry of a directory, inspected by its path from the root of the tree. The entry of
+// the system does not know that path.
 type entry struct {
 	fs.DirEntry
 	tree lstater
 	in   string // path of the directory: the path of each entry would take much more
 }
 
-// Info asks the system each time.
+// Info queries the system each time.
 func (e entry) Info() (fs.FileInfo, error) {
 	info, err := e.tree.Lstat(join(e.in, e.Name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +123,7 @@ func entries(tree lstater, name string, f *os.File, n int) ([]fs.DirEntry, error
 	return list, err
 }
 
-// asFile returns an opened file, whose entries know where they lie when it is a directory.
+// asFile returns an opened file. When it is a directory, its entries know their path.
 func asFile(tree lstater, name string, f *os.File) (fs.File, error) {
 	info, err := f.Stat()
 	switch {

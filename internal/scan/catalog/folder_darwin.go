@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
+const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file does not block
 
-// The file systems of a Mac that hold its own files. Anything else is made up or is on
-// other machines.
+// local are the file systems of a Mac with its own files. Any other one is virtual or on another machine.
 var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
 
 // dataless marks a file whose content is in a cloud, and would be fetched.
@@ -28,9 +27,9 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 	return openRooted(name, func(f *os.File) error { return skip(f, kind) }, refuse)
 }
 
-// skip returns why a directory is left out: by the type of its file system, as links of the
-// system lead from one volume to another, and by its name where all of it is seen by such
-// links too.
+// skip returns why a directory is left out: by the type of its file system, as links of the system
+// lead from one volume to another, or by its name where such links show all of its content
+// elsewhere.
 func skip(f *os.File, root string) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file holds nobody up
+const nonBlocking = unix.O_NONBLOCK // a pipe that took the place of a file does not block
 
-// openat2Dir is a directory whose names the kernel resolves as if it were the root of the
-// system, in one call however deep they are.
+// openat2Dir is a directory whose names the kernel resolves as if it were the root of the system.
+// That takes one call however deep they are.
 type openat2Dir struct {
 	root     *os.File
 	rootType int64 // of its file system
@@ -42,12 +42,11 @@ func openFolder(name string) (fs.FS, io.Closer, error) {
 		}
 	}
 	f.Close()
-	// An old kernel, or one that is told to refuse the call.
+	// An old kernel, or one configured to refuse the call.
 	return openRooted(name, nil, nil)
 }
 
-// open opens a name. The kernel asks for another try when something was renamed
-// meanwhile.
+// open opens a name. The kernel demands another attempt when a rename happened at the same time.
 func (b *openat2Dir) open(name string, flags uint64) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | flags,
@@ -104,7 +103,7 @@ func (b *openat2Dir) Lstat(name string) (fs.FileInfo, error) {
 	}
 }
 
-// ReadLink returns the target of a link as it is.
+// ReadLink returns the unresolved target of a link.
 func (b *openat2Dir) ReadLink(name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(b.root.Fd()), name, buf)
@@ -127,7 +126,7 @@ func (b *openat2Dir) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries(b, name, f, -1)
 }
 
-// elsewhere are the file systems that hold no files of this machine.
+// elsewhere are the file systems without files of this machine.
 var elsewhere = map[int64]string{
 	unix.PROC_SUPER_MAGIC:    "proc",
 	unix.SYSFS_MAGIC:         "sysfs",
@@ -154,8 +153,8 @@ var elsewhere = map[int64]string{
 	unix.V9FS_MAGIC:          "9p",
 }
 
-// skip returns why a directory is left out: by the type of its file system, as numbers of
-// devices say little.
+// skip returns why a directory is left out: by the type of its file system, as device numbers
+// reveal little.
 func (b *openat2Dir) skip(f *os.File) error {
 	kind, err := fileSystem(f)
 	if err != nil || kind == b.rootType {
@@ -177,7 +176,7 @@ func fileSystem(f *os.File) (int64, error) {
 	}
 }
 
-// status is what the system says of an entry.
+// status describes an entry.
 type status struct {
 	name string
 	st   unix.Stat_t

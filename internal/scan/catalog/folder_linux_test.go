@@ -9,11 +9,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// A directory whose names the kernel does not resolve is opened otherwise, with no more files than
-// before: here the kernel refuses for want of a second one.
+// A directory whose names the kernel does not resolve is opened by another method, with no more
+// open files than before: here the kernel refuses because a second one exceeds the limit.
 func TestFolderWithoutOpenat2(t *testing.T) {
 	dir := t.TempDir()
-	f, err := os.Open(dir) // has the lowest number that is free
+	f, err := os.Open(dir) // has the lowest free number
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// folder makes a directory with links of every kind beside a file that is not in it.
+// folder makes a directory with links of every kind, next to a file outside of it.
 func folder(t *testing.T) (fs.FS, string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Limits bound what is kept of a scan: a hostile tree may name packages without end. What
-// comes first in an order is kept, so that the same tree gives the same result, and the rest is
-// counted and told in one warning. 0 is the usual bound.
+// Limits bound the result of a scan: a hostile tree may name packages without end. The first ones
+// in an order are kept, so that equal trees have equal results, and the rest is counted and
+// reported in one warning. 0 is the usual limit.
 type Limits struct {
 	Packages int   // each name and version of a kind once
 	Warnings int   // and as many directories that were left out
 	Text     int64 // bytes that packages take
 }
 
-// usual are the bounds of a scan. The largest trees that people have come to 20 %.
+// usual are the limits of a scan. The largest trees in practice reach 20 % of them.
 var usual = Limits{Packages: 500_000, Warnings: 10_000, Text: 512 << 20}
 
 // maxFolders is how many directories of one tree are read.
@@ -27,7 +27,7 @@ func (l Limits) orUsual() Limits {
 	return l
 }
 
-// After are the bounds of another scan whose result is put together with that of this one.
+// After returns the limits of another scan whose result is combined with this one.
 func (l Limits) After(r *Result) Limits {
 	l = l.orUsual()
 	l.Packages = max(l.Packages-len(r.Packages), 1)
@@ -36,22 +36,22 @@ func (l Limits) After(r *Result) Limits {
 	return l
 }
 
-// boundedSet keeps what comes first, in an order, of all that it is given, up to a number and a
-// size. What it keeps in the end does not depend on the order in which it was given.
+// boundedSet keeps the first elements, in an order, of all that are added, up to a number and a
+// size. The final content does not depend on the order in which they were added.
 type boundedSet[T any] struct {
 	compare func(a, b T) int
-	size    func(T) int64 // bytes; it may grow while something is kept
-	drop    func(T)       // is told what is not kept; may be nil
+	size    func(T) int64 // bytes; it may grow while an element is kept
+	drop    func(T)       // receives elements that are not kept; may be nil
 	most    int
 	room    int64
 
 	list []T
 	used int64 // bytes of list
 	left int   // how many were not kept
-	end  *T    // the first of these: what comes behind it is not kept any more
+	end  *T    // the first of these: elements after it are dropped
 }
 
-// add takes one more, and cuts when there is a quarter too much.
+// add adds an element, and cuts when the set is a quarter too large.
 func (f *boundedSet[T]) add(v T) {
 	if f.end != nil && f.compare(v, *f.end) >= 0 {
 		f.without(v)
@@ -61,7 +61,7 @@ func (f *boundedSet[T]) add(v T) {
 	f.grow(f.size(v))
 }
 
-// grow says that something in the list has become larger.
+// grow adds the growth of an element, in bytes.
 func (f *boundedSet[T]) grow(by int64) {
 	f.used += by
 	if len(f.list) > f.most+f.most/4 || f.used > f.room+f.room/4 {
@@ -69,7 +69,7 @@ func (f *boundedSet[T]) grow(by int64) {
 	}
 }
 
-// cut returns what is kept, in order.
+// cut drops the excess and returns the rest, in order.
 func (f *boundedSet[T]) cut() []T {
 	slices.SortFunc(f.list, f.compare)
 	n, used := 0, int64(0)
@@ -108,7 +108,7 @@ func newWarnings(l Limits) *boundedSet[Warning] {
 	}
 }
 
-// more returns how many were left out; nil when none were.
+// more returns a warning with the number left out; nil when none were.
 func more(left int, what string) []Warning {
 	if left == 0 {
 		return nil

@@ -22,8 +22,8 @@ func crowd() catalogtest.Files {
 	return files
 }
 
-// A tree without end gives a bounded result, which is the same however it is read, and says
-// what is missing.
+// An endless tree has a bounded result, which is the same however it is read, and reports what is
+// missing.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits catalog.Limits
@@ -63,7 +63,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A package that is kept has all its places, be they found behind a cut.
+// A kept package has all its locations, even those found after a cut.
 func TestKeptPackagesAreWhole(t *testing.T) {
 	r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()), catalog.Options{Extractors: list("list"), Limits: catalog.Limits{Packages: 402, Warnings: 1}})
 	if err != nil {
@@ -77,14 +77,14 @@ func TestKeptPackagesAreWhole(t *testing.T) {
 	}
 }
 
-// Whole files of text must not stay in memory for the few words in them.
+// Whole text files must not stay in memory for the few words kept of them.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("n", 2000)
 	catalogtest.Expect(t, list("list"), catalogtest.Files{"list": "gem " + long + " 1\ngem a 1\ngem b " + long},
 		"gem a 1 /list", "! /list: lines: it names a package by more than 1024 bytes, or a version by more than 512")
 }
 
-// heavy counts how many of it are at work at once.
+// heavy counts how many of its calls run at a time.
 type heavy struct {
 	lines
 	now, most *atomic.Int32
@@ -102,7 +102,7 @@ func (h heavy) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, e
 	return nil, err
 }
 
-// Large files are read by few at once: what is made of them takes much memory.
+// Few large files are read at a time: their decoded form takes much memory.
 func TestLargeFilesWait(t *testing.T) {
 	files := catalogtest.Files{}
 	for i := range 12 {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// merge makes one of packages that have kind, name and version in common, in whatever
-// order they come.
+// merge combines packages with the same kind, name and version, whatever their order.
 func merge(all []Package) []Package {
 	s := newShelf(Limits{Packages: math.MaxInt / 2, Text: math.MaxInt64 / 2})
 	for _, p := range all {
@@ -17,14 +16,14 @@ func merge(all []Package) []Package {
 	return s.packages()
 }
 
-// packageSet holds packages while they are found, each once.
+// packageSet collects packages during a scan, each once.
 type packageSet struct {
 	known map[key]*packageEntry
 	first boundedSet[*packageEntry]
 	left  int // entries of files whose packages are not kept
 }
 
-// packageEntry is a package and what is only known while it is found.
+// packageEntry is a package and data that is only needed during a scan.
 type packageEntry struct {
 	Package
 	key     key
@@ -45,8 +44,7 @@ func newShelf(l Limits) *packageSet {
 	return s
 }
 
-// add takes a package that a file names. Its texts are copied: they may be parts of a file
-// as a whole.
+// add adds a package that a file names. Its texts are copied: they may be slices of the whole file.
 func (s *packageSet) add(p Package) {
 	k := keyOf(p)
 	if h := s.known[k]; h != nil {
@@ -71,8 +69,8 @@ func (s *packageSet) add(p Package) {
 	s.first.add(h)
 }
 
-// appended appends copies of texts, and gives what they take. Files of one package mostly say
-// the same in turn.
+// appended appends copies of texts, and returns the bytes they take. Files of one package usually
+// have the same texts in turn.
 func appended(list *[]string, more []string) (grown int64) {
 	for _, text := range more {
 		if n := len(*list); n == 0 || (*list)[n-1] != text {
@@ -83,20 +81,20 @@ func appended(list *[]string, more []string) (grown int64) {
 	return grown
 }
 
-// fixed is about what a package takes beside its texts: itself, its names in other systems,
-// and its place in the shelf.
+// fixed is about the size of a package without its texts: itself, its names in other systems, and
+// its entry in the set. In bytes.
 const fixed = 600
 
-// place is what one more text in a list takes beside its bytes.
+// place is the size of one more text in a list without its bytes.
 const place = 16
 
-// size is about how many bytes a package takes in the end. The paths of its locations are
+// size returns about how many bytes a package takes in the end. The paths of its locations are
 // shared with other packages.
 func (h *packageEntry) size() int64 {
 	return fixed + 6*int64(len(h.Name)+len(h.Version)) + h.variable()
 }
 
-// variable is the part of size that grows when the package is found again.
+// variable returns the part of size that grows when the package is found again.
 func (h *packageEntry) variable() int64 {
 	n := int64(len(h.Locations)) * place
 	for _, list := range [][]string{h.BundleIDs, h.Licenses} {
@@ -107,11 +105,11 @@ func (h *packageEntry) variable() int64 {
 	return n
 }
 
-// sizeOf is about how many bytes a text in a list takes.
+// sizeOf returns about how many bytes a text in a list takes.
 func sizeOf(text string) int64 { return place + int64(len(text)) }
 
-// join adds what else is known of a package, and says by how much variable grows. Ecosystems
-// that do not mind how a name is written give several spellings: the smallest counts.
+// join adds data of the same package, and returns by how much variable grows. Ecosystems that
+// accept several spellings of a name yield several: the smallest is kept.
 func (h *packageEntry) join(p Package) (grown int64) {
 	if p.Name < h.Name {
 		h.Name = strings.Clone(p.Name)
@@ -126,7 +124,7 @@ func (h *packageEntry) join(p Package) (grown int64) {
 	return grown + appended(&h.BundleIDs, p.BundleIDs) + appended(&h.Licenses, p.Licenses)
 }
 
-// packages are those that are kept, in the order of names.
+// packages returns the kept packages, in the order of names.
 func (s *packageSet) packages() []Package {
 	var out []Package
 	for _, h := range s.first.cut() {
@@ -144,7 +142,7 @@ func (s *packageSet) packages() []Package {
 	return out
 }
 
-// key tells packages apart.
+// key identifies a package.
 type key struct {
 	kind          PackageType
 	name, version string
@@ -162,7 +160,7 @@ func keyOf(p Package) key {
 	return k
 }
 
-// sorted returns a list in order, each once.
+// sorted sorts a list and removes duplicates.
 func sorted(list []string) []string {
 	slices.Sort(list)
 	return slices.Clip(slices.Compact(list))

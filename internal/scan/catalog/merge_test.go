@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// grown is a shelf with one package that was found again and again, each time with another
-// bundle identifier, license and place.
+// grown is a set with one package that was found repeatedly, each time with another bundle
+// identifier, license and path.
 func grown(times int) *packageSet {
 	s := newShelf(usual)
 	for i := range times {
@@ -18,7 +18,7 @@ func grown(times int) *packageSet {
 	return s
 }
 
-// What a shelf says it holds is what its packages take, however often they were found.
+// The reported size of a set is that of its packages, however often they were found.
 func TestShelfCountsWhatGrows(t *testing.T) {
 	s := grown(100)
 	h := s.first.list[0]

@@ -37,7 +37,7 @@ func (h half) ReadAt([]byte, int64) (int, error) { return 0, errDisk }
 func (h half) Stat() (fs.FileInfo, error)        { return h.file.Stat() }
 func (h half) Close() error                      { return h.file.Close() }
 
-// careless finds a package whatever it could read.
+// careless finds a package even when it could not read the file.
 type careless struct{ catalog.Extractor }
 
 func (c careless) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
@@ -45,7 +45,8 @@ func (c careless) Extract(ctx context.Context, f *catalog.File) ([]catalog.Packa
 	return found, nil
 }
 
-// TestCarelessExtractors: what a disk could not give is told, also when nobody asked why.
+// TestCarelessExtractors: an unreadable part is reported, even when the extractor ignores the
+// error.
 func TestCarelessExtractors(t *testing.T) {
 	tree := broken{fstest.MapFS{"half/list": {Data: []byte("gem a 1")}}}
 	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
@@ -61,8 +62,8 @@ func (b broken) ReadDir(name string) ([]fs.DirEntry, error) {
 	return b.MapFS.ReadDir(name)
 }
 
-// TestWhatIsMissed: a scan is not whole when the file system could not give something, and is
-// whole when what it gave makes no sense.
+// TestWhatIsMissed: a scan is incomplete when the file system could not read something, and is
+// complete when the data it read is invalid.
 func TestWhatIsMissed(t *testing.T) {
 	tree := broken{fstest.MapFS{
 		"bad/list": {Data: []byte("gem a 1")}, "shut/list": {Data: []byte("gem b 1")},

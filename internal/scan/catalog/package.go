@@ -1,6 +1,6 @@
 package catalog
 
-// PackageType is what kind of package something is: its "type" in reports.
+// PackageType is the kind of a package: its "type" in reports.
 type PackageType string
 
 // The kinds. The first five are spelled as the specification does, the others are ours.
@@ -15,8 +15,7 @@ const (
 	Rust     PackageType = "rust"
 	Pod      PackageType = "pod"
 
-	// System is macOS itself. It is only looked for when that is asked for, and stands in no
-	// list of kinds.
+	// System is macOS itself. It is only searched for on request, and is in no list of kinds.
 	System PackageType = "macos"
 )
 
@@ -29,7 +28,7 @@ const ForJRuby = "-java"
 // Package is one version of a package, and everywhere it was found.
 type Package struct {
 	Kind    PackageType
-	Name    string // as its ecosystem writes it: "@babel/core", "org.yaml:snakeyaml", "openssl@3"
+	Name    string // in the spelling of its ecosystem: "@babel/core", "org.yaml:snakeyaml", "openssl@3"
 	Version string // as it was found, never empty
 
 	Language string   // "ruby", "python", "javascript", "java", "go", "rust", "swift"; "" for none
@@ -37,14 +36,14 @@ type Package struct {
 	PURL     string
 	CPEs     []string // CPE 2.3, formatted strings; at least one
 
-	// Locations are where it was found, sorted, each once: paths from the root of what was
-	// scanned, with a leading slash.
+	// Locations are where it was found, sorted, each once: paths from the root of the scanned tree,
+	// with a leading slash.
 	Locations []string
 
-	// BundleIDs are those of macOS applications, sorted: anybody may call theirs like another.
-	// "" is that of one which has none. Nil for other kinds.
+	// BundleIDs are those of macOS applications, sorted: they tell apart applications of the same
+	// name. "" is that of an application without one. Nil for other kinds.
 	BundleIDs []string
-	// Replaced says that its code is not that of its name and version (a Go module with a
-	// replace directive, a local checkout), so that advisories say nothing of it.
+	// Replaced reports that its code is not that of its name and version (a Go module with a
+	// replace directive, a local checkout), so that advisories do not apply.
 	Replaced bool
 }

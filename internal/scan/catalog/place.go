@@ -6,8 +6,8 @@ import (
 )
 
 // WithinPackage reports whether a path is in the directory of an installed package of any
-// ecosystem. Lock files and project files there are those of its authors: what they name
-// was used to develop it and is not installed.
+// ecosystem. Lock files and project files there are those of its authors: the packages in them were
+// used to develop it and are not installed.
 func WithinPackage(path string) bool {
 	for _, folder := range []string{"node_modules/", "site-packages/", "dist-packages/"} {
 		if under(path, folder) {
@@ -25,14 +25,14 @@ func WithinPackage(path string) bool {
 	return release.MatchString(rest) && !strings.HasSuffix(before, "bundler/")
 }
 
-// release begins a path with a directory NAME-VERSION, as caches name them: the version has two
-// numbers at least, and the platform of a gem may follow.
+// release matches a leading directory NAME-VERSION, as caches name them: the version has at least
+// two numbers, and the platform of a gem may follow.
 var release = regexp.MustCompile(`^[^/]+-[0-9]+\.[^/]*/`)
 
 // withinModule reports whether a path is in the directory of a module in a cache of Go:
-// pkg/mod/MODULE@VERSION/..., or MODULE@VERSION/... where the cache is the root of the tree,
-// as the name of a host at the beginning tells. People name directories of releases with a version
-// too ("app@v2").
+// pkg/mod/MODULE@VERSION/..., or MODULE@VERSION/... where the cache is the root of the tree, which
+// a host name at the beginning shows. Users also name directories of releases with a version
+// ("app@v2").
 func withinModule(path string) bool {
 	if i := strings.Index("/"+path, "/pkg/mod/"); i >= 0 {
 		path = path[i+len("pkg/mod/"):]
@@ -45,8 +45,8 @@ func withinModule(path string) bool {
 }
 
 // IsTestData reports whether a path leads through a directory of test data, where projects keep
-// files that look like those of packages and are none. Directories that people also call
-// something of their own ("test") are none of these.
+// files that look like those of packages. Directories with names that are also used for other
+// content ("test") do not count.
 func IsTestData(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		switch part {
@@ -63,7 +63,7 @@ func under(path, folder string) bool {
 	return ok
 }
 
-// after cuts a path around the last place where a directory begins.
+// after splits a path around the last occurrence of a directory.
 func after(path, folder string) (before, rest string, ok bool) {
 	for end := len(path); ; {
 		i := strings.LastIndex(path[:end], folder)

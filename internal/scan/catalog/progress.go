@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// progress tells now and then how far a scan is.
+// progress reports periodically how far a scan is.
 type progress struct {
 	tell     func(files, packages int)
 	files    atomic.Int64
-	packages atomic.Int64 // before those that are the same became one
+	packages atomic.Int64 // before merging equal ones
 }
 
-// start begins to tell, until the function that it gives is called.
+// start begins the reports, until the returned function is called.
 func (p *progress) start() (end func()) {
 	if p.tell == nil {
 		return func() {}

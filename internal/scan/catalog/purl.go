@@ -16,13 +16,12 @@ var urlTypes = map[PackageType]string{
 
 var pythonSeparators = regexp.MustCompile(`[-_.]+`)
 
-// PythonName is the one spelling of a Python package's name that stands for all.
+// PythonName returns the normalized spelling of a Python package's name.
 func PythonName(name string) string {
 	return strings.ToLower(pythonSeparators.ReplaceAllString(name, "-"))
 }
 
-// packageURL names a package for other programs, as the purl specification writes its
-// type.
+// packageURL names a package for other programs, with the type that the purl specification defines.
 func packageURL(p Package) string {
 	u := packageurl.PackageURL{Type: urlTypes[p.Kind], Name: p.Name, Version: p.Version}
 	switch p.Kind {

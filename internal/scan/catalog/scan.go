@@ -17,15 +17,15 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
-// Options say what a scan looks for, and how. The zero value finds nothing.
+// Options configure a scan. The zero value finds nothing.
 type Options struct {
 	Extractors []Extractor
 	CPEs       func(Package) []string    // names packages for the vulnerability database; nil: they have none
-	Leave      func(path string) bool    // folders that are left out; nil: none
-	Progress   func(files, packages int) // called about four times a second, never by two goroutines at once; may be nil
+	Leave      func(path string) bool    // directories that are left out; nil: none
+	Progress   func(files, packages int) // called about four times a second, by one goroutine at a time; may be nil
 	Workers    int                       // goroutines; 0 is one per processor
 	FileTime   time.Duration             // that one extractor may spend on one file; 0 is a minute
-	Limits     Limits                    // of what is kept
+	Limits     Limits                    // of the result
 	Begin      func()                    // called by each goroutine before it works; may be nil
 }
 
@@ -35,23 +35,24 @@ func (o *Options) begin() {
 	}
 }
 
-// Warning is something that was not read, or not wholly.
+// Warning describes something that was not read, or only in part.
 type Warning struct {
 	Path string // with a leading slash
 	What string // a sentence without a full stop
-	// Odd says that it was read and is not what its name says: nothing of the tree was missed.
+	// Odd reports that it was read and its content does not fit its name: nothing of the tree was
+	// missed.
 	Odd bool
 }
 
-// Result is what a scan found.
+// Result is the result of a scan.
 type Result struct {
 	Packages []Package // each name and version of a kind once, in the order of names
 	Warnings []Warning // what could not be read, in the order of paths
 	Skipped  []Warning // what was left out on purpose, in the order of paths
 
-	Files   int   // entries that are no directories
+	Files   int   // entries other than directories
 	Folders int   // that were read, the root too
-	Read    int   // files that an extractor looked into
+	Read    int   // files that an extractor read
 	Unread  int   // files and directories that could not be read
 	Bytes   int64 // read from files
 
@@ -63,9 +64,9 @@ type SkipDirError struct{ Why string }
 
 func (s *SkipDirError) Error() string { return s.Why }
 
-// Scan finds the packages of a tree. It fails only when its root cannot be listed or ctx
-// ends; everything else that goes wrong is a warning. The same tree gives the same
-// result, whatever the number of goroutines.
+// Scan finds the packages of a tree. It fails only when its root cannot be listed or ctx ends;
+// every other failure is a warning. Equal trees have equal results, whatever the number of
+// goroutines.
 func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -87,7 +88,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	return r.end(), nil
 }
 
-// reading is what is found in the files that a walk comes to.
+// reading collects what is found in the files of a walk.
 type reading struct {
 	root    fs.FS
 	claims  *patternTable
@@ -102,21 +103,21 @@ type reading struct {
 	result Result // its counts
 }
 
-// outcome is what came of one file.
+// outcome is the result of one file.
 type outcome struct {
 	packages []Package
 	warnings []Warning
 	bytes    int64
 }
 
-// read finds out what a file holds, and keeps it. What a large file gave is large, too: the
-// next one waits until it is kept.
+// read extracts the packages of a file, and keeps them. The packages of a large file are large,
+// too: the next one waits until they are kept.
 func (r *reading) read(ctx context.Context, w wanted) {
 	n := int64(0)
 	for _, i := range w.by {
 		n = max(n, weight(r.claims.extractors[i].Patterns(), w))
 	}
-	if n > 0 { // to acquire nothing would wait, too, behind others
+	if n > 0 { // acquiring nothing would also wait
 		if err := r.room.Acquire(ctx, n); err != nil {
 			return // the scan has ended
 		}
@@ -125,7 +126,7 @@ func (r *reading) read(ctx context.Context, w wanted) {
 	r.keep(w, r.file(ctx, w))
 }
 
-// keep takes over what came of a file.
+// keep adds the result of a file.
 func (r *reading) keep(w wanted, o outcome) {
 	r.report.packages.Add(int64(len(o.packages)))
 	r.mu.Lock()
@@ -143,7 +144,7 @@ func (r *reading) keep(w wanted, o outcome) {
 	}
 }
 
-// file lets every extractor that wants a file read it.
+// file runs every extractor that wants a file.
 func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 	place := shown(w.path)
 	places := []string{place} // shared by all packages
@@ -177,11 +178,11 @@ func (r *reading) file(ctx context.Context, w wanted) (out outcome) {
 	return out
 }
 
-// errTime ends an extractor that takes too long.
+// errTime stops an extractor that takes too long.
 var errTime = errors.New("reading it took too long")
 
-// extract runs one extractor. A file that makes it panic is like one that it cannot read; odd
-// is one whose bytes were there and made no sense.
+// extract runs one extractor. A file that makes it panic is handled as unreadable; odd reports a
+// file whose bytes were readable and invalid.
 func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, odd bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
 	defer cancel()
@@ -191,7 +192,7 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 			f.failed = context.Cause(ctx) // an extractor may have ended before the end
 		}
 		if err == nil {
-			err = f.failed // an extractor may go on without what it could not read; the scan is not whole
+			err = f.failed // an extractor may continue without what it could not read; the scan is incomplete
 		}
 		odd = f.failed == nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
 		if p := recover(); p != nil {
@@ -203,7 +204,7 @@ func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages 
 	return packages, 0, false, err
 }
 
-// end makes a result of what was kept.
+// end builds the result.
 func (r *reading) end() *Result {
 	out, w := &r.result, r.walk
 	out.Files, out.Folders, out.Unread = w.files, w.folders, out.Unread+w.unread
@@ -227,7 +228,7 @@ func (r *reading) end() *Result {
 
 func missed(w Warning) bool { return !w.Odd }
 
-// Bounds of what a package may be called.
+// Limits on the name and version of a package.
 const (
 	maxName    = 1024
 	maxVersion = 512
@@ -235,7 +236,7 @@ const (
 
 var errLong = fmt.Errorf("it names a package by more than %d bytes, or a version by more than %d", maxName, maxVersion)
 
-// shown is how a path is told: from the root of the tree, with a leading slash.
+// shown formats a path for reports: from the root of the tree, with a leading slash.
 func shown(path string) string {
 	if path == "." {
 		return "/"
@@ -243,7 +244,7 @@ func shown(path string) string {
 	return "/" + path
 }
 
-// bare is an error without the path that is told beside it, on one line.
+// bare formats an error on one line without the path that is reported next to it.
 func bare(err error) string {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		err = p.Err

@@ -69,8 +69,8 @@ func TestScan(t *testing.T) {
 	)
 }
 
-// The result is the same however many goroutines there are and in whatever order the
-// folders are listed.
+// The result is the same however many goroutines there are and in whatever order the directories
+// are listed.
 func TestScanIsDeterministic(t *testing.T) {
 	files := catalogtest.Files{}
 	for i := range 300 {
@@ -135,7 +135,7 @@ func TestScanEnds(t *testing.T) {
 	}
 }
 
-// hostile is a tree without an end, with names that lead elsewhere.
+// hostile is an endless tree, with names that lead elsewhere.
 type hostile struct{ fstest.MapFS }
 
 type again struct {
@@ -187,7 +187,7 @@ func TestHostileTree(t *testing.T) {
 	}
 }
 
-// numbered is a tree whose directories have numbers, all of them the same few.
+// numbered is a tree whose directories have inode numbers, all from the same few.
 type numbered struct{ fstest.MapFS }
 
 type numberedInfo struct {

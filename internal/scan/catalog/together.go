@@ -1,5 +1,5 @@
 package catalog
 
-// Merge puts the packages of several results together: each name and version of a kind once,
-// in the order of names.
+// Merge merges the packages of several results: each name and version of a kind once, in the order
+// of names.
 func Merge(packages []Package) []Package { return merge(packages) }

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Bounds of a walk: a damaged or hostile file system may hold directories without end.
+// Limits of a walk: a damaged or hostile file system may hold directories without end.
 const (
 	maxPath  = 8 << 10 // bytes
 	maxDepth = 512     // directories
 )
 
-// wanted is a file that somebody asked for.
+// wanted is a file that an extractor wants.
 type wanted struct {
 	path  string
 	entry fs.DirEntry
@@ -22,9 +22,9 @@ type wanted struct {
 	link  bool
 }
 
-// folder is a directory that was seen and not read yet.
+// folder is a directory that was found and not read yet.
 type folder struct {
-	in    string      // path of the directory that it is in
+	in    string      // path of the parent directory
 	entry fs.DirEntry // nil for the root
 	depth int
 }
@@ -44,9 +44,9 @@ func join(in, name string) string {
 	return in + "/" + name
 }
 
-// walk lists a tree with several goroutines, and reads what is wanted of it. Each takes what
-// was found last, files before directories: so what waits stays small, and a file is read when
-// what lies around it has just been read, which a compressed disk keeps decoded.
+// walk lists a tree with several goroutines, and reads the wanted files. Each takes what was found
+// last, files before directories: so the queue stays small, and a file is read when its neighbors
+// have just been read, which a compressed disk keeps decoded.
 type walk struct {
 	root   fs.FS
 	claims *patternTable
@@ -68,9 +68,9 @@ type walk struct {
 	skipped  *boundedSet[Warning]
 	files    int
 	folders  int
-	unread   int // folders that were not read, or not wholly
-	listed   int // folders that were put on the list
-	unlisted int // folders that were not, as there are too many
+	unread   int // directories that were not read, or only in part
+	listed   int // directories that were added to the list
+	unlisted int // directories that were not, because of the limit
 }
 
 func newWalk(r *reading) *walk {
@@ -122,7 +122,7 @@ func (w *walk) work(ctx context.Context) {
 	}
 }
 
-// wait waits until there is something to read; false: there never will be.
+// wait waits until there is something to read, and returns false when there never will be.
 func (w *walk) wait() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *walk) file() (wanted, bool) {
 	return pop(&w.wanted)
 }
 
-// folder takes a directory, if there is one, to give it to done.
+// folder takes a directory, if there is one. The caller passes it to done.
 func (w *walk) folder() (folder, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *walk) folder() (folder, bool) {
 	return f, ok
 }
 
-// pop takes the last of a list, which holds on to nothing of it.
+// pop removes the last element of a list, and keeps no reference to it.
 func pop[T any](list *[]T) (last T, ok bool) {
 	n := len(*list) - 1
 	if n < 0 {
@@ -166,7 +166,7 @@ func pop[T any](list *[]T) (last T, ok bool) {
 	return last, true
 }
 
-// done takes over what a goroutine found in a directory.
+// done adds what a goroutine found in a directory.
 func (w *walk) done(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +193,7 @@ func (w *walk) done(b *batch) {
 	w.more.Broadcast()
 }
 
-// warn notes what could not be read.
+// warn records what could not be read.
 func (w *walk) warn(warnings []Warning) {
 	if len(warnings) == 0 {
 		return
@@ -205,7 +205,7 @@ func (w *walk) warn(warnings []Warning) {
 	}
 }
 
-// number returns the number of an entry in its file system, where there is one.
+// number returns the inode number of an entry, where there is one.
 func number(info fs.FileInfo) (uint64, bool) {
 	sys, ok := info.Sys().(interface{ ID() uint64 })
 	if !ok {
@@ -215,7 +215,7 @@ func number(info fs.FileInfo) (uint64, bool) {
 }
 
 // first reports whether a directory has not been read yet under another name: in a damaged file
-// system directories may are in each other.
+// system directories may contain each other.
 func (w *walk) first(e fs.DirEntry) bool {
 	if !w.numbers {
 		return true
@@ -276,7 +276,7 @@ func (b *batch) read(f folder) {
 	}
 }
 
-// entry looks at one entry of a directory.
+// entry handles one entry of a directory.
 func (b *batch) entry(f folder, full string) {
 	e := f.entry
 	switch mode := e.Type(); {
@@ -302,11 +302,11 @@ func (b *batch) entry(f folder, full string) {
 			b.lost(full, err)
 		}
 	default:
-		b.files++ // devices, pipes, sockets: nothing is in them
+		b.files++ // devices, pipes, sockets: they have no content
 	}
 }
 
-// lost notes that nobody can say what an entry is. One that was removed meanwhile is none.
+// lost records an entry whose type cannot be determined. One that was removed since is ignored.
 func (b *batch) lost(full string, err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "what it is cannot be read: " + bare(err)})
@@ -314,8 +314,8 @@ func (b *batch) lost(full string, err error) {
 	}
 }
 
-// alone returns an entry that holds on to nothing of the others in its directory, which may be
-// many.
+// alone copies an entry so that it does not keep the others of its directory in memory, which may
+// be many.
 func alone(e fs.DirEntry) fs.DirEntry {
 	if a, ok := e.(interface{ Alone() fs.DirEntry }); ok {
 		return a.Alone()
@@ -323,7 +323,7 @@ func alone(e fs.DirEntry) fs.DirEntry {
 	return e
 }
 
-// folder puts a directory on the list.
+// folder adds a directory to the list.
 func (b *batch) folder(f folder, full string) {
 	switch {
 	case b.walk.leave != nil && b.walk.leave(full):
@@ -339,8 +339,8 @@ func (b *batch) folder(f folder, full string) {
 	}
 }
 
-// program reports whether an entry may be a program. Only those whose name allows it are
-// asked for their permissions.
+// program reports whether an entry may be a program. Permissions are read only for those whose name
+// allows it.
 func (b *batch) program(full string, e fs.DirEntry) bool {
 	if len(b.walk.claims.programs) == 0 {
 		return false

@@ -7,8 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
-// helpers are the roles of volumes that macOS keeps for itself. Nobody installs
-// packages there.
+// helpers are the roles of volumes that macOS uses internally. No packages are installed there.
 var helpers = map[string]bool{
 	"preboot": true, "recovery": true, "vm": true, "update": true, "xart": true, "hardware": true, "baseband": true,
 	"installer": true, "prelogin": true, "sidecar": true,

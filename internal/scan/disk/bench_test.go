@@ -75,7 +75,7 @@ func firstOf(base string) (*disk.Volume, func() error, error) {
 	return &vols[0], t.Close, err
 }
 
-// layers makes a template of a chain: between two versions 3000 blocks changed.
+// layers creates a template of a chain: between two versions 3000 blocks changed.
 func layers(b *testing.B, base, image string, depth int) {
 	b.Helper()
 	versions := []string{image}

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// kind is what a partition holds, as far as can be seen from outside.
+// kind is the content of a partition, as far as its beginning and type show it.
 type kind struct {
-	name   string // for people
+	name   string // for users
 	reason string // why it is not read; "" = it is
 	loses  bool   // it may hold packages
 }
@@ -31,15 +31,15 @@ const (
 	noFiles   = "it holds no packages"
 )
 
-// signature is bytes at a place that tell a format.
+// signature is a sequence of bytes at an offset that identifies a format.
 type signature struct {
 	at   int64
 	text string
 	kind kind
 }
 
-// marks are looked for in this order. A file system may leave the mark of an older one
-// behind, so those that lie further in come last.
+// marks are checked in this order. A file system may leave the signature of an older one, so those
+// at higher offsets come last.
 var marks = []signature{
 	{32, "NXSB", kind{name: formatAPFS}},
 	{1080, "\x53\xef", kind{name: formatExt4}},
@@ -66,8 +66,8 @@ var marks = []signature{
 	{54, "FAT12   ", kind{"FAT", unread, true}},
 }
 
-// types are those of partitions that hold no packages, unless there is a file system in
-// them that is read here, and of others whose content tells nothing.
+// types are those of partitions without packages, unless there is a supported file system in them,
+// and of others whose content identifies nothing.
 var types = map[string]kind{
 	"C12A7328-F81F-11D2-BA4B-00A0C93EC93B": {"the EFI system partition", noFiles, false},
 	"EF":                                   {"the EFI system partition", noFiles, false},
@@ -87,8 +87,8 @@ var types = map[string]kind{
 // apple are types of containers that only the firmware uses.
 var apple = map[string]bool{"69646961-6700-11AA-AA11-00306543ECAC": true, "52637672-7900-11AA-AA11-00306543ECAC": true}
 
-// filled are types of partitions that are made for the files of Linux and macOS. Where there is
-// nothing at the beginning of one, it may have been lost.
+// filled are types of partitions that are made for the files of Linux and macOS. If the beginning
+// of one is empty, its content may have been lost.
 var filled = map[string]bool{
 	"":                                     true, // a disk without a table
 	"83":                                   true, // Linux, and its LVM and RAID
@@ -109,14 +109,14 @@ var filled = map[string]bool{
 	"7C3457EF-0000-11AA-AA11-00306543ECAC": true, // APFS
 }
 
-// furthest is the number of bytes that marks may take.
+// furthest is the number of bytes in which signatures occur.
 const furthest = 66 << 10
 
-// detect looks at the beginning of a partition and at its type.
+// detect checks the beginning of a partition and its type.
 func detect(r io.ReaderAt, p Partition) (kind, error) {
 	typed, known := types[p.Type]
 	if known && apple[p.Type] {
-		return typed, nil // APFS, but nothing of the user's
+		return typed, nil // APFS, but without files of the user
 	}
 	b := make([]byte, min(furthest, p.Length))
 	if err := readAll(r, b, 0); err != nil {
@@ -139,7 +139,7 @@ func detect(r io.ReaderAt, p Partition) (kind, error) {
 	return kind{formatUnknown, "what it holds is not known here", true}, nil
 }
 
-// sense looks more closely at what has a short mark.
+// sense checks further fields of a format with a short signature.
 func (m signature) sense(b []byte) bool {
 	if m.kind.name == formatExt4 { // the size of a block
 		return binary.LittleEndian.Uint32(b[1024+24:]) <= 6

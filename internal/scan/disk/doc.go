@@ -1,12 +1,12 @@
-// Package disk opens what a machine's disk is kept in - a raw file, a qcow2 image with
-// those that it is on, a template of a registry - and finds the file systems on it.
+// Package disk opens the disk of a machine and finds the file systems on it. The disk is stored in
+// a raw file, a qcow2 image with its backing files, or a template of a registry.
 //
-// It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and
-// does not read what is in a file system: fs/ext4 and fs/apfs do.
+// It mounts nothing, starts nothing and changes nothing, takes no lock of a registry, and does not
+// read the content of a file system: fs/ext4 and fs/apfs do.
 //
-// Invariant: a disk comes from outside. No file but the one that the user named, those
-// beside it that it is on, and the layers of a template are ever opened, and every part
-// of a disk is either given as a volume or named as skipped.
+// Invariant: disks are untrusted. No file but the one that the user named, its backing files next
+// to it, and the layers of a template are ever opened, and every part of a disk is either returned
+// as a volume or listed as skipped.
 package disk
 
 import (
@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// ErrDamaged is in the chain of every error about bytes that contradict each other.
+// ErrDamaged is in the chain of every error about contradictory bytes.
 var ErrDamaged = errors.New("the disk is damaged")
 
 func damaged(format string, args ...any) error {

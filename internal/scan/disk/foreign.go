@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// ErrNoDisk says that something is no disk: nothing in it is what disks have at their
-// beginning.
+// ErrNoDisk reports that a file is not a disk: nothing in it is what disks have at their beginning.
 var ErrNoDisk = errors.New("it is no disk: there is neither a partition table in it nor a file system that is known here")
 
-// What to do with a file that is no disk.
+// Advice about files other than disks.
 const (
 	convert = "convert it with qemu-img convert -O qcow2"
 	unpack  = "unpack it first"
 	other   = "give a raw or a qcow2 image of a VM's disk"
 )
 
-// foreign are the marks of what people take for disks. Places below zero are from the end.
+// foreign are the signatures of files that users mistake for disks. Negative offsets are from the
+// end.
 var foreign = []struct {
 	at         int64
 	text       string
@@ -52,7 +52,7 @@ var foreign = []struct {
 	{0, "<?xml", "an XML document", other},
 }
 
-// noDisk returns why something that has no partition table and no file system is refused.
+// noDisk returns why data without a partition table and without a file system is refused.
 func noDisk(r io.ReaderAt, size int64) error {
 	if size == 0 {
 		return fmt.Errorf("%w; it is empty: %s", ErrNoDisk, other)

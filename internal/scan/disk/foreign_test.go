@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk/disktest"
 )
 
-// What is no disk is refused with a word of what it is and what to do. A disk of which one
-// part is unknown, and one with a known file system that is not read here, are none of these.
+// Other files are refused with their type and advice. A disk with an unknown part, and one with a
+// known file system that is not supported here, are not refused.
 func TestNoDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    []byte

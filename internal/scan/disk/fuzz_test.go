@@ -17,8 +17,8 @@ import (
 
 const smallCluster = 512
 
-// small makes a qcow2 image with clusters of 512 bytes that is on another file: of its first
-// four clusters one is data, one is compressed, one is zero and one is that of the other file.
+// small returns a qcow2 image with clusters of 512 bytes and a backing file: of its first four
+// clusters one is data, one is compressed, one is zero and one is that of the backing file.
 func small(t testing.TB, backing, format string) []byte {
 	t.Helper()
 	const size, l1, l2, data = 64 << 10, smallCluster, 2 * smallCluster, 3 * smallCluster
@@ -59,7 +59,7 @@ func small(t testing.TB, backing, format string) []byte {
 	return b
 }
 
-// patched changes bytes: a patch is two bytes of place and two of content.
+// patched changes bytes: a patch is two bytes of offset and two of content.
 func patched(b, patches []byte) []byte {
 	b = bytes.Clone(b)
 	for ; len(patches) >= 4; patches = patches[4:] {
@@ -89,7 +89,7 @@ func TestSmallChain(t *testing.T) {
 	}
 }
 
-// FuzzImage changes some bytes of two images that are on each other, and reads the disk.
+// FuzzImage changes some bytes of an image and its backing file, and reads the disk.
 func FuzzImage(f *testing.F) {
 	top, base := small(f, "base", "qcow2"), small(f, "", "")
 	f.Add([]byte{}, []byte{})

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	maxChain    = 64       // images that are on each other
-	imageMemory = 80 << 20 // of the tables of a chain, while they are read
-	chainCache  = 32 << 20 // of all caches of a chain
+	maxChain    = 64       // images in a chain
+	imageMemory = 80 << 20 // of the tables of a chain, while they are read, in bytes
+	chainCache  = 32 << 20 // of all caches of a chain, in bytes
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 	formatQCOW2 = "qcow2"
 )
 
-// Image is the disk in a file. It may be read from many goroutines.
+// Image is the disk in a file. It is safe for concurrent reads.
 type Image struct {
 	top    qcow2.Layer
 	format string
@@ -39,9 +39,9 @@ var (
 	_ io.Closer   = (*Image)(nil)
 )
 
-// OpenImage opens a raw file, a block device or a qcow2 image, told apart by their
-// content. What a qcow2 image is on must be in its directory or below: images name each
-// other by paths that anybody may have written there.
+// OpenImage opens a raw file, a block device or a qcow2 image, detected by their content. The
+// backing files of a qcow2 image must be in its directory or below: images name each other by paths
+// that are untrusted.
 func OpenImage(name string) (*Image, error) {
 	target, err := filepath.EvalSymlinks(name) // the user may name a link, an image may not
 	if err != nil {
@@ -63,8 +63,8 @@ func OpenImage(name string) (*Image, error) {
 	return o.img, nil
 }
 
-// paths are the absolute ones of a directory: its own and, where it is the same, that by which
-// the user named it. Images that were made by that name it too.
+// paths returns the absolute paths of a directory: its own and, where it is the same, that by which
+// the user named it. Images created under that path name it too.
 func paths(folder, named string) ([]string, error) {
 	var list []string
 	for _, p := range []string{folder, named} {
@@ -80,14 +80,14 @@ func paths(folder, named string) ([]string, error) {
 	return list, nil
 }
 
-// Size is the number of bytes of the disk.
+// Size returns the size of the disk in bytes.
 func (i *Image) Size() int64 { return i.top.Size() }
 
-// Format is "raw" or "qcow2".
+// Format returns "raw" or "qcow2".
 func (i *Image) Format() string { return i.format }
 
-// NextData returns the next range at or behind off that may hold anything but zeros;
-// start == end means that there is none.
+// NextData returns the next range at or after off that may contain anything but zeros; start == end
+// means that there is none.
 func (i *Image) NextData(off int64) (start, end int64, err error) { return qcow2.NextData(i.top, off) }
 
 // ReadAt reads the disk.
@@ -118,7 +118,7 @@ type part struct {
 	qcow2 bool
 }
 
-// chain opens an image and all that it is on.
+// chain opens an image and its backing files.
 func (o *chainOpener) chain(name string) error {
 	for format := ""; ; {
 		names, err := o.open(name, format)
@@ -148,7 +148,7 @@ func (o *chainOpener) chain(name string) error {
 	return o.stack()
 }
 
-// open opens one file. format is what the image above says of it; "" is to look.
+// open opens one file. format is the one that the image above names; "" detects it.
 func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
 	f, size, err := openFile(o.root, name)
 	if err != nil {
@@ -170,7 +170,8 @@ func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
 	return names, err
 }
 
-// openFile opens a file of the directory. What is not a file could wait indefinitely.
+// openFile opens a regular file or a block device of the directory. Opening another type could block
+// indefinitely.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	st, err := root.Stat(name)
 	if err != nil {
@@ -200,14 +201,14 @@ func readable(m fs.FileMode) bool {
 	return m.IsRegular() || m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
 }
 
-// isQCOW2 looks at the first bytes.
+// isQCOW2 reports whether the first bytes are those of a qcow2 image.
 func isQCOW2(r io.ReaderAt) bool {
 	var b [4]byte
 	n, _ := r.ReadAt(b[:], 0)
 	return n == len(b) && bytes.Equal(b[:], []byte("QFI\xfb"))
 }
 
-// unlike says that the last file is none of those before it.
+// unlike returns an error if the last file occurs earlier in the chain.
 func (o *chainOpener) unlike() error {
 	last := len(o.parts) - 1
 	mine, err := o.parts[last].file.Stat()
@@ -222,7 +223,7 @@ func (o *chainOpener) unlike() error {
 	return nil
 }
 
-// below returns the path in the directory of what an image in it is on.
+// below returns the path in the directory of the backing file of an image.
 func (o *chainOpener) below(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
 		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
@@ -242,13 +243,13 @@ func (o *chainOpener) below(name, backing string) (string, error) {
 	return to, nil
 }
 
-// protocol reports whether a name begins as QEMU's names of other places do, such as nbd:.
+// protocol reports whether a name begins as QEMU's names of remote images do, such as nbd:.
 func protocol(name string) bool {
 	before, _, found := strings.Cut(name, ":")
 	return found && !strings.Contains(before, "/")
 }
 
-// stack puts the images on each other.
+// stack combines the images to one disk.
 func (o *chainOpener) stack() error {
 	var layers []qcow2.Layer
 	cache := int64(chainCache / len(o.parts) / 2)
@@ -270,5 +271,5 @@ func (o *chainOpener) stack() error {
 	return nil
 }
 
-// sparse reads a raw file and knows its holes.
+// sparse returns a source for a raw file that knows its holes.
 func sparse(p part) blob.FileSource { return blob.FileSource{File: p.file, Size: p.size} }

@@ -33,7 +33,7 @@ func qemu(t testing.TB) {
 	}
 }
 
-// raw makes a sparse file with bytes here and there.
+// raw creates a sparse file with data at several offsets.
 func raw(t testing.TB, name string, size int64) []byte {
 	t.Helper()
 	b := make([]byte, size)
@@ -129,14 +129,14 @@ func TestChain(t *testing.T) {
 		}
 	}
 	for _, name := range []string{filepath.Join(dir, "over.qcow2"), filepath.Join(filepath.Dir(link), "over.qcow2")} {
-		_ = os.Symlink(filepath.Join(dir, "over.qcow2"), name) // where there is none
+		_ = os.Symlink(filepath.Join(dir, "over.qcow2"), name) // where it does not exist
 		if i, err := disk.OpenImage(name); err == nil || !strings.Contains(err.Error(), "not in its folder") {
 			t.Errorf("%s: %v, %v", name, i, err)
 		}
 	}
 }
 
-// An image leads nowhere but to files beside it.
+// An image can reach only files next to it.
 func TestChainsThatLeadAway(t *testing.T) {
 	qemu(t)
 	outside := t.TempDir()
@@ -180,7 +180,7 @@ func TestChainsThatLeadAway(t *testing.T) {
 	}
 }
 
-// Chains that are too long are refused before they take too many files.
+// Too long chains are refused before they open too many files.
 func TestLongChain(t *testing.T) {
 	qemu(t)
 	dir := t.TempDir()

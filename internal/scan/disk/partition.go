@@ -20,14 +20,14 @@ type Partition struct {
 	Name   string // of GPT, may be ""
 	Start  int64  // byte of the disk
 	Length int64  // bytes
-	Err    error  // why the partitions that it lists are not all known; nil = they are, or it lists none
+	Err    error  // why some of its logical partitions are unknown; nil = all are known, or it has none
 }
 
 func (p Partition) end() int64 { return p.Start + p.Length }
 
-// Bounds of what is read of tables.
+// Limits on what is read of tables.
 const (
-	gptHeader     = 92 // least bytes
+	gptHeader     = 92 // minimum bytes
 	gptEntry      = 128
 	maxGPTEntry   = 4096
 	maxPartitions = 1024
@@ -44,9 +44,9 @@ const (
 	mbrLinuxExt   = 0x85
 )
 
-// Partitions reads the table of a disk: GPT, its copy at the end where the first is
-// damaged, or MBR. A disk without one is one partition. What a table says to are behind
-// the end of the disk is cut off there; a partition of which nothing is left is damaged.
+// Partitions reads the partition table of a disk: GPT, its copy at the end where the first is
+// damaged, or MBR. A disk without one is one partition. A partition that exceeds the end of the
+// disk is cut off there; one of which nothing is left is damaged.
 func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 	var boot [sectorMBR]byte
 	if err := readAll(r, boot[:], 0); err != nil {
@@ -72,11 +72,11 @@ func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 	return []Partition{{Length: size}}, nil
 }
 
-// errNoTable says that there is nothing of a GPT.
+// errNoTable reports that no part of a GPT was found.
 var errNoTable = errors.New("there is no partition table")
 
-// readGPT looks for the table behind the first sector, and for its copy in the last one.
-// Nothing says how large sectors are.
+// readGPT looks for the table after the first sector, and for its copy in the last one. It tries
+// several sector sizes, since no field has the size.
 func readGPT(r io.ReaderAt, size int64) ([]Partition, error) {
 	worst := errNoTable
 	for _, sector := range []int64{512, 4096} {
@@ -145,7 +145,7 @@ func readEntries(b []byte, entry, sector, size int64) ([]Partition, error) {
 	return list, nil
 }
 
-// cut ends a partition with the disk. One that begins behind it is empty.
+// cut ends a partition at the end of the disk. One that begins after it becomes empty.
 func (p Partition) cut(size int64) Partition {
 	p.Start = min(p.Start, size)
 	p.Length = min(p.Length, size-p.Start)
@@ -154,7 +154,7 @@ func (p Partition) cut(size int64) Partition {
 
 const noGUID = "00000000-0000-0000-0000-000000000000"
 
-// guid writes a GUID, whose first three groups are little-endian.
+// guid formats a GUID, whose first three groups are little-endian.
 func guid(b []byte) string {
 	le := binary.LittleEndian
 	return fmt.Sprintf("%08X-%04X-%04X-%X-%X", le.Uint32(b), le.Uint16(b[4:]), le.Uint16(b[6:]), b[8:10], b[10:16])
@@ -172,7 +172,7 @@ func utf16Text(b []byte) string {
 	return plain(string(utf16.Decode(units)))
 }
 
-// plain leaves out what a terminal would obey.
+// plain removes terminal control characters.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\ufffd' {
@@ -183,7 +183,7 @@ func plain(s string) string {
 }
 
 // readMBR reads the table of the first sector. The boot sector of a file system has the same
-// mark at its end: what stands in it must make sense as a table.
+// signature at its end: its content must be valid as a table.
 func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 	if boot[510] != 0x55 || boot[511] != 0xaa {
 		return nil, false
@@ -226,7 +226,7 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 	return m.list, known
 }
 
-// fileSystem reports whether a disk itself has a mark at its beginning.
+// fileSystem reports whether a disk itself begins with the signature of a file system.
 func fileSystem(r io.ReaderAt, size int64) bool {
 	k, err := detect(r, Partition{Length: size})
 	return err == nil && k.name != formatUnknown
@@ -237,7 +237,7 @@ type mbr struct {
 	list []Partition
 }
 
-// mbrEntry is an entry of a table; places are in sectors.
+// mbrEntry is an entry of a table; offsets are in sectors.
 type mbrEntry struct {
 	flag, kind     byte
 	start, sectors int64
@@ -256,8 +256,8 @@ func (e mbrEntry) partition(index int, from int64) Partition {
 	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from + e.start*sectorMBR, Length: e.sectors * sectorMBR}
 }
 
-// logical follows the list of tables in an extended partition, each of which has one
-// partition and the place of the next table. Its error says where the list is lost.
+// logical follows the list of tables in an extended partition, each of which has one partition and
+// the offset of the next table. Its error names the sector where the list breaks off.
 func (m *mbr) logical(first int64) error {
 	at, index := first, 5
 	for range maxLogical {
@@ -277,7 +277,7 @@ func (m *mbr) logical(first int64) error {
 			return nil
 		}
 		to := first + next.start*sectorMBR
-		if to <= at { // tables follow each other: a list that goes back would not end
+		if to <= at { // tables must ascend: a list that goes back would not end
 			return damaged("its list of partitions goes back from sector %d to %d", at/sectorMBR, to/sectorMBR)
 		}
 		at = to

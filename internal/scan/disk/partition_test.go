@@ -62,7 +62,7 @@ func TestGPT(t *testing.T) {
 		if got := partitions(t, m); !slices.Equal(got, want) {
 			t.Errorf("%d, by the other table: %+v", sector, got)
 		}
-		short := gpt(t, sector)[:4<<20] // a disk that was cut
+		short := gpt(t, sector)[:4<<20] // a truncated disk
 		if got := partitions(t, short); got[1].Length != 2<<20 {
 			t.Errorf("%d, cut: %+v", sector, got)
 		}
@@ -97,7 +97,7 @@ func TestMBR(t *testing.T) {
 	}
 }
 
-// Partitions of a list that breaks off are not known: the extended partition stands for them.
+// Partitions of an interrupted list are unknown: the extended partition represents them.
 func TestLostLogical(t *testing.T) {
 	const table, next = 4096 * 512, 6144 * 512
 	for name, c := range map[string]struct {
@@ -161,8 +161,8 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A partition behind the end of a disk that was cut off leaves the others what they are. Where
-// nothing else speaks for a table, or the disk itself has a mark, it is no table.
+// A partition after the end of a truncated disk does not affect the others. Where nothing else
+// indicates a table, or the disk itself has a signature, it is not a table.
 func TestCutMBR(t *testing.T) {
 	m := make(memory, 4*mib)
 	m.entry(446, 0x83, 2048, 2048)
@@ -202,7 +202,7 @@ func TestCutMBR(t *testing.T) {
 	}
 }
 
-// seal makes the checksums of a table right.
+// seal recomputes the checksums of a table.
 func (m memory) seal(sector int) {
 	le := binary.LittleEndian
 	h := m[sector : 2*sector]
@@ -214,8 +214,8 @@ func (m memory) seal(sector int) {
 	le.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
 }
 
-// Tables that lie are refused with a sentence, or what they say is cut off at the end of the
-// disk, and cost no memory.
+// Invalid tables are refused with an error message, or cut off at the end of the disk, and cost no
+// memory.
 func TestLyingTables(t *testing.T) {
 	le := binary.LittleEndian
 	for name, c := range map[string]struct {
@@ -253,8 +253,8 @@ func TestLyingTables(t *testing.T) {
 	}
 }
 
-// FuzzPartitions changes some bytes of a disk, makes the checksums right, and reads its
-// tables. A patch is three bytes of place and one of content.
+// FuzzPartitions changes some bytes of a disk, recomputes the checksums, and reads its tables. A
+// patch is three bytes of offset and one of content.
 func FuzzPartitions(f *testing.F) {
 	const size = 1 << 18
 	bases := []memory{make(memory, size), make(memory, size), make(memory, size)}

@@ -14,14 +14,13 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// sharedFrames is how many decoded frames, of at most 1 MiB, are kept for all templates of
-// a storage: the directories and inodes of a file system are in many of them, and what is near
-// each other in several layers when there are many.
+// sharedFrames is how many decoded frames, of at most 1 MiB, are cached for all templates of a
+// storage: the directories and inodes of a file system are spread over many of them, and
+// neighboring data over several layers.
 const sharedFrames = 96
 
-// Storage is the directory of a registry, which may be at work meanwhile. Layers that
-// several templates rest on are opened and decoded once. It may be used from many
-// goroutines.
+// Storage is the directory of a registry, which may be running. Layers that several templates share
+// are opened and decoded once. It is safe for concurrent use.
 type Storage struct {
 	dir    *layout.Dir
 	frames *blob.FrameCache
@@ -30,7 +29,7 @@ type Storage struct {
 	open map[string]*sharedLayer
 }
 
-// sharedLayer is an open layer file. Its users are counted by the storage.
+// sharedLayer is an open layer file. The storage counts its users.
 type sharedLayer struct {
 	name  string
 	file  *os.File
@@ -38,7 +37,7 @@ type sharedLayer struct {
 	users int
 }
 
-// OpenStorage opens the directory of a registry, the one that holds vm_dir.
+// OpenStorage opens the directory of a registry, the one that contains vm_dir.
 func OpenStorage(base string) (*Storage, error) {
 	dir, err := layout.Open(base)
 	if err != nil {
@@ -54,10 +53,11 @@ func (s *Storage) Close() error { return s.dir.Close() }
 type Tag struct {
 	ID, Name  string // of the template
 	Tag       string
-	ContentID string // versions with an equal one hold the same
+	ContentID string // versions with an equal one have the same content
 }
 
-// Tags returns the newest version of every template, in the order of their ids, and what is damaged.
+// Tags returns the newest version of every template, in the order of their IDs, and the damage
+// found.
 func (s *Storage) Tags() (tags []Tag, damaged []layout.Damage, err error) {
 	list, damaged, err := s.dir.Templates()
 	if err != nil {
@@ -83,8 +83,8 @@ func Templates(storage string) ([]Tag, []layout.Damage, error) {
 	return s.Tags()
 }
 
-// Template is a version of a template whose files are open: whatever the registry does
-// meanwhile, its disks can be read.
+// Template is a version of a template whose files are open: its disks stay readable whatever the
+// registry does.
 type Template struct {
 	Tag
 	Disks  []Disk
@@ -114,9 +114,8 @@ func OpenTemplate(storage, id, tag string) (*Template, error) {
 	return t, nil
 }
 
-// Open opens a version of a template; "" is the newest. Layers may be put together or
-// collected between the reading of the list and the opening of the files: then it begins
-// once more.
+// Open opens a version of a template; "" is the newest. Layers may be squashed or removed between
+// reading the list and opening the files: then it starts over.
 func (s *Storage) Open(id, tag string) (*Template, error) {
 	t, err := s.try(id, tag)
 	if errors.Is(err, errGone) {
@@ -125,7 +124,7 @@ func (s *Storage) Open(id, tag string) (*Template, error) {
 	return t, err
 }
 
-// errGone says that a layer that a template names is not there.
+// errGone reports that a layer of a template is missing.
 var errGone = errors.New("one of its layers is not there")
 
 func (s *Storage) try(id, tag string) (*Template, error) {
@@ -144,7 +143,7 @@ func (s *Storage) try(id, tag string) (*Template, error) {
 	return t, nil
 }
 
-// version finds a version.
+// version returns the version with a tag.
 func (s *Storage) version(id, tag string) (*layout.Template, *layout.Version, error) {
 	clean, ok := layout.ParseID(id)
 	if !ok {
@@ -193,8 +192,8 @@ func (t *Template) add(f *layout.File) error {
 		return err
 	}
 	d := Disk{Name: f.Name, ReaderAt: c, Size: c.Size()}
-	// What is kept as a disk is what its guest saw, whatever that looks like. What is kept
-	// as a file is the file that a client had.
+	// A layer stored as a disk has what its guest saw, whatever that looks like. A layer stored as
+	// a file has the file of a client.
 	if chain[len(chain)-1].Index().Kind() == blob.KindFile && f.Format != formatRaw && isQCOW2(c) {
 		image, err := qcow2.Open(c, c.Size())
 		if err != nil {
@@ -206,7 +205,7 @@ func (t *Template) add(f *layout.File) error {
 	return nil
 }
 
-// take opens a layer, or counts one more user of it.
+// take opens a layer, or adds a user to an open one.
 func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +239,7 @@ func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
 	return s.open[l.Root], nil
 }
 
-// Close lets go of the layers.
+// Close releases the layers.
 func (t *Template) Close() error {
 	var err error
 	s := t.from

@@ -20,7 +20,7 @@ const (
 	secondID   = "22222222-2222-4333-8444-555555555555"
 )
 
-// storage has a template of two versions that differ in a few bytes.
+// storage creates a template of two versions that differ in a few bytes.
 func storage(t testing.TB) (base string, versions [][]byte) {
 	t.Helper()
 	base = t.TempDir()
@@ -80,7 +80,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// What is open stays readable when its files are gone; what is not is named.
+// Open layers stay readable when their files are gone; others are reported.
 func TestTemplateWhoseLayersGo(t *testing.T) {
 	base, versions := storage(t)
 	s, err := disk.OpenStorage(base)
@@ -117,7 +117,8 @@ func TestTemplateWhoseLayersGo(t *testing.T) {
 	}
 }
 
-// A qcow2 image that a client could not read is kept as a file. One within a guest's disk is its affair.
+// A qcow2 image that a client could not read is stored as a file. One within a guest's disk is not
+// interpreted.
 func TestTemplateOfQCOW2(t *testing.T) {
 	qemu(t)
 	dir := t.TempDir()
@@ -145,7 +146,7 @@ func TestTemplateOfQCOW2(t *testing.T) {
 	}
 }
 
-// Many goroutines may read templates of a storage at once.
+// Many goroutines may read templates of a storage at a time.
 func TestManyReaders(t *testing.T) {
 	base, versions := storage(t)
 	s, err := disk.OpenStorage(base)

@@ -11,32 +11,32 @@ import (
 
 // Volume is a file system on a disk.
 type Volume struct {
-	Name      string // as it was named, may be ""
+	Name      string // its name, may be ""
 	Partition int    // Index of the Partition
 	Format    string // "ext4" (also for ext2 and ext3) or "apfs"
 	Role      string // of APFS: "system", "data", ...; "" = none
-	Group     string // of APFS: the volume group, which makes one tree of two volumes; "" = none
+	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
 	FS        fs.FS
-	Notes     []string // what may be wrong with what is read, in sentences
+	Notes     []string // possible errors in what is read, in sentences
 }
 
-// Skipped is a part of a disk that is not given as a volume.
+// Skipped is a part of a disk that is not returned as a volume.
 type Skipped struct {
 	Partition int    // Index of the Partition
-	Name      string // what it is, as far as known
+	Name      string // its name, as far as known
 	Reason    string
-	Partial   bool  // it may hold packages: without it a scan is not whole
+	Partial   bool  // it may have packages: without it a scan is incomplete
 	Err       error // where reading it failed
 }
 
-// opening gives the volumes of a partition of a format.
+// opening opens the volumes of a partition of a format.
 type opening func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 
-// openings are the formats that are read.
+// openings are the supported formats.
 var openings = map[string]opening{formatExt4: openExt4, formatAPFS: openAPFS}
 
-// Volumes finds the file systems of a disk. It fails only where nothing can be said of
-// the disk as a whole, and with ErrNoDisk where it is none; r is the caller's as long as the volumes are used.
+// Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
+// and with ErrNoDisk for another file; r must stay open while the volumes are used.
 func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
 	parts, err := Partitions(r, size)
 	if err != nil {
@@ -58,7 +58,7 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 	return vols, skipped, nil
 }
 
-// volumesOf opens what a partition holds.
+// volumesOf opens the volumes of a partition.
 func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
 	if p.Err != nil {
 		return nil, []Skipped{failed(p.describe("the extended partition"), p.Err)}
@@ -86,12 +86,12 @@ func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
 	return vols, skipped
 }
 
-// failed says that something could not be read.
+// failed returns a part that could not be read.
 func failed(name string, err error) Skipped {
 	return Skipped{Name: name, Reason: err.Error(), Partial: true, Err: err}
 }
 
-// describe names a partition for people.
+// describe formats the name of a partition for users.
 func (p Partition) describe(what string) string {
 	switch {
 	case p.Index == 0:

@@ -36,7 +36,7 @@ func linux(t testing.TB, label string) []byte {
 	return b
 }
 
-// mke2fs finds the program, or skips the test.
+// mke2fs returns the path of the program, or skips the test.
 func mke2fs(t testing.TB) string {
 	t.Helper()
 	for _, tool := range []string{"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"} {
@@ -129,8 +129,8 @@ func TestBareFileSystem(t *testing.T) {
 	}
 }
 
-// A container as macOS makes it: what macOS keeps for itself is skipped, system and data
-// have their roles and one group, and an encrypted volume is named.
+// A container as macOS makes it: its internal volumes are skipped, system and data have their roles
+// and one group, and an encrypted volume is named.
 func TestVolumesOfAPFS(t *testing.T) {
 	group := [16]byte{1, 2, 3}
 	const start = mib

@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// roomAtRest is what a scanner that has nothing to do may allocate before it collects.
+	// roomAtRest is how many bytes an idle scanner may allocate before the collector runs.
 	roomAtRest = 8 << 20
-	// percentAtWork is of the collector. What a scanner holds is small, and most of what it
-	// makes goes at once: the usual 100 % would spend a tenth of a scan on collecting.
+	// percentAtWork is the GC percentage during a scan. The live heap is small and most allocations
+	// are short-lived: the default 100 % would spend a tenth of a scan on collecting.
 	percentAtWork = 300
 )
 
-// GCTuner keeps the memory of the process, of which there is one: while somebody works, the
-// collector waits until there is much to collect. At rest what is free goes back to the system, and the collector runs when
-// memory is needed, not every two minutes: an idle process then uses no processor at all.
-// The zero value is ready; nil leaves everything to the runtime.
+// GCTuner tunes the garbage collector of the process; a process has one. During work the collector
+// waits until there is much to collect. At rest free memory returns to the system, and the
+// collector runs when memory is needed, not every two minutes: an idle process then uses no
+// processor time. The zero value is ready; nil leaves everything to the runtime.
 type GCTuner struct {
 	mu      sync.Mutex // guards the fields below
 	workers int
 	resting bool
-	limit   int64 // of memory, as it is while somebody works
+	limit   int64 // memory limit during work, in bytes
 }
 
 // begin is called before work that needs memory, and done after it.
@@ -61,7 +61,7 @@ func (c *GCTuner) done() {
 	debug.SetMemoryLimit(min(c.limit, held+roomAtRest))
 }
 
-// working is begin, for a defer of what it gives.
+// working calls begin and returns done, for a defer.
 func (c *GCTuner) working() (done func()) {
 	c.begin()
 	return c.done

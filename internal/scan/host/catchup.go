@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// catchUpLocked makes sure that what was there when real-time scanning began is known,
-// and that what came while no process listened is found. The host is locked.
+// catchUpLocked starts the search for files present when real-time scanning began, unless they are
+// known. It also finds changes made while no process watched. The caller holds the lock of the
+// host.
 func (l *realTimeScan) catchUpLocked() {
 	if l.host.memory.Noted && !l.host.missed {
 		l.know()
@@ -31,7 +32,7 @@ func (l *realTimeScan) catchUpLocked() {
 	})
 }
 
-// know says that all that was there is known.
+// know records that all files present at the start are known.
 func (l *realTimeScan) know() { l.once.Do(func() { close(l.noted) }) }
 
 func (l *realTimeScan) known() bool {
@@ -43,7 +44,7 @@ func (l *realTimeScan) known() bool {
 	}
 }
 
-// later lets directories wait again.
+// later puts directories back into the queue.
 func (l *realTimeScan) later(folders []string) {
 	var list []Change
 	for _, f := range folders {
@@ -55,7 +56,7 @@ func (l *realTimeScan) later(folders []string) {
 func (l *realTimeScan) catchUp(before time.Time) {
 	yield()
 	l.host.lookAround(l.ctx)
-	defer l.know() // whatever came of it
+	defer l.know() // whatever the result
 	if before.IsZero() {
 		l.know()
 	}
@@ -72,7 +73,7 @@ func (l *realTimeScan) catchUp(before time.Time) {
 	}
 }
 
-// lookBack looks once for what was there before, or was missed.
+// lookBack searches once for files that existed before or were missed.
 func (l *realTimeScan) lookBack(before time.Time) error {
 	s := &step{cause: ByFullScan}
 	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
@@ -87,7 +88,7 @@ func (l *realTimeScan) lookBack(before time.Time) error {
 	return err
 }
 
-// waits waits until what failed is tried again, and says whether it is.
+// waits waits for the next attempt after a failure and reports whether there is one.
 func (l *realTimeScan) waits() bool {
 	timer := time.NewTimer(l.host.o.settle.retry)
 	defer timer.Stop()
@@ -100,8 +101,8 @@ func (l *realTimeScan) waits() bool {
 	return false
 }
 
-// awaitCaught waits until it is known what was there before, or was missed, where what
-// happened cannot be told without.
+// awaitCaught waits until the files that existed before or were missed are known, where changes
+// cannot be reported without that.
 func (l *realTimeScan) awaitCaught() {
 	l.host.mu.Lock()
 	caught := l.caught

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTheClockIsSetBack: what came since the last start of a scan is told as such, although the
-// clock says that it came before.
+// TestTheClockIsSetBack: a package that came since the last start of a scan is reported as new,
+// although it came before that start by the clock.
 func TestTheClockIsSetBack(t *testing.T) {
 	b := newBench(t, nil)
 	b.start()
@@ -29,7 +29,7 @@ func TestTheClockIsSetBack(t *testing.T) {
 	if got := b.list(Query{From: since}); !since.Equal(ahead) || len(got) != 1 {
 		t.Errorf("since %s: %q", since, got)
 	}
-	b.full() // which is a start by the clock as it is now
+	b.full() // a start by the current clock
 	b.npm("b", "1.0.0")
 	b.full()
 	if since = b.Status().Since; !since.Before(ahead) {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	updateTime  = time.Hour        // that an update may take
-	firstLook   = time.Minute      // within which the first look is made when a database is there
-	retryAfter  = 10 * time.Minute // a failure, twice as long after each further one
-	shareJitter = 10               // the next look is later by up to a tenth, so that hosts do not come together
+	updateTime  = time.Hour        // limit of one update
+	firstLook   = time.Minute      // the first check is made within this time when a database is present
+	retryAfter  = 10 * time.Minute // after a failure, doubled after each further one
+	shareJitter = 10               // the next check is delayed by up to a tenth, to spread hosts
 )
 
-// keepDatabase looks for newer databases until ctx ends, and judges everything by each.
-// Between two looks nothing runs but one timer.
+// keepDatabase checks for newer databases until ctx ends, and matches all packages against each.
+// Between two checks nothing runs but one timer.
 func (h *Host) keepDatabase(ctx context.Context) {
 	s := &step{cause: ByDatabase}
 	if err := h.judge(ctx, s); err != nil && ctx.Err() == nil {
@@ -43,9 +43,9 @@ func (h *Host) keepDatabase(ctx context.Context) {
 	}
 }
 
-// firstWait is until the first manage a start.
+// firstWait returns the time until the first check after a start.
 func (h *Host) firstWait() time.Duration {
-	st, _ := update.Look(h.o.Database.Path) // the status tells of errors
+	st, _ := update.Look(h.o.Database.Path) // the status has the errors
 	switch {
 	case h.automatic() && !st.Present:
 		return 0
@@ -61,13 +61,13 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(rand.Int64N(int64(d)/shareJitter + 1)) //nolint:gosec // it only spreads load
 }
 
-// automatic reports whether newer databases are fetched without being asked.
+// automatic reports whether newer databases are fetched without a request.
 func (h *Host) automatic() bool {
 	return !h.o.Database.Manual && h.o.Database.Listing != "" && h.o.Database.Path != ""
 }
 
-// look brings the database up to date where that is automatic, and judges everything by a
-// database that is another one now, whoever brought it.
+// look updates the database where that is automatic. It matches all packages against a database
+// that has changed, whether this process or another one replaced it.
 func (h *Host) look(ctx context.Context, every time.Duration) error {
 	var err error
 	if h.automatic() {
@@ -122,7 +122,7 @@ func (h *Host) UpdateDatabase(ctx context.Context) error {
 	return errors.Join(err, judged)
 }
 
-// noteDatabase keeps why the database cannot be read.
+// noteDatabase records why the database cannot be read.
 func (h *Host) noteDatabase(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package host is the heart of the host scanner: it keeps the catalog of a machine's
-// packages and what is wrong with them, in one pass over its files or as they come.
+// Package host is the core of the host scanner: it maintains the inventory of a machine's packages
+// and their findings, by full scans of the files or as files change.
 //
-// It is not the service: it speaks no protocol, reads no configuration and starts no
-// program. What changes on the machine it is told by internal/scan/watch.
+// It is not the service: it speaks no protocol, reads no configuration and starts no program.
+// internal/scan/watch notifies it of changes on the machine.
 //
-// Invariant: what the catalog says of a file was read while the file was as it is noted
-// there, and one transaction of the catalog holds all that follows from it; a process
-// that is killed loses nothing but time.
+// Invariant: what the inventory records about a file was read while the file had the stamp recorded
+// there, and one transaction of the inventory has all that follows from it; a killed process loses
+// nothing but time.
 package host

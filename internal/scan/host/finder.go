@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
 )
 
-// newFinder returns what looks for packages beneath a directory of this machine.
+// newFinder returns a finder of the packages below a directory of this machine.
 func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, error) {
 	root, closer, err := catalog.Machine(folder)
 	if err != nil {
@@ -24,15 +24,16 @@ func (h *Host) newFinder(folder string, m *meter) (*catalog.Finder, io.Closer, e
 	}), closer, nil
 }
 
-// workers is how many goroutines read files of a full scan.
+// workers returns how many goroutines read files during a full scan.
 func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// leaves reports whether a directory is left out: as asked, or as nobody may come back from it.
+// leaves reports whether a directory is left out: by option, or because a read of it may never
+// return.
 func (h *Host) leaves(folder string) bool {
 	return slices.Contains(h.o.Leave, folder) || h.silent.is(folder)
 }
 
-// inTree is a path of the system as one of the tree that a finder has.
+// inTree converts a path of the system to one of the finder's tree.
 func inTree(path string) string {
 	if p := strings.TrimPrefix(filepath.ToSlash(path), "/"); p != "" {
 		return p
@@ -40,7 +41,7 @@ func inTree(path string) string {
 	return "."
 }
 
-// outside is a path of the tree as one of the system.
+// outside converts a path of the tree to one of the system.
 func outside(path string) string {
 	if path == "." {
 		return "/"

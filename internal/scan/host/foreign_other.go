@@ -2,9 +2,9 @@
 
 package host
 
-// foreign reports whether a directory that may not be read is a file system of another user's own.
-// This system has none that root may not read.
+// foreign reports whether an unreadable directory is the mount of another user's file system. This
+// system has none that root may not read.
 func foreign(string) bool { return false }
 
-// probe asks a file system something.
+// probe does nothing on this system.
 func probe(string) {}

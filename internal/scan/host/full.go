@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// fullScan is a full scan that runs.
+// fullScan is a running full scan.
 type fullScan struct {
 	order  scanRequest
 	cancel context.CancelCauseFunc
@@ -22,10 +22,10 @@ type fullScan struct {
 	judges atomic.Bool
 }
 
-// errStopped is why a full scan ends that somebody stopped.
+// errStopped is the cause of a full scan that a caller stopped.
 var errStopped = errors.New("it was stopped")
 
-// folderOf returns the directory of an order as the walk sees it: links resolved.
+// folderOf returns the directory of a scan request as the walk sees it: links resolved.
 func (h *Host) folderOf(path string) (string, error) {
 	if path == "" {
 		return "/", nil
@@ -56,7 +56,7 @@ func (h *Host) beginFullLocked(o scanRequest) {
 	f := &fullScan{order: o, cancel: cancel, done: make(chan struct{})}
 	h.full = f
 	h.goes.Go(func() {
-		defer h.o.Calm.working()() // once for all of it, and calm again when whoever waits knows
+		defer h.o.Calm.working()() // for the whole scan; at rest again before waiting callers learn of the end
 		defer close(f.done)
 		defer cancel(nil)
 		h.endFull(ctx, f, h.runFull(ctx, f))
@@ -64,7 +64,7 @@ func (h *Host) beginFullLocked(o scanRequest) {
 	})
 }
 
-// runFull scans, judges, and says what came of it.
+// runFull scans, matches, and returns the result.
 func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 	out := ScanResult{Path: f.order.Path, Started: f.order.Started}
 	begun := time.Now()
@@ -86,7 +86,7 @@ func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 	return out
 }
 
-// scan goes through the files of a full scan.
+// scan walks the files of a full scan.
 func (h *Host) scan(ctx context.Context, f *fullScan, s *step, out *ScanResult) error {
 	h.lookAround(ctx)
 	folder, err := h.folderOf(f.order.Path)
@@ -106,13 +106,14 @@ func (h *Host) scan(ctx context.Context, f *fullScan, s *step, out *ScanResult) 
 	return err
 }
 
-// note takes the numbers of a pass. What was left out as it is silent was not read.
+// note copies the numbers of a pass. A file system that is left out because it hangs counts as
+// unread.
 func (s *ScanResult) note(p passed, silent func(path string) bool) {
 	s.Files, s.Read, s.Packages, s.Skipped = p.listing.Files, p.read, len(p.distinct), len(p.listing.Skipped)
 	for _, list := range [][]catalog.Warning{p.listing.Warnings, p.warnings} {
 		for _, w := range list {
 			switch {
-			case w.Odd || w.Vanished(): // a host lives while it is scanned
+			case w.Odd || w.Vanished(): // a host changes while it is scanned
 			case w.Denied() && foreign(w.Path):
 				s.Skipped++
 				s.FirstSkipped = first(s.FirstSkipped, w)
@@ -137,7 +138,7 @@ func (s *ScanResult) note(p passed, silent func(path string) bool) {
 	s.Unread += p.listing.Left
 }
 
-// mostNamed is how many of what was not read are named.
+// mostNamed is how many unread paths are named.
 const mostNamed = 20
 
 func first(list []string, w catalog.Warning) []string {
@@ -152,7 +153,7 @@ func (h *Host) endFull(ctx context.Context, f *fullScan, out ScanResult) {
 	h.work.fullScans.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.full != f { // it was stopped, and that says what follows
+	if h.full != f { // it was stopped, and the stop decides what follows
 		h.memory.Last = &out
 		h.rememberLocked()
 		return

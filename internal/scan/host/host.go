@@ -19,20 +19,20 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// What callers are refused; errors.Is finds them.
+// Errors that callers receive; match them with errors.Is.
 var (
 	ErrBusy    = errors.New("a full scan is running: wait for its end or stop it")
 	ErrPath    = errors.New("the path cannot be scanned")
 	ErrClosed  = errors.New("the host scanner is closed")
-	ErrDamaged = inventorydb.ErrDamaged // of the catalog; it is rebuilt
-	ErrInUse   = inventorydb.ErrInUse   // by another process
+	ErrDamaged = inventorydb.ErrDamaged // the inventory is damaged; it is rebuilt
+	ErrInUse   = inventorydb.ErrInUse   // another process uses the inventory
 )
 
-// errRebuild is why scans end when the catalog is damaged.
+// errRebuild is the cause with which scans end when the inventory is damaged.
 var errRebuild = errors.New("the catalogue is rebuilt")
 
-// Host is the scanner of this machine. All methods may be called by several goroutines. Those
-// that change what it does wait until Run has begun.
+// Host is the scanner of this machine. All methods are safe for concurrent use. Those that change
+// the state wait until Run has begun.
 type Host struct {
 	o     Options
 	log   *slog.Logger
@@ -48,14 +48,14 @@ type Host struct {
 	kill context.CancelFunc
 	goes sync.WaitGroup
 
-	closed func() error // waits for all that runs, once
+	closed func() error // waits for all goroutines, once
 
-	on chan struct{} // closed when the scanner continues where the last process ended
+	on chan struct{} // closed when the scanner has resumed the state of the last process
 
-	damage chan error // of the catalog, for Run
+	damage chan error // damage of the inventory, for Run
 
-	judging sync.Mutex  // held by who compares packages with the database
-	again   atomic.Bool // somebody asked for it meanwhile
+	judging sync.Mutex  // held by the goroutine that matches packages against the database
+	again   atomic.Bool // another caller requested a match during this one
 	judges  atomic.Bool
 
 	turn sync.Mutex // held while a caller changes the state, however long that takes
@@ -63,22 +63,22 @@ type Host struct {
 	mu       sync.Mutex // guards the fields below
 	state    State
 	memory   savedState
-	missed   bool          // no process listened for a while
+	missed   bool          // no process watched for a while
 	full     *fullScan     // nil when none runs
-	live     *realTimeScan // nil when there is no real-time scanning
+	live     *realTimeScan // nil without real-time scanning
 	warnings []string
-	looked   error // of the last look for a newer database
+	looked   error // of the last check for a newer database
 	unread   error // why the database cannot be read
 	nextLook time.Time
 }
 
-// workCounters counts.
+// workCounters counts the scanner's work.
 type workCounters struct {
 	fullScans, changes, rescans, read, packages, findings, judged, updates, failures atomic.Uint64
 }
 
-// Open opens the catalog. One that is damaged is set aside, the status says so, and Run
-// begins with a full scan.
+// Open opens the inventory. A damaged one is moved aside, the status reports it, and Run begins
+// with a full scan.
 func Open(o Options) (*Host, error) {
 	o.Database.Every = cmp.Or(o.Database.Every, usualEvery)
 	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, usualPackages), cmp.Or(o.MaxBytes, usualBytes)
@@ -122,7 +122,7 @@ func Open(o Options) (*Host, error) {
 
 func (h *Host) memoryFile() string { return h.o.Catalogue + ".state" }
 
-// SetRules replaces the rules of reports at once.
+// SetRules replaces the rules of reports immediately.
 func (h *Host) SetRules(r Rules) error {
 	if r.MinSeverity == vulndb.Low {
 		r.MinSeverity = ""
@@ -135,9 +135,8 @@ func (h *Host) SetRules(r Rules) error {
 	return nil
 }
 
-// Run continues where the last process ended, keeps the database up to date, and works
-// until ctx ends; it is called once. It ends without an error when ctx does, and closes
-// the scanner.
+// Run resumes the state of the last process, keeps the database up to date, and works until ctx
+// ends; it is called once. It returns nil when ctx ends, and closes the scanner.
 func (h *Host) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, h.kill)()
 	if err := h.resume(); err != nil { //nolint:contextcheck // scans have the scanner's life
@@ -155,18 +154,17 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 }
 
-// hangMost is how long the end of something is waited for that reads files: one that hangs
-// cannot be stopped.
+// hangMost limits the wait for goroutines that read files: one that hangs cannot be stopped.
 const hangMost = 10 * time.Second
 
-// Close ends everything that runs, without changing what the next process continues with.
-// What hangs is left behind: the process can end at any moment.
+// Close ends all goroutines and leaves the saved state, which the next process resumes. A goroutine
+// that hangs is left behind: the process can end at any moment.
 func (h *Host) Close() error {
 	h.kill()
 	return h.closed()
 }
 
-// end waits for what ends.
+// end waits for the goroutines to end.
 func (h *Host) end() error {
 	done := make(chan error, 1)
 	go func() { done <- h.endAll() }()
@@ -193,7 +191,7 @@ func (h *Host) endAll() error {
 	return h.book.Close()
 }
 
-// resume continues with what the last process did.
+// resume resumes the state of the last process.
 func (h *Host) resume() error {
 	h.turn.Lock()
 	defer h.turn.Unlock()
@@ -223,18 +221,18 @@ func (h *Host) resume() error {
 	return failed
 }
 
-// Scan is an order for a full scan.
+// Scan is a request for a full scan.
 type Scan struct {
 	Path         string // directory, absolute; "" is the whole host
 	ThenRealTime bool   // real-time scanning of Path follows
 }
 
-// FullScan begins a full scan, and gives the state: RunningFull. While one runs it is
-// refused with ErrBusy; a path that is no directory with ErrPath.
+// FullScan begins a full scan and returns the state RunningFull. It fails with ErrBusy while one
+// runs, and with ErrPath when the path is not a directory.
 func (h *Host) FullScan(o Scan) (State, error) { return h.start(o, startFull) }
 
-// StartRealTime begins real-time scanning. With a path it is restricted to that, begins
-// with a full scan of it and gives RunningFull.
+// StartRealTime begins real-time scanning. With a path it is restricted to that, begins with a full
+// scan of it and returns RunningFull.
 func (h *Host) StartRealTime(path string) (State, error) {
 	if path != "" {
 		return h.start(Scan{Path: path, ThenRealTime: true}, startRealTime)
@@ -249,7 +247,7 @@ func (h *Host) StartRealTime(path string) (State, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.full == nil { // it may have ended meanwhile
+	if h.full == nil { // it may have ended since
 		to = RealTime
 	}
 	h.state, h.memory.State, h.memory.Since = to, RealTime, h.begins()
@@ -258,8 +256,8 @@ func (h *Host) StartRealTime(path string) (State, error) {
 	return h.state, nil
 }
 
-// takeTurn lets a caller change the state, once it is the one that the last process left. What
-// it gives ends that.
+// takeTurn waits until the state of the last process is resumed, then lets the caller change the
+// state until it calls leave.
 func (h *Host) takeTurn() (leave func()) {
 	select {
 	case <-h.on:
@@ -303,7 +301,7 @@ func (h *Host) start(o Scan, by trigger) (State, error) {
 	return h.state, nil
 }
 
-// may returns the state that a trigger leads to, or the state and why it is refused.
+// may returns the state that a trigger leads to, or the current state and why it is refused.
 func (h *Host) may(by trigger, c condition) (State, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -317,10 +315,10 @@ func (h *Host) may(by trigger, c condition) (State, error) {
 	return to, nil
 }
 
-// coarse is how far the clock of a file system may be behind.
+// coarse is how far the clock of a file system may lag.
 const coarse = 50 * time.Millisecond
 
-// watch makes sure that a directory is watched, and nothing else. The turn is the caller's.
+// watch makes sure that only the given directory is watched. The caller holds the turn.
 func (h *Host) watch(root string) error {
 	h.mu.Lock()
 	old := h.live
@@ -346,12 +344,11 @@ func (h *Host) watch(root string) error {
 	return nil
 }
 
-// Stop cancels a full scan, ends real-time scanning, and returns when everything that was
-// noticed is catalogd and judged. When ctx ends first, it gives its error and the work
-// goes on.
+// Stop cancels a full scan, ends real-time scanning, and returns when every noticed change is
+// cataloged and matched. When ctx ends first, it returns the error of ctx and the work continues.
 func (h *Host) Stop(ctx context.Context) (State, error) {
 	done := make(chan State, 1)
-	go func() { done <- h.stop() }() //nolint:contextcheck // it goes on when ctx ends
+	go func() { done <- h.stop() }() //nolint:contextcheck // it continues when ctx ends
 	select {
 	case s := <-done:
 		return s, nil
@@ -392,8 +389,8 @@ func (h *Host) stop() State {
 	return h.state
 }
 
-// await waits for the end of a full scan that was canceled, and notes that itself where a
-// file system does not let it go.
+// await waits for the end of a canceled full scan. Where a file system blocks that end, await
+// records it instead.
 func (h *Host) await(f *fullScan) {
 	select {
 	case <-f.done:
@@ -406,8 +403,8 @@ func (h *Host) await(f *fullScan) {
 	h.memory.Last = &ScanResult{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
 }
 
-// Reset empties the report: packages are catalogd again when a full scan finds them, or
-// when their files are written again.
+// Reset empties the report: packages are cataloged again when a full scan finds them, or when their
+// files are written again.
 func (h *Host) Reset(context.Context) (State, error) {
 	if h.life.Err() != nil {
 		return Idle, ErrClosed
@@ -441,14 +438,14 @@ func (h *Host) Wait(ctx context.Context) error {
 	}
 }
 
-// rememberLocked keeps the memory on disk.
+// rememberLocked writes the state to disk.
 func (h *Host) rememberLocked() {
 	if err := h.memory.keep(h.memoryFile()); err != nil {
 		h.warnLocked("what is done cannot be kept for the next start: " + err.Error())
 	}
 }
 
-// mostWarnings is how many warnings are kept; the oldest go first.
+// mostWarnings is how many warnings are kept; the oldest are dropped first.
 const mostWarnings = 20
 
 func (h *Host) warn(text string) {
@@ -466,16 +463,16 @@ func (h *Host) warnLocked(text string) {
 	h.warnings = h.warnings[max(len(h.warnings)-mostWarnings, 0):]
 }
 
-// failed tells of an error. A damaged catalog is rebuilt.
+// failed records an error. A damaged inventory is rebuilt.
 func (h *Host) failed(err error, what string) {
 	h.log.Error("The host scanner failed.", "what", what, "error", err)
 	if errors.Is(err, ErrDamaged) {
 		select {
 		case h.damage <- err:
-		default: // it is known
+		default: // already recorded
 		}
 	}
 }
 
-// moment is how a time is told in warnings.
+// moment formats a time for warnings.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// told is a watcher that tells what a test does.
+// told is a watcher that reports the changes a test makes.
 type told struct {
 	options WatchOptions
 	news    chan []Change
@@ -53,7 +53,7 @@ func (w *told) Flush(ctx context.Context) error {
 func (w *told) Mounts() []Mount { return []Mount{{Path: w.options.Root, Method: "told"}} }
 func (w *told) Close() error    { close(w.closed); return nil }
 
-// bench is a scanner with a directory of its own to scan.
+// bench is a scanner and its own directory to scan.
 type bench struct {
 	*Host
 	t       *testing.T
@@ -119,7 +119,7 @@ func (b *bench) open() {
 	<-h.on
 }
 
-// write writes a file beneath the directory and tells of it.
+// write writes a file below the directory and notifies the scanner.
 func (b *bench) write(name, text string) string {
 	b.t.Helper()
 	full := filepath.Join(b.dir, name)
@@ -158,7 +158,7 @@ func (b *bench) remove(name string) {
 	b.news(Change{full, Gone})
 }
 
-// until waits for something that happens soon.
+// until waits for a condition that soon holds.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -168,7 +168,7 @@ func (b *bench) until(what string, ok func() bool) {
 	}
 }
 
-// list tells the packages of a report, with paths from the directory.
+// list returns the packages of a report, with paths relative to the directory.
 func (b *bench) list(q Query) []string {
 	b.t.Helper()
 	var out []string
@@ -261,7 +261,7 @@ func jar(t *testing.T, group, artifact, version string) string {
 	return out.String()
 }
 
-// everyKind writes a package of each kind and gives what they are told as.
+// everyKind writes a package of each kind and returns the names they are reported under.
 func (b *bench) everyKind(in string) []string {
 	b.t.Helper()
 	b.write(in+"g/specifications/rack-3.gemspec", "# stub: rack 3.0 ruby lib\n")
@@ -287,7 +287,7 @@ func (b *bench) everyKind(in string) []string {
 	return out
 }
 
-// database writes one that knows of some npm packages, all versions below 2.
+// database writes one with advisories for some npm packages, all versions below 2.
 func database(t *testing.T, path string, built time.Time, names ...string) {
 	t.Helper()
 	slices.Sort(names)

@@ -13,7 +13,7 @@ type machine struct{ *watch.Watcher }
 
 var _ Watcher = machine{}
 
-// thisMachine makes it.
+// thisMachine creates it.
 func thisMachine(o WatchOptions) (Watcher, error) {
 	w, err := watch.Open(watch.Options{
 		Roots: []string{o.Root}, Wants: o.Wants, Leave: o.Leave, Places: places(o.Root), State: o.State, Log: o.Log,
@@ -24,7 +24,7 @@ func thisMachine(o WatchOptions) (Watcher, error) {
 	return machine{w}, nil
 }
 
-// Run tells of changes until ctx ends.
+// Run reports changes until ctx ends.
 func (m machine) Run(ctx context.Context, take func([]Change)) error {
 	what := map[watch.ChangeKind]ChangeKind{watch.File: FileChanged, watch.Folder: FolderChanged, watch.Gone: Gone}
 	return m.Watcher.Run(ctx, func(list []watch.Change) {
@@ -36,7 +36,7 @@ func (m machine) Run(ctx context.Context, take func([]Change)) error {
 	})
 }
 
-// Mounts returns what is watched, and how.
+// Mounts returns the file systems and how each is watched.
 func (m machine) Mounts() []Mount {
 	var out []Mount
 	for _, f := range m.Watcher.Mounts() {
@@ -45,19 +45,19 @@ func (m machine) Mounts() []Mount {
 	return out
 }
 
-// shared are the directories in which packages lie that all users of a machine have.
+// shared are the package directories common to all users of a machine.
 var shared = []string{
 	"/usr/lib/node_modules", "/usr/local/lib", "/usr/lib/python3", "/usr/lib/ruby", "/usr/share/nodejs", "/var/lib/gems", "/usr/local/bin",
 	"/opt", "/usr/local/Cellar", "/usr/local/Caskroom", "/Applications", "/Library/Ruby", "/Library/Python", "/srv",
 }
 
-// ofUser are those that each user has, below the home.
+// ofUser are those of each user, relative to the home directory.
 var ofUser = []string{
 	"go/bin", "go/pkg/mod", ".cargo", ".npm", ".nvm", ".gem", ".rbenv", ".local", ".pyenv", ".m2/repository", ".gradle/caches", ".cocoapods",
 	"Applications", "Library/Python", "src", "work", "Projects", "Developer",
 }
 
-// places are the directories that are watched where not everything can be. A directory that
+// places returns the directories that are watched where not everything can be. A directory that
 // real-time scanning is restricted to is one itself.
 func places(root string) []string {
 	if root != "/" {
@@ -69,7 +69,7 @@ func places(root string) []string {
 		homes = append(homes, home)
 	}
 	for _, pattern := range []string{"/home/*", "/Users/*"} {
-		found, _ := filepath.Glob(pattern) // the pattern is good
+		found, _ := filepath.Glob(pattern) // the pattern is valid
 		homes = append(homes, found...)
 	}
 	for _, h := range homes {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// shell changes files as another process does: what the scanner itself does is not told.
+// shell changes files as another process does: the scanner's own changes are not reported.
 func (b *bench) shell(script string) {
 	b.t.Helper()
 	cmd := exec.Command("sh", "-ec", script)
@@ -22,7 +22,7 @@ func (b *bench) shell(script string) {
 	}
 }
 
-// The real watcher of this machine, whatever this user may use of it.
+// TestThisMachine uses the real watcher of this machine, with the permissions of this user.
 func TestThisMachine(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, debounce{} })
 	b.shell(`mkdir -p node_modules/old; echo '{"name":"old","version":"1.0.0"}' > node_modules/old/package.json`)
@@ -56,8 +56,8 @@ func TestPlacesAreAbsolute(t *testing.T) {
 	}
 }
 
-// The child is a scanner that is killed: while it scans, while packages come, while it
-// catches up. In the end it knows what a scanner does that was never disturbed.
+// TestKillAnywhere kills a child scanner: while it scans, while packages come, while it catches up.
+// In the end its inventory equals that of a scanner that was never disturbed.
 func TestKillAnywhere(t *testing.T) {
 	if dir := os.Getenv("HOST_CHILD"); dir != "" {
 		childHost(dir)
@@ -86,7 +86,7 @@ func TestKillAnywhere(t *testing.T) {
 		_ = cmd.Wait()
 	}
 	b.open()
-	if s := b.Status(); len(s.Warnings) > 1 { // there is no database
+	if s := b.Status(); len(s.Warnings) > 1 { // without a database
 		t.Errorf("%q", s.Warnings)
 	}
 	var settled []string

@@ -19,11 +19,11 @@ import (
 
 const (
 	judgedAtOnce = 2048    // packages
-	mostProducts = 100_000 // packages that are judged together
+	mostProducts = 100_000 // packages that are matched together
 )
 
-// judge compares what waits with the database. When somebody does already, that one does
-// it, and judge returns at once.
+// judge matches waiting packages against the database. When another goroutine is already matching,
+// that one takes them as well, and the call returns immediately.
 func (h *Host) judge(ctx context.Context, s *step) error {
 	h.again.Store(true)
 	for h.again.Load() {
@@ -39,14 +39,14 @@ func (h *Host) judge(ctx context.Context, s *step) error {
 	return nil
 }
 
-// judgeAll is judge that waits until everything is judged.
+// judgeAll calls judge and waits until all packages are matched.
 func (h *Host) judgeAll(ctx context.Context, s *step) error {
 	h.judging.Lock()
 	err := h.judgeLocked(ctx, s)
 	return errors.Join(err, h.endJudging(ctx, s))
 }
 
-// endJudging lets others judge, and judges what they left to this one meanwhile.
+// endJudging releases the lock, then matches what other goroutines left to this one.
 func (h *Host) endJudging(ctx context.Context, s *step) error {
 	h.judging.Unlock()
 	if !h.again.Load() || ctx.Err() != nil {
@@ -55,7 +55,7 @@ func (h *Host) endJudging(ctx context.Context, s *step) error {
 	return h.judge(ctx, s)
 }
 
-// judgeLocked opens the database for as long as it takes. Without one, packages wait.
+// judgeLocked opens the database for the duration of a match. Without one, packages wait.
 func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	h.again.Store(false)
 	h.judges.Store(true)
@@ -68,12 +68,12 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	}
 	if err != nil {
 		if h.o.Database.Path == "" || errors.Is(err, os.ErrNotExist) {
-			err = nil // the status says so
+			err = nil // the status reports it
 		}
 		h.noteDatabase(err)
 		return nil
 	}
-	defer func() { _ = db.Close() }() // it was only read
+	defer func() { _ = db.Close() }() // read only
 	h.noteDatabase(nil)
 	totals, by := h.book.Totals(), inventorydb.Database{Built: db.Info().Built, Size: db.Info().Size}
 	j := &matchRun{host: h, db: db, step: s, at: h.now()}
@@ -92,7 +92,7 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	return nil
 }
 
-// notCompared is the error of a comparison. The status tells of a damaged database.
+// notCompared returns the error of a comparison. The status reports a damaged database.
 func (h *Host) notCompared(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
 		h.noteDatabase(err)
@@ -106,13 +106,12 @@ type matchRun struct {
 	db    *vulndb.DB
 	step  *step
 	at    time.Time
-	most  int                 // packages that are judged together; 0 is mostProducts
-	whole map[uint64]struct{} // numbers of those that were, the last time
+	most  int                 // packages that are matched together; 0 is mostProducts
+	whole map[uint64]struct{} // IDs of those matched together the last time
 	over  bool                // there are more of them
 }
 
-// everything judges all packages, in the order in which the database keeps what it says
-// of them.
+// everything matches all packages, in the order in which the database stores its advisories.
 func (j *matchRun) everything(ctx context.Context) error {
 	if err := j.together(ctx); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (j *matchRun) everything(ctx context.Context) error {
 	}
 }
 
-// waiting judges what came or changed, also while it does.
+// waiting matches packages that came or changed, including those that do during the match.
 func (j *matchRun) waiting(ctx context.Context) error {
 	if j.step.products {
 		if err := j.together(ctx); err != nil {
@@ -150,11 +149,11 @@ func (j *matchRun) waiting(ctx context.Context) error {
 		if err := j.alone(ctx, list); err != nil {
 			return err
 		}
-		j.whole = nil // what of them comes again has changed
+		j.whole = nil // those of them that come again have changed
 	}
 }
 
-// together judges packages of those kinds of which one may decide about another.
+// together matches packages of those kinds of which one may affect the match of another.
 func (j *matchRun) together(ctx context.Context) error {
 	var kinds []catalog.PackageType
 	for _, k := range catalog.Kinds {
@@ -174,8 +173,8 @@ func (j *matchRun) together(ctx context.Context) error {
 	return j.keep(ctx, list)
 }
 
-// alone judges packages of a list that need no others, and those for which there was no room
-// among the others.
+// alone matches packages of a list that need no others, and those above the limit of packages
+// matched together.
 func (j *matchRun) alone(ctx context.Context, list []inventorydb.Package) error {
 	out := list[:0]
 	for _, p := range list {
@@ -186,8 +185,8 @@ func (j *matchRun) alone(ctx context.Context, list []inventorydb.Package) error 
 	return j.keep(ctx, out)
 }
 
-// keep judges packages and keeps what comes of it. The rules are those of reports: here
-// everything counts.
+// keep matches packages and stores the findings. The rules apply to reports only: here every
+// finding counts.
 func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 	if len(list) == 0 {
 		return ctx.Err()
@@ -219,7 +218,7 @@ func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 	return nil
 }
 
-// packageKey tells the packages of a catalog apart.
+// packageKey identifies a package of the inventory.
 type packageKey struct {
 	kind          catalog.PackageType
 	name, version string

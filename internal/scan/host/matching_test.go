@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// judged makes a bench with a database, and what compares packages with it.
+// judged returns a bench with a database, and a match run on it.
 func judged(t *testing.T) (*bench, *matchRun) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "vuln.db")
@@ -26,7 +26,7 @@ func judged(t *testing.T) (*bench, *matchRun) {
 	return b, &matchRun{host: b.Host, db: db, step: &step{}, at: b.now()}
 }
 
-// put catalogs packages as if a file had them.
+// put catalogs packages as if a file contained them.
 func (b *bench) put(file string, list ...catalog.Package) {
 	b.t.Helper()
 	_, err := b.book.Put(inventorydb.Batch{
@@ -44,8 +44,8 @@ func (b *bench) allJudged() {
 	}
 }
 
-// TestJudgingEnds: a pod that comes when pods were judged is judged too, and more of them than
-// are judged together do not keep the judge indefinitely.
+// TestJudgingEnds: a pod that comes after pods were matched is matched too, and more pods than are
+// matched together do not block matching indefinitely.
 func TestJudgingEnds(t *testing.T) {
 	b, j := judged(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -71,7 +71,7 @@ func TestJudgingEnds(t *testing.T) {
 	b.allJudged()
 }
 
-// TestWhatComesWhileEverythingIsJudged: who finds a judge at work leaves the rest to that one.
+// TestWhatComesWhileEverythingIsJudged: a caller that finds a match running leaves the rest to it.
 func TestWhatComesWhileEverythingIsJudged(t *testing.T) {
 	b, _ := judged(t)
 	b.until("the first look", func() bool { return !b.Status().Database.Judged.IsZero() })

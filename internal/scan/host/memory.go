@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// savedState is what a scanner continues with after a restart. It is in a file of its own, so
-// that a damaged catalog does not take it along.
+// savedState is what a scanner resumes after a restart. It is in its own file, so that a damaged
+// inventory does not destroy it.
 type savedState struct {
 	State   State     `json:"state"`            // Idle or RealTime: what continues when no full scan runs
 	Path    string    `json:"path,omitempty"`   // of real-time scanning; "" is the whole host
 	Watched time.Time `json:"watched,omitzero"` // when that began
-	// Noted says that the files that were there when it began are known, so that what is not
-	// known came since.
+	// Noted reports whether the files that were present when it began are known, so that unknown
+	// files are new ones.
 	Noted bool         `json:"noted,omitempty"`
 	Full  *scanRequest `json:"full,omitempty"` // a full scan that has not ended
 	Since time.Time    `json:"since,omitzero"` // last start of a scan
@@ -24,13 +24,13 @@ type savedState struct {
 	Last  *ScanResult  `json:"last,omitempty"`
 }
 
-// scanRequest is a full scan that was asked for.
+// scanRequest is a requested full scan.
 type scanRequest struct {
 	Path    string    `json:"path,omitempty"` // "" is the whole host
 	Started time.Time `json:"started"`
 }
 
-// recall reads the memory of a file; a missing one is that of a new scanner.
+// recall reads the state from a file; a missing file is the state of a new scanner.
 func recall(path string) (savedState, error) {
 	m := savedState{State: Idle}
 	b, err := os.ReadFile(path)
@@ -46,7 +46,7 @@ func recall(path string) (savedState, error) {
 	return m, nil
 }
 
-// keep writes the memory as a whole.
+// keep writes the whole state.
 func (m *savedState) keep(path string) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

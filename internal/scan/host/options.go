@@ -8,46 +8,46 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// Options are what a host scanner is opened with.
+// Options configure a host scanner.
 type Options struct {
-	Catalogue string // file of the catalog; its directory is made, the files NAME.* beside it are ours too
+	Catalogue string // file of the inventory; its directory is created, files NAME.* next to it belong to the scanner
 	Database  Database
 	Rules     Rules
-	Leave     []string // folders that are neither scanned nor watched, absolute
+	Leave     []string // directories that are neither scanned nor watched, absolute
 
-	// OnChange is told of what came and went, from the goroutine that noted it: it must be
-	// quick, and may be nil. What it is told is in the catalog already.
+	// OnChange receives what came and went, on the goroutine that recorded it: it must return
+	// quickly, and may be nil. Its event is already stored in the inventory.
 	OnChange func(Event)
 
-	// OnEnd is told that a full scan has ended, a comparison of all packages with a database, or
-	// a reset, whether anything came of it or not. It must be quick, and may be nil.
+	// OnEnd is called when a full scan, a comparison of all packages with a database, or a reset
+	// has ended, whether or not that changed anything. It must return quickly, and may be nil.
 	OnEnd func(Cause)
 
 	MaxPackages int   // that are kept; 0 is 500,000
-	MaxBytes    int64 // of the catalog's file; 0 is 1 GiB
+	MaxBytes    int64 // of the inventory's file; 0 is 1 GiB
 
 	Log *slog.Logger // nil is silent
 
-	// Calm keeps the memory of the process at rest; nil leaves it to the runtime.
+	// Calm tunes the garbage collector; nil leaves it to the runtime.
 	Calm *GCTuner
 
-	// Watch makes what says what changed; nil is that of this machine.
+	// Watch creates the watcher of changes; nil is that of this machine.
 	Watch WatchFunc
 
 	settle debounce // zero is the usual one
 }
 
-// Database says where the vulnerability database lies, and how it is kept up to date.
+// Database configures the location and the updates of the vulnerability database.
 type Database struct {
 	Path    string            // of the file
-	Listing string            // URL or path of the listing of newer ones; "" is none, so that only others replace the file
-	Key     ed25519.PublicKey // that listings, and what is judged by, must be signed with; nil: signatures are not looked at
+	Listing string            // URL or path of the listing; "" is none: only other programs replace the file
+	Key     ed25519.PublicKey // must have signed listings and the database; nil: signatures are not checked
 	Every   time.Duration     // between updates; 0 is 24 h
-	Manual  bool              // nothing is fetched unless UpdateDatabase asks
+	Manual  bool              // nothing is fetched unless UpdateDatabase is called
 }
 
-// Rules say which findings a report leaves out. MinSeverity match "low", which is the
-// default of the configuration, asks for none: what nobody has scored is shown then.
+// Rules decide which findings a report leaves out. MinSeverity "low", the default of the
+// configuration, requires no score: findings without a score are then shown.
 type Rules = match.Rules
 
 const (

@@ -4,24 +4,24 @@ import (
 	"time"
 )
 
-// What changes may cost: a burst at once, so that what an installation brings is read at
-// once, and a part of one core when it does not end, as in a storm of files.
+// Limits on the cost of changes: a burst is read immediately, as an installation writes one; an
+// endless storm of files gets a part of one core.
 const (
 	paceBurst = 1500 * time.Millisecond
 	pacePart  = 0.12
 	paceMost  = 8 * time.Second // that the next changes wait
 )
 
-// throttle says when a worker rests, and how long. It counts the processor time of the whole
-// process: what hears of a storm costs, too. One goroutine uses it.
+// throttle decides when a worker rests, and for how long. It counts the processor time of the whole
+// process, because receiving the events of a storm costs time, too. One goroutine uses it.
 type throttle struct {
 	debt time.Duration // processor time beyond the part
-	used time.Duration // by this process when it was last looked
+	used time.Duration // by this process at the last check
 	at   time.Time
 	scan uint64 // full scans until then: they are not counted
 }
 
-// rest takes what the process has used until now, and gives how long the worker rests.
+// rest adds the time the process has used until now, and returns how long the worker rests.
 func (p *throttle) rest(now time.Time, used time.Duration, scan uint64) time.Duration {
 	if p.at.IsZero() || p.scan != scan {
 		p.debt = 0

@@ -4,5 +4,5 @@ package host
 
 import "time"
 
-// processorTime is not known here: nothing rests.
+// processorTime is unknown on this system: no worker rests.
 func processorTime() time.Duration { return 0 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestPace: a burst continues, a storm costs its part in the long run, and a full scan does
-// not count.
+// TestPace: a burst runs without rests, a storm gets its share in the long run, and a full scan
+// does not count.
 func TestPace(t *testing.T) {
 	now, used := time.Unix(1000, 0), time.Duration(0)
 	var p throttle

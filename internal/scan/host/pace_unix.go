@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used until now.
+// processorTime returns the processor time that this process has used until now.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -11,30 +11,30 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host/inventorydb"
 )
 
-// reading says which files a pass reads.
+// reading decides which files a pass reads.
 type reading int
 
 const (
 	whatDiffers reading = iota // files that are not known, or changed since
-	whatIsNamed                // these, and files that were only noted: somebody says that something happened to them
+	whatIsNamed                // these, and files that were only noted: a change was reported for each of them
 	everything
 )
 
-// treeScan goes through a directory once and brings the catalog in line with it.
+// treeScan walks a directory once and updates the inventory to match it.
 type treeScan struct {
 	host   *Host
 	finder *catalog.Finder
 	from   string // path in the tree
 	reads  reading
-	// before is when files that are not known were last changed if they are only noted;
-	// zero: all of them are read.
+	// before limits reading: an unknown file last changed earlier is only noted. Zero: all unknown
+	// files are read.
 	before  time.Time
 	workers int
 	step    *step
 	meter   *meter
 }
 
-// meter says how far a pass is.
+// meter counts the progress of a pass.
 type meter struct {
 	files                  atomic.Int64 // of the walk
 	wanted, read, packages atomic.Int64
@@ -42,11 +42,11 @@ type meter struct {
 
 const (
 	pieceFiles = 128  // that a goroutine takes at a time
-	batchFiles = 2048 // about, that one transaction of the catalog keeps
+	batchFiles = 2048 // about, per transaction of the inventory
 	staleTries = 3
 )
 
-// fileRange is a stretch of the list of files, in its order.
+// fileRange is a contiguous part of the list of files.
 type fileRange struct {
 	wanted       []catalog.Wanted
 	after, until string
@@ -55,15 +55,15 @@ type fileRange struct {
 	err          error
 }
 
-// outcome is what a pass found.
+// passed is the result of a pass.
 type passed struct {
 	listing  *catalog.Listing // without its files
 	warnings []catalog.Warning
 	read     int
-	distinct map[uint64]struct{} // packages of what was read, by a hash of what tells them apart
+	distinct map[uint64]struct{} // packages of the files read, by a hash of their identity
 }
 
-// run goes through the directory.
+// run walks the directory.
 func (p *treeScan) run(ctx context.Context) (passed, error) {
 	defer p.host.o.Calm.working()()
 	listing, err := p.finder.Walk(ctx, p.from)
@@ -77,7 +77,7 @@ func (p *treeScan) run(ctx context.Context) (passed, error) {
 	defer cancel()
 	pieces := cut(listing.Wanted)
 	listing.Wanted = nil
-	done := make(chan *fileRange, batchFiles/pieceFiles) // they read on while a batch is kept
+	done := make(chan *fileRange, batchFiles/pieceFiles) // they read on while a batch is stored
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range p.workers {
@@ -106,7 +106,7 @@ func (p *treeScan) run(ctx context.Context) (passed, error) {
 	return out, err
 }
 
-// cut makes pieces of a list.
+// cut divides a list into file ranges.
 func cut(wanted []catalog.Wanted) []*fileRange {
 	var out []*fileRange
 	after := ""
@@ -118,7 +118,7 @@ func cut(wanted []catalog.Wanted) []*fileRange {
 	return append(out, &fileRange{wanted: wanted, after: after})
 }
 
-// read reads those files of a piece that are to be read.
+// read reads those files of a range that are to be read.
 func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	seen := make([]inventorydb.Seen, 0, len(c.wanted))
 	marks := make([]catalog.FileStamp, 0, len(c.wanted))
@@ -126,7 +126,7 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	for _, w := range c.wanted {
 		m, err := p.finder.Mark(w.Path)
 		if err != nil {
-			continue // it went
+			continue // it was removed
 		}
 		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Mark: m.Print}), append(marks, m), append(still, w)
 	}
@@ -154,8 +154,8 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	}
 }
 
-// leans reports whether what a file holds also depends on what is next to it: copies of
-// casks on the directories of their versions, kegs and lists of requirements on other files.
+// leans reports whether the packages of a file also depend on its neighbors: copies of casks on the
+// directories of their versions, kegs and lists of requirements on other files.
 func leans(path string) bool {
 	return strings.Contains(path, "Caskroom/") || strings.HasSuffix(path, "/INSTALL_RECEIPT.json") || strings.HasSuffix(path, ".txt")
 }
@@ -168,7 +168,7 @@ func (p *treeScan) one(ctx context.Context, w catalog.Wanted, mark uint64) (inve
 	return inventorydb.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
 }
 
-// collect keeps what was read, many files in one transaction: each waits for the disk.
+// collect stores what was read, many files in one transaction: each waits for the disk.
 func (p *treeScan) collect(ctx context.Context, done <-chan *fileRange, out *passed) error {
 	for more := true; more; {
 		var b inventorydb.Batch
@@ -181,7 +181,7 @@ func (p *treeScan) collect(ctx context.Context, done <-chan *fileRange, out *pas
 				return c.err
 			}
 			if ctx.Err() != nil {
-				return context.Cause(ctx) // what was read in part is not kept
+				return context.Cause(ctx) // a partly read range is not stored
 			}
 			n += len(c.wanted)
 			p.put(&b, c, out)
@@ -196,7 +196,7 @@ func (p *treeScan) collect(ctx context.Context, done <-chan *fileRange, out *pas
 	return nil
 }
 
-// put adds a piece to a batch.
+// put adds a range to a batch.
 func (p *treeScan) put(b *inventorydb.Batch, c *fileRange, out *passed) {
 	keep := make([]string, len(c.wanted))
 	for i, w := range c.wanted {
@@ -216,8 +216,8 @@ func (p *treeScan) put(b *inventorydb.Batch, c *fileRange, out *passed) {
 
 const maxWarnings = 10_000
 
-// keep puts a batch into the catalog. Files that changed since they were read are read
-// again; what changes all the time is told of by the next change, or found by the next scan.
+// keep stores a batch in the inventory. Files that changed since they were read are read again; a
+// file that changes all the time is reported by its next change, or found by the next scan.
 func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
 	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
 	for try := 0; ; try++ {
@@ -238,7 +238,7 @@ func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
 	}
 }
 
-// again reads a file as it is now.
+// again reads a file in its current state.
 func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bool) {
 	w, ok := p.finder.At(path)
 	m, err := p.finder.Mark(path)
@@ -249,7 +249,7 @@ func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bo
 	return f, true
 }
 
-// mark returns what a file is now.
+// mark returns the current stamp of a file.
 func (p *treeScan) mark(path string) (uint64, bool) {
 	m, err := p.finder.Mark(path)
 	return m.Print, err == nil

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// debounce is how long a file must be quiet before it is read, how long it is waited for at
-// most, and how long what could not be kept waits for the next try.
+// debounce has the delays of a changed file. It is how long a file must be quiet before it is read,
+// how long that is delayed at most, and how long a change that could not be stored waits for the
+// next attempt.
 type debounce struct {
 	quiet, most, retry time.Duration
 	changes            int // that wait at most; more become those of their directories. 0 is pendingMost
@@ -20,17 +21,17 @@ var usualSettling = debounce{quiet: time.Second, most: 3 * time.Second, retry: 1
 // pendingMost is how many changes usually wait at most.
 const pendingMost = 16 << 10
 
-// changeQueue are the changes that wait until they are quiet.
+// changeQueue has the changes that wait until their files are quiet.
 type changeQueue struct {
 	root     string // that is scanned
 	settling debounce
-	wake     chan struct{} // of one: something is there
+	wake     chan struct{} // of capacity 1: a change waits
 
 	mu    sync.Mutex
 	items map[string]*change // path of the system -> what happened to it
 }
 
-// change is one that waits.
+// change is a waiting change.
 type change struct {
 	path        string
 	what        ChangeKind
@@ -42,7 +43,7 @@ func newPending(root string, s debounce) *changeQueue {
 	return &changeQueue{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
 }
 
-// add notes changes.
+// add adds changes.
 func (p *changeQueue) add(list []Change, now time.Time) {
 	if len(list) == 0 {
 		return
@@ -61,8 +62,8 @@ func (p *changeQueue) add(list []Change, now time.Time) {
 	}
 }
 
-// addLocked notes one. A directory stays one whatever happens to it later: when it is not
-// there any more, looking through it finds nothing.
+// addLocked adds one change. A directory remains one whatever happens to it later: when it is gone,
+// the walk of it finds nothing.
 func (p *changeQueue) addLocked(c Change, now time.Time) {
 	old := p.items[c.Path]
 	if old == nil {
@@ -75,7 +76,7 @@ func (p *changeQueue) addLocked(c Change, now time.Time) {
 	}
 }
 
-// putBack lets changes wait again that were taken. What happened since counts more.
+// putBack returns changes to the queue. Newer changes take precedence.
 func (p *changeQueue) putBack(list []change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,13 +94,13 @@ func (p *changeQueue) putBack(list []change) {
 	}
 }
 
-// foldLocked makes directories of what waits, until it is few.
+// foldLocked replaces changes by those of their directories, until few are left.
 func (p *changeQueue) foldLocked() {
 	for len(p.items) > p.settling.changes/4 {
 		folded := map[string]*change{}
 		for _, c := range p.items {
 			at := path.Dir(c.path)
-			if !within(p.root, at) { // what lies above is not scanned
+			if !within(p.root, at) { // what is above the root is not scanned
 				at = p.root
 			}
 			f := folded[at]
@@ -118,7 +119,7 @@ func (p *changeQueue) foldLocked() {
 	}
 }
 
-// due takes what is quiet, and says when the next will be; zero is never.
+// due takes the changes that are quiet, and returns when the next will be; zero is never.
 func (p *changeQueue) due(now time.Time) (list []change, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +138,7 @@ func (p *changeQueue) due(now time.Time) (list []change, next time.Time) {
 		delete(p.items, at)
 	}
 	if len(p.items) == 0 {
-		p.items = map[string]*change{} // a large one is given back
+		p.items = map[string]*change{} // the memory of a large map is released
 	}
 	return list, next
 }
@@ -154,7 +155,7 @@ func (p *changeQueue) all() []change {
 	return out
 }
 
-// folders reports whether one of those that wait is a directory.
+// folders reports whether one of the waiting changes is of a directory.
 func (p *changeQueue) folders() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,9 +173,9 @@ func (p *changeQueue) len() int {
 	return len(p.items)
 }
 
-// beside returns what else is to be looked at when something happens to a path, as
-// extractors look at more than one file: the receipt of a keg beside its formula, the
-// copies of a cask beside the directory of its version.
+// beside returns which other path to inspect when a path changes, because extractors read more than
+// one file: the receipt of a keg next to its formula, the copies of a cask next to the directory of
+// its version.
 func beside(c Change) (Change, bool) {
 	if c.What == FileChanged {
 		if keg, _, ok := strings.Cut(c.Path, "/.brew/"); ok && strings.Contains(keg, "/Cellar/") {

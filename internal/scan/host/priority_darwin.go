@@ -13,8 +13,8 @@ const (
 	darwinBack   = 0x1000
 )
 
-// yield gives the goroutine a thread of its own with a low priority for processors and
-// disks. The thread ends with the goroutine.
+// yield locks the goroutine to its own thread with a low priority for processors and disks. The
+// thread ends with the goroutine.
 func yield() {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(darwinThread, 0, darwinBack) // it works without, too

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Priorities of what works in the background: after everything else, but not never, as an
-// idle class would on a machine that always builds.
+// Priorities of background work: after everything else, but not never, as an idle class would be on
+// a machine that always builds.
 const (
 	lowNice     = 10
 	lowIO       = 2<<13 | 7 // best effort, the last level
 	ioOfProcess = 1
 )
 
-// yield gives the goroutine a thread of its own with a low priority for processors and
-// disks. The thread ends with the goroutine.
+// yield locks the goroutine to its own thread with a low priority for processors and disks. The
+// thread ends with the goroutine.
 func yield() {
 	runtime.LockOSThread()
 	me := unix.Gettid()

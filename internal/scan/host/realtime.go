@@ -27,24 +27,24 @@ type realTimeScan struct {
 	meter   meter
 	pace    throttle
 
-	listen context.CancelFunc // ends listening to the watcher
-	heard  chan struct{}      // closed when nothing is heard any more
+	listen context.CancelFunc // stops the watcher
+	heard  chan struct{}      // closed when the watcher has ended
 	ctx    context.Context    // of the work
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	noted  chan struct{} // closed when what was there before is known
+	noted  chan struct{} // closed when the files that existed before are known
 	once   sync.Once     // closes it
 
-	// caught is closed when it is known what was there before, or was missed; nil while
-	// nobody looks for it. The host's lock guards it.
+	// caught is closed when the files that existed before or were missed are known; nil while no
+	// search for them runs. The lock of the host guards it.
 	caught chan struct{}
 }
 
-// flushMost is how long a watcher may take to tell what happened before a stop: one may
-// hang with a file system.
+// flushMost limits the time a watcher takes to report changes made before a stop: one may hang with
+// a file system.
 const flushMost = 10 * time.Second
 
-// newLive begins to watch a directory. What happens from now on is not missed.
+// newLive begins to watch a directory. No later change is missed.
 func (h *Host) newLive(root string) (*realTimeScan, error) {
 	l := &realTimeScan{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
@@ -72,7 +72,7 @@ func (h *Host) newLive(root string) (*realTimeScan, error) {
 	return l, nil
 }
 
-// take notes what the watcher tells.
+// take queues the changes that the watcher reports.
 func (l *realTimeScan) take(list []Change) {
 	l.host.work.changes.Add(uint64(len(list)))
 	var keep []Change
@@ -90,7 +90,7 @@ func (l *realTimeScan) take(list []Change) {
 	l.pending.add(keep, time.Now())
 }
 
-// work reads what has settled, one piece after the other.
+// work reads changes that have settled, one batch after the other.
 func (l *realTimeScan) work() {
 	yield()
 	timer := time.NewTimer(time.Hour)
@@ -99,8 +99,8 @@ func (l *realTimeScan) work() {
 	for {
 		list, next := l.pending.due(time.Now())
 		if len(list) > 0 {
-			err := l.absorb(l.host.life, list)                         // what was taken is done, also after a stop
-			failed := err != nil && !errors.Is(err, vulndb.ErrDamaged) // which another database mends, or none
+			err := l.absorb(l.host.life, list)                         // a taken batch is finished, also after a stop
+			failed := err != nil && !errors.Is(err, vulndb.ErrDamaged) // which only another database repairs, if any
 			if failed {
 				l.pending.putBack(list)
 			}
@@ -121,7 +121,7 @@ func (l *realTimeScan) work() {
 	}
 }
 
-// breathe rests after work that cost much or failed, and says whether there is more to do.
+// breathe rests after expensive or failed work, and reports whether there is more to do.
 func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
 	h := l.host
 	h.mu.Lock()
@@ -147,13 +147,13 @@ func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
 	return l.ctx.Err() == nil
 }
 
-// absorb brings the catalog in line with what changed: what came before what went, so
-// that a package that moved keeps its date. What fails can be tried again with the same list.
+// absorb updates the inventory to match changes: additions before removals, so that a package that
+// moved keeps its date. A failed call can be repeated with the same list.
 func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	s := &step{cause: ByRealTime}
 	l.host.lookAround(ctx)
 	files, folders, gone := l.sort(list)
-	if !l.known() { // until then, files that were always there look like new ones
+	if !l.known() { // until then, files that always existed look like new ones
 		l.later(folders)
 		folders = nil
 	}
@@ -177,13 +177,13 @@ func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	return err
 }
 
-// oldest returns when the first of some changes happened.
+// oldest returns the time of the first of some changes.
 func oldest(list []change) time.Time {
 	return slices.MinFunc(list, func(a, b change) int { return a.first.Compare(b.first) }).first
 }
 
-// sort says by what is there now what is to be done: read files, look through directories,
-// drop what is gone. What is below a directory of the list is done with it.
+// sort decides by the current files what to do: read files, walk directories, drop what is gone.
+// Paths below a directory of the list are handled with it.
 func (l *realTimeScan) sort(list []change) (files []string, folders []string, gone []string) {
 	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
 	done := map[string]bool{}
@@ -202,7 +202,7 @@ func (l *realTimeScan) sort(list []change) (files []string, folders []string, go
 	return files, folders, gone
 }
 
-// coveredBy reports whether a path or a directory that leads to it is one of some.
+// coveredBy reports whether a path or one of its ancestors is in a set of directories.
 func coveredBy(folders map[string]bool, at string) bool {
 	for ; !folders[at]; at = path.Dir(at) {
 		if at == "." {
@@ -217,7 +217,7 @@ func (l *realTimeScan) wants(at string) bool {
 	return ok
 }
 
-// pass makes one of a directory.
+// pass creates one for a directory.
 func (l *realTimeScan) pass(s *step, from string, before time.Time) *treeScan {
 	return &treeScan{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
 }
@@ -250,7 +250,7 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) e
 	return nil
 }
 
-// rescan looks through a directory for what differs.
+// rescan walks a directory for differences.
 func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
 	l.host.work.rescans.Add(1)
 	_, err := l.pass(s, from, time.Time{}).run(ctx)
@@ -260,7 +260,7 @@ func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
 	return err
 }
 
-// drop forgets what is gone.
+// drop removes paths that are gone.
 func (l *realTimeScan) drop(s *step, paths []string) error {
 	if len(paths) == 0 {
 		return nil
@@ -274,7 +274,7 @@ func (l *realTimeScan) drop(s *step, paths []string) error {
 	return err
 }
 
-// end stops listening, and catalogs what happened until now.
+// end stops watching, and catalogs the changes until now.
 func (l *realTimeScan) end() {
 	l.hearOut()
 	l.awaitCaught()
@@ -288,10 +288,10 @@ func (l *realTimeScan) end() {
 	l.closer.Close()
 }
 
-// hearOut waits until the watcher has told what happened before, and listens no more.
+// hearOut waits until the watcher has reported earlier changes, then stops it.
 func (l *realTimeScan) hearOut() {
 	select {
-	case <-l.heard: // that was said already
+	case <-l.heard: // that was logged already
 		return
 	default:
 	}
@@ -304,7 +304,7 @@ func (l *realTimeScan) hearOut() {
 	<-l.heard
 }
 
-// halt stops listening and working.
+// halt stops watching and working.
 func (l *realTimeScan) halt() {
 	l.listen()
 	<-l.heard

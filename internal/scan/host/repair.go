@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// repairLocked sets a damaged catalog aside. The next full scan makes it again.
+// repairLocked moves a damaged inventory aside. The next full scan rebuilds it.
 func (h *Host) repairLocked(damage error) error {
 	aside, err := h.book.Repair(h.now())
 	if err != nil {
@@ -17,7 +17,7 @@ func (h *Host) repairLocked(damage error) error {
 	return nil
 }
 
-// rebuild sets a catalog aside that turned out to be damaged, and begins a full scan.
+// rebuild moves an inventory aside that turned out to be damaged, and begins a full scan.
 func (h *Host) rebuild(damage error) {
 	h.turn.Lock()
 	defer h.turn.Unlock()

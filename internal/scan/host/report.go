@@ -10,28 +10,28 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// Package is a package of the catalog.
+// Package is a package of the inventory.
 type Package struct {
-	ID      uint64    // never given twice, also after a reset
-	Created time.Time // when it was first catalogd
+	ID      uint64    // never reused, also after a reset
+	Created time.Time // when it was first cataloged
 	catalog.Package
 }
 
-// Finding is one vulnerability of a package of the catalog.
+// Finding is one vulnerability of a package of the inventory.
 type Finding struct {
 	PackageID uint64
-	Known     time.Time // when it was first known of this package
+	Known     time.Time // when it was first found for this package
 	match.Finding
 }
 
-// Query narrows a report. The zero value asks for everything since the reset.
+// Query narrows a report. The zero value selects everything since the reset.
 type Query struct {
 	From     time.Time // packages and findings that came then or later
-	MinScore float64   // findings with at least that score, and packages that have one; 0 asks for none
+	MinScore float64   // findings with at least that score, and packages that have one; 0 selects all
 }
 
-// Report is what the catalog has, read as it is gone through: what comes meanwhile may
-// be in it. It holds nothing open and need not be closed.
+// Report reads the inventory while the caller iterates: changes made during that time may be
+// included. It holds no resources and need not be closed.
 type Report struct {
 	host  *Host
 	query Query
@@ -43,8 +43,7 @@ func (h *Host) Report(q Query) *Report { return &Report{h, q} }
 // atOnce is how many packages or findings are read in one transaction.
 const atOnce = 200
 
-// Packages goes through the packages, in the order in which they came. An error is the
-// last that it gives.
+// Packages iterates over the packages, in the order in which they came. An error is the last pair.
 func (r *Report) Packages() iter.Seq2[Package, error] {
 	return func(yield func(Package, error) bool) {
 		for after := uint64(0); ; {
@@ -72,7 +71,7 @@ func (r *Report) Packages() iter.Seq2[Package, error] {
 	}
 }
 
-// takes reports whether a package has a finding with the score that is asked for.
+// takes reports whether a package has a finding with the requested score.
 func (r *Report) takes(p *inventorydb.Package) (bool, error) {
 	if r.query.MinScore <= 0 {
 		return true, nil
@@ -89,8 +88,8 @@ func (r *Report) keeps(f *match.Finding) bool {
 	return f.Vulnerability.Score.Base >= r.query.MinScore && r.host.sieve.Load().Keep(f)
 }
 
-// Findings goes through what was found, by package in the order in which those came, and
-// by id. The rules are those of now.
+// Findings iterates over the findings, by package in the order in which those came, and by ID. The
+// current rules apply.
 func (r *Report) Findings() iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
 		var at inventorydb.FindingCursor
@@ -117,9 +116,9 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 type Event struct {
 	At       time.Time
 	Cause    Cause
-	New      []Package // catalogued for the first time; of a large step the first thousand
+	New      []Package // cataloged for the first time; of a large step the first thousand
 	Findings []Finding // that are new; of a large step the first thousand
-	Gone     []Package // that lie nowhere any more, with name and version alone; of a large step the first thousand
+	Gone     []Package // no longer in any file, with name and version alone; of a large step the first thousand
 	Counts   Counts    // of all of them
 }
 
@@ -133,6 +132,6 @@ type Cause string
 const (
 	ByFullScan Cause = "full scan" // or what was missed while no scanner ran
 	ByRealTime Cause = "real-time"
-	ByDatabase Cause = "database" // a newer one says more of what was there
-	ByReset    Cause = "reset"    // only the end of one is told
+	ByDatabase Cause = "database" // a newer one has more advisories for existing packages
+	ByReset    Cause = "reset"    // only its end is reported
 )

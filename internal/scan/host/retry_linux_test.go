@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// blocked makes the catalog one that cannot be opened, as on a disk that fails, once it is
-// closed. It gives what ends that.
+// blocked makes the inventory impossible to open, as on a failing disk, once it is closed. It
+// returns what ends that.
 func blocked(b *bench) (lift func()) {
 	b.t.Helper()
 	path := b.options.Catalogue
@@ -60,13 +60,13 @@ func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
 	lift = blocked(b)
 	b.npm("c", "1.0.0")
 	b.warns("could not be catalogued at once")
-	b.stopped() // it does not wait for the disk, and says so
+	b.stopped() // it does not wait for the disk, and reports that
 	b.warns("a full scan finds it")
 	lift()
 }
 
-// TestWhatWasThereIsLookedForAgain: what cannot be noted when real-time scanning begins is noted
-// later, and does not keep a stop.
+// TestWhatWasThereIsLookedForAgain: files that cannot be noted when real-time scanning begins are
+// noted later, and do not delay a stop.
 func TestWhatWasThereIsLookedForAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

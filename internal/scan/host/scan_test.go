@@ -118,7 +118,7 @@ func TestRefusals(t *testing.T) {
 	release()
 }
 
-// busy has a full scan run until it is released: the catalog's judge is held.
+// busy keeps a full scan running until release is called: it holds the lock of matching.
 func busy(b *bench) (release func()) {
 	b.t.Helper()
 	b.judging.Lock()
@@ -441,8 +441,9 @@ func TestFindingsAndRules(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A newer database makes an old package vulnerable, from now on. Nothing but the database is looked at
-	// meanwhile: what catches up with a real-time scan would compare too, and tell of it as its own.
+	// A newer database makes an old package vulnerable, from now on. Only the database is checked
+	// during this time: the catch-up of a real-time scan would compare too, and report the finding
+	// as its own.
 	b.stopped()
 	then := b.now()
 	database(t, b.options.Database.Path, vulndbtest.Built.Add(time.Hour), "a", "b")
@@ -556,7 +557,7 @@ func TestWhatMakesAScanPartial(t *testing.T) {
 		{Path: "/a", What: "the folder cannot be listed: " + syscall.ENOENT.Error()},
 		{Path: "/b/package.json", What: "npm: " + syscall.ENOTDIR.Error()},
 		{Path: "/c", What: "it makes no sense", Odd: true},
-		{Path: "/proc", What: "the folder cannot be listed: " + syscall.EACCES.Error()}, // no file system of a user
+		{Path: "/proc", What: "the folder cannot be listed: " + syscall.EACCES.Error()}, // not a user's file system
 		{Path: "/e", What: "the folder cannot be listed: " + syscall.EIO.Error()},
 	}, Skipped: []catalog.Warning{{Path: "/f"}, {Path: "/g"}}}}, func(path string) bool { return path == "/g" })
 	if s.Denied != 1 || s.Unread != 2 || len(s.FirstUnread) != 3 || s.Skipped != 1 || len(s.FirstSkipped) != 1 {
@@ -576,11 +577,11 @@ func TestADamagedDatabaseIsTold(t *testing.T) {
 	if err := b.Host.notCompared(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil || !strings.Contains(b.Status().Database.Error, "damaged") {
 		t.Errorf("%v %q", err, b.Status().Database.Error)
 	}
-	b.npm("a", "1.0.0") // the next comparison goes well
+	b.npm("a", "1.0.0") // the next comparison succeeds
 	b.until("a finding", func() bool { return len(b.findings(Query{})) == 1 && b.Status().Database.Error == "" })
 }
 
-// TestAKeyThatIsSetLater counts for a database that was brought before.
+// TestAKeyThatIsSetLater: the key applies to a database that was installed before.
 func TestAKeyThatIsSetLater(t *testing.T) {
 	b := newBench(t, func(o *Options) {
 		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")

@@ -9,20 +9,19 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/watch"
 )
 
-// answerTime is how long a file system may take to answer.
+// answerTime limits the time in which a file system must answer.
 const answerTime = 3 * time.Second
 
-// hungMounts are the file systems that do not answer: of a program that hangs, or of another
-// machine that is not there. Who asks one of them for anything may wait indefinitely and cannot
-// be stopped. So each is asked once, by a goroutine that has nothing else to do, and left
-// out until it answers.
+// hungMounts tracks the file systems that do not answer: of a hung program, or of an unreachable
+// remote machine. A call into one of them may block indefinitely and cannot be stopped. So each is
+// probed once, by a separate goroutine, and left out until it answers.
 type hungMounts struct {
 	mu     sync.Mutex
 	asked  map[string]chan struct{}        // mount point -> closed when it has answered
 	points atomic.Pointer[map[string]bool] // mount point -> it is missed: its type is not left out anyway
 }
 
-// look asks, and gives the mount points of those that are missed now and were not before.
+// look probes the file systems, and returns the mount points that are newly missed.
 func (s *hungMounts) look(ctx context.Context) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +77,7 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// is reports whether a directory is where such a file system begins.
+// is reports whether a directory is the mount point of a hung file system.
 func (s *hungMounts) is(folder string) bool {
 	points := s.points.Load()
 	if points == nil {
@@ -88,7 +87,7 @@ func (s *hungMounts) is(folder string) bool {
 	return ok
 }
 
-// missed reports whether a directory is where one begins that would be scanned if it answered.
+// missed reports whether a directory is the mount point of one that would otherwise be scanned.
 func (s *hungMounts) missed(folder string) bool {
 	points := s.points.Load()
 	return points != nil && (*points)[folder]
@@ -108,7 +107,7 @@ func (s *hungMounts) has(path string) bool {
 	return false
 }
 
-// lookAround finds out which file systems do not answer, and warns of them.
+// lookAround finds file systems that do not answer, and warns of them.
 func (h *Host) lookAround(ctx context.Context) {
 	for _, point := range h.silent.look(ctx) {
 		h.warn("the file system at " + point + " does not answer: what lies there is not seen until a full scan finds that it does")

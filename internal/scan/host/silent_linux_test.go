@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file system whose program never answers holds up neither scans nor what comes in real
-// time, nor the end. The test runs in a process that has a table of mounts of its own.
+// A file system whose program never answers delays neither scans nor real-time changes nor the end.
+// The test runs in a process with its own mount table.
 func TestAFileSystemThatHangs(t *testing.T) {
 	if os.Getenv("HOST_MOUNTS") == "" {
 		t.Parallel() // it only waits

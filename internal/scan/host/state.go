@@ -1,6 +1,6 @@
 package host
 
-// State is what the host scanner does.
+// State is the activity of the host scanner.
 type State string
 
 // The states, as the specification spells them.
@@ -10,7 +10,7 @@ const (
 	RunningFull State = "Running Full"
 )
 
-// trigger is what may change the state.
+// trigger is an event that may change the state.
 type trigger string
 
 const (
@@ -21,7 +21,7 @@ const (
 	fullEnds      trigger = "the full scan ends"
 )
 
-// condition is what else counts.
+// condition is an additional condition of a transition.
 type condition string
 
 const (
@@ -40,8 +40,8 @@ type transition struct {
 	To      State
 }
 
-// transitions has everything that can happen. What is not here is refused: while a full
-// scan runs, another one is, and real-time scanning with a path begins with one.
+// transitions lists every transition. Others are refused: during a full scan a second one is, and
+// real-time scanning with a path, which begins with one.
 var transitions = []transition{
 	{Idle, startFull, always, RunningFull},
 	{Idle, startRealTime, noPath, RealTime},
@@ -62,7 +62,7 @@ var transitions = []transition{
 	{RunningFull, fullEnds, unfollowed, Idle},
 }
 
-// next returns the state that follows, and false where there is no way.
+// next returns the state that follows, and false where none does.
 func next(from State, by trigger, c condition) (State, bool) {
 	for _, t := range transitions {
 		if t.From == from && t.Trigger == by && (t.If == always || t.If == c) {

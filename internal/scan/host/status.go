@@ -6,20 +6,20 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Status is what the scanner does and has.
+// Status describes the activity and the contents of the scanner.
 type Status struct {
 	State    State
 	Path     string      // that real-time scanning is restricted to; "" is the whole host
 	Since    time.Time   // last start of a scan; zero is never
 	Reset    time.Time   // last reset; zero is never
 	Progress *Progress   // of a full scan that runs
-	LastScan *ScanResult // that ended; nil is none since the reset of the catalog's file
+	LastScan *ScanResult // last one that ended; nil is none since the inventory's file was created
 	Mounts   []Mount     // what is watched, and how, and what is not; in real-time mode
 	Database DatabaseStatus
 	Counts   Contents
 	Pending  int      // changes that wait to settle or to be read
 	Judging  bool     // packages are being compared with the database
-	Warnings []string // sentences that somebody should read
+	Warnings []string // sentences for the operator
 	Work     Work
 }
 
@@ -40,11 +40,11 @@ type ScanResult struct {
 	Started      time.Time     `json:"started"`
 	Took         time.Duration `json:"took"`
 	Files        int           `json:"files"`    // seen
-	Read         int           `json:"read"`     // that an extractor looked into
+	Read         int           `json:"read"`     // that an extractor read
 	Packages     int           `json:"packages"` // in what was scanned, each once
-	Denied       int           `json:"denied"`   // folders and files that this program may not read
+	Denied       int           `json:"denied"`   // directories and files that this process has no permission to read
 	Unread       int           `json:"unread"`   // others that could not be read
-	Skipped      int           `json:"skipped"`  // folders left out, by the kind of their file system or as asked
+	Skipped      int           `json:"skipped"`  // directories left out, by the kind of their file system or by option
 	FirstUnread  []string      `json:"firstUnread,omitempty"`
 	FirstSkipped []string      `json:"firstSkipped,omitempty"`
 	Cancelled    bool          `json:"cancelled,omitempty"`
@@ -59,19 +59,19 @@ type Mount struct {
 	Why    string // it is not watched, or not in the best way
 }
 
-// DatabaseStatus is what is known of the vulnerability database.
+// DatabaseStatus describes the vulnerability database.
 type DatabaseStatus struct {
 	Path    string
 	Present bool
 	Info    vulndb.Info // when it is present
 	Age     time.Duration
-	Checked time.Time // last successful look for a newer one; zero is never
-	Next    time.Time // next look; zero is none
-	Error   string    // of the last look, or of opening it
+	Checked time.Time // last successful check for a newer one; zero is never
+	Next    time.Time // next check; zero is none
+	Error   string    // of the last check, or of opening it
 	Judged  time.Time // Built of the database that all packages were compared with; zero is none yet
 }
 
-// Contents are the numbers of the catalog.
+// Contents are the numbers of the inventory.
 type Contents struct {
 	Files    int // known, with packages or without
 	Packages int
@@ -79,13 +79,13 @@ type Contents struct {
 	Bytes    int64
 }
 
-// Work counts what was done since the program began.
+// Work counts the work since the process began.
 type Work struct {
 	FullScans uint64
-	Changes   uint64 // told by the watcher
-	Rescans   uint64 // folders looked through because of them
+	Changes   uint64 // reported by the watcher
+	Rescans   uint64 // directories walked because of them
 	FilesRead uint64
-	Packages  uint64 // catalogd
+	Packages  uint64 // cataloged
 	Findings  uint64 // that became known
 	Judged    uint64 // packages compared with a database
 	Updates   uint64 // of the database that brought a newer one

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// Status returns what the scanner does and has.
+// Status returns the activity and the contents of the scanner.
 func (h *Host) Status() Status {
 	db := h.databaseStatus()
 	totals := h.book.Totals()
@@ -57,7 +57,7 @@ func (h *Host) databaseStatus() DatabaseStatus {
 	return out
 }
 
-// progress returns how far a full scan is.
+// progress returns the progress of a full scan.
 func (f *fullScan) progress() *Progress {
 	p := &Progress{
 		Path: f.order.Path, Started: f.order.Started, Phase: "looking", Files: int(f.meter.files.Load()),

@@ -8,20 +8,20 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// mostTold is how many of each an event has.
+// mostTold limits each list of an event.
 const mostTold = 1000
 
-// step collects what one piece of work changed, for those who are told.
+// step collects the changes of one unit of work, for OnChange and OnEnd.
 type step struct {
 	cause    Cause
 	ids      []uint64 // of new packages, the first of them
 	gone     []inventorydb.RemovedPackage
 	findings []Finding
 	counts   Counts
-	products bool // packages that may decide about others came or went
+	products bool // packages that may affect the match of others came or went
 }
 
-// add takes what a batch changed.
+// add adds the changes of a batch.
 func (s *step) add(c inventorydb.Changes) {
 	s.counts.New += len(c.New)
 	s.counts.Gone += len(c.Gone)
@@ -32,7 +32,7 @@ func (s *step) add(c inventorydb.Changes) {
 	}
 }
 
-// found takes what judging brought.
+// found adds the findings of a match.
 func (s *step) found(list []inventorydb.Finding, keep func(*match.Finding) bool) {
 	for i := range list {
 		f := &list[i]
@@ -46,7 +46,7 @@ func (s *step) found(list []inventorydb.Finding, keep func(*match.Finding) bool)
 	}
 }
 
-// tell calls who wants to know, when there is something to know.
+// tell calls OnChange when there are changes.
 func (h *Host) tell(s *step) {
 	h.work.packages.Add(uint64(s.counts.New))
 	if s.cause == ByDatabase {
@@ -70,7 +70,7 @@ func (h *Host) tell(s *step) {
 	h.o.OnChange(e)
 }
 
-// ended tells that something has ended that is about everything.
+// ended reports the end of work that covers everything.
 func (h *Host) ended(what Cause) {
 	if h.o.OnEnd != nil && h.life.Err() == nil {
 		h.o.OnEnd(what)
@@ -81,11 +81,11 @@ func shown(p inventorydb.Package) Package {
 	return Package{ID: p.ID, Created: p.Created, Package: p.Package}
 }
 
-// clock is a moment, without what only this process can compare.
+// clock returns the current time without the monotonic reading.
 func clock() time.Time { return time.Now().UTC().Round(0) }
 
-// now is a moment that is not before the last start of a scan, also where the clock was set
-// back since: what came since that start is told by such moments.
+// now returns a time not before the last start of a scan, also where the clock was set back since:
+// these times decide which packages came since that start.
 func (h *Host) now() time.Time {
 	now := clock()
 	if since := h.since.Load(); since != nil && since.After(now) {
@@ -94,7 +94,7 @@ func (h *Host) now() time.Time {
 	return now
 }
 
-// begins returns the moment at which a scan starts.
+// begins returns the time at which a scan starts.
 func (h *Host) begins() time.Time {
 	now := clock()
 	h.since.Store(&now)

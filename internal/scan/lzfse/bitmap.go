@@ -1,25 +1,25 @@
 package lzfse
 
-// LZBITMAP: chunks, each with a header, literals, the distances, the bitmaps and the
-// numbers of the bitmaps in areas of their own. A bitmap says of eight bytes which are
-// literals; the others repeat what is a distance before.
+// LZBITMAP: chunks, each with a header, literals, the distances, the bitmaps and the numbers of the
+// bitmaps in separate areas. A bitmap marks which of eight bytes are literals; the others repeat
+// the bytes at a distance before.
 const (
 	bitmapMagic  = 0x094d425a // "ZBM\t"
-	mostChunk    = 32 << 10   // bytes that a chunk decompresses to
+	mostChunk    = 32 << 10   // decompressed bytes of a chunk
 	storedHeader = 6
 	chunkHeader  = 15
 	bitmapTable  = 17 // bytes at the end of a chunk: twelve bitmaps of ten bits
 
-	firstBitmap  = 3  // numbers below have the bitmap in its area
-	repeatBitmap = 15 // the number of times follows
+	firstBitmap  = 3  // smaller numbers have the bitmap in its area
+	repeatBitmap = 15 // the number of repetitions follows
 	leastRepeat  = 4
 )
 
-// bitmap is an operation: which of eight bytes are literals, and how many bytes the next
-// distance has; none means that of before.
+// bitmap is an operation: which of eight bytes are literals, and how many bytes the next distance
+// has; none means the previous distance.
 type bitmap struct{ literals, distance uint8 }
 
-// chunk is a chunk that is decoded.
+// chunk is a chunk during decoding.
 type chunk struct {
 	o        *output
 	b        []byte
@@ -27,14 +27,14 @@ type chunk struct {
 	distance int
 	known    [repeatBitmap - firstBitmap]bitmap
 
-	literals  int // where the next of each area is in b
+	literals  int // next offset of each area in b
 	distances int
 	bitmaps   int
 	numbers   int // in half bytes
 }
 
-// DecodeBitmap decompresses LZBITMAP to dst and gives the number of bytes. It ends with
-// an empty chunk.
+// DecodeBitmap decompresses LZBITMAP to dst and returns the number of bytes. It ends with an empty
+// chunk.
 func DecodeBitmap(dst, src []byte) (int, error) {
 	o := output{b: dst}
 	if len(src) < 4 || le.Uint32(src) != bitmapMagic {
@@ -92,7 +92,7 @@ func decodeChunk(o *output, b []byte, plain int) error {
 	return nil
 }
 
-// step carries out one number, as often as it is repeated.
+// step executes one number, including repetitions.
 func (c *chunk) step() error {
 	number, err := c.number()
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *chunk) number() (int, error) {
 	return v, nil
 }
 
-// times reads how often a number is meant. Nothing is repeated in the last eight bytes.
+// times reads how often a number is repeated. Nothing is repeated in the last eight bytes.
 func (c *chunk) times() (int, error) {
 	if c.end-c.o.n <= 8 {
 		return 1, nil

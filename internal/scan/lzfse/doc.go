@@ -1,11 +1,11 @@
-// Package lzfse decompresses what Apple's systems compress files with: LZVN, LZFSE and
-// LZBITMAP. Sources of the formats: Apple's reference implementation of the first two,
-// and the observations of the libzbitmap project of the third.
+// Package lzfse decompresses the formats of compressed files on Apple's systems: LZVN, LZFSE and
+// LZBITMAP. Sources of the formats: Apple's reference implementation of the first two, and the
+// observations of the libzbitmap project of the third.
 //
 // It does not compress, and reads no streams: a block goes from one slice into another.
 //
-// Invariant: whatever the compressed bytes say, decoding writes only to the given slice,
-// reads only the other one, and takes time in proportion to both.
+// Invariant: whatever the compressed bytes are, decoding writes only to the given slice, reads only
+// the other one, and takes time in proportion to both.
 package lzfse
 
 import (
@@ -14,8 +14,8 @@ import (
 	"fmt"
 )
 
-// ErrDamaged is wrapped by errors that say that compressed data contradicts itself, or
-// decompresses to more than was expected.
+// ErrDamaged is wrapped by the errors for compressed data that contradicts itself, or decompresses
+// to more than expected.
 var ErrDamaged = errors.New("the compressed data is damaged")
 
 func damaged(format string, args ...any) error {
@@ -24,7 +24,7 @@ func damaged(format string, args ...any) error {
 
 var le = binary.LittleEndian
 
-// output is the slice that is decoded into: n bytes of it are there.
+// output is the destination slice: n bytes of it are written.
 type output struct {
 	b []byte
 	n int
@@ -39,7 +39,7 @@ func (o *output) literal(src []byte) error {
 	return nil
 }
 
-// match repeats bytes that lie some way back; they may overlap with what is written.
+// match repeats bytes at a distance before; they may overlap with those being written.
 func (o *output) match(length, distance int) error {
 	if distance <= 0 || distance > o.n {
 		return damaged("byte %d repeats what is %d bytes before", o.n, distance)
@@ -49,7 +49,7 @@ func (o *output) match(length, distance int) error {
 	}
 	from, end := o.n-distance, o.n+length
 	for o.n < end {
-		// What was just written can be copied too, so each turn copies more.
+		// The bytes just written can be copied too, so each iteration copies more.
 		o.n += copy(o.b[o.n:end], o.b[from:o.n])
 	}
 	return nil

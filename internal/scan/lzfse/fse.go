@@ -9,7 +9,7 @@ var (
 	distances      = extend(distanceBits())
 )
 
-// value is what a symbol stands for.
+// value is the meaning of a symbol.
 type value struct {
 	base  int32
 	extra uint8
@@ -34,8 +34,8 @@ func distanceBits() (out [distanceSymbols]uint8) {
 	return out
 }
 
-// state is an entry of a decoding table: what a state stands for, and how the next one
-// comes out of it and of some bits. The bits of the value are below those of the state.
+// state is an entry of a decoding table: its value, and how the next state follows from it and from
+// some bits. The bits of the value are below those of the state.
 type state struct {
 	base  int32  // the symbol, or the base of its value
 	next  uint16 // added to the bits of the state
@@ -43,8 +43,8 @@ type state struct {
 	total uint8  // bits of both
 }
 
-// fill makes the decoding table of symbols by how often they occur. The length of the
-// table is a power of two, and is what the frequencies add up to.
+// fill builds the decoding table from the frequencies of symbols. The table's length is a power of
+// two, and the sum of the frequencies.
 func fill(table []state, frequencies []uint16, values []value) error {
 	states, at := len(table), 0
 	for i, f := range frequencies {
@@ -79,7 +79,7 @@ func fill(table []state, frequencies []uint16, values []value) error {
 
 // backward reads bits from the end of a slice to its start.
 type backward struct {
-	b   []byte // may go on behind the bits
+	b   []byte // may extend beyond the bits
 	pos int    // bits before it are left; negative when too many were read
 }
 
@@ -149,7 +149,7 @@ func (h *header) readMatches(o *output, literals, b []byte) error {
 	for range h.matches {
 		length := r.step(lengths[:], &h.lengthState)
 		match := r.step(matches[:], &h.matchState)
-		// Zero is the distance of the match before.
+		// Zero means the distance of the match before.
 		if d := r.step(away[:], &h.distanceState); d != 0 {
 			distance = d
 		}

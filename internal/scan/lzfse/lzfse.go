@@ -4,7 +4,7 @@ package lzfse
 const (
 	blockEnd    = 0x24787662 // "bvx$"
 	blockStored = 0x2d787662 // "bvx-"
-	blockFull   = 0x31787662 // "bvx1": frequencies are written out
+	blockFull   = 0x31787662 // frequencies are stored unpacked
 	blockPacked = 0x32787662 // "bvx2": frequencies are packed
 	blockLZVN   = 0x6e787662 // "bvxn"
 )
@@ -26,9 +26,9 @@ const (
 	literalStates  = 1024
 )
 
-// header is what a compressed block begins with.
+// header is the header of a compressed block.
 type header struct {
-	raw           int // bytes that it decompresses to
+	raw           int // decompressed bytes
 	literals      int
 	matches       int
 	literalBytes  int
@@ -42,8 +42,8 @@ type header struct {
 	frequencies   [symbols]uint16 // of lengths of literals, of matches, of distances, of literals
 }
 
-// Decode decompresses an LZFSE stream to dst and gives the number of bytes. The stream
-// ends with its end mark, or with the data itself once dst is full.
+// Decode decompresses an LZFSE stream to dst and returns the number of bytes. The stream ends with
+// its end mark, or with the data itself once dst is full.
 func Decode(dst, src []byte) (int, error) {
 	o := output{b: dst}
 	for len(src) > 0 {
@@ -66,7 +66,7 @@ func Decode(dst, src []byte) (int, error) {
 	return o.n, nil
 }
 
-// block decodes one block and gives its length.
+// block decodes one block and returns its length.
 func block(o *output, magic uint32, src []byte) (int, error) {
 	if len(src) < 12 {
 		return 0, damaged("it ends within a block")
@@ -135,7 +135,7 @@ func (h *header) check() error {
 	return nil
 }
 
-// parseFull reads the header with frequencies that are written out.
+// parseFull decodes the header with unpacked frequencies.
 func parseFull(b []byte) (h header, length int, err error) {
 	if len(b) < fullHeader {
 		return h, 0, damaged("it ends within a header")
@@ -155,7 +155,7 @@ func parseFull(b []byte) (h header, length int, err error) {
 	return h, fullHeader, nil
 }
 
-// parsePacked reads the header whose numbers are packed into three words of 64 bits.
+// parsePacked decodes the header whose numbers are packed into three words of 64 bits.
 func parsePacked(b []byte) (h header, length int, err error) {
 	if len(b) < packedHeader {
 		return h, 0, damaged("it ends within a header")
@@ -186,7 +186,7 @@ var (
 	frequencyValue = [32]uint8{0, 2, 1, 4, 0, 3, 1, 0, 0, 2, 1, 5, 0, 3, 1, 0, 0, 2, 1, 6, 0, 3, 1, 0, 0, 2, 1, 7, 0, 3, 1, 0}
 )
 
-// unpack reads packed frequencies. A header may have none at all.
+// unpack decodes packed frequencies. A header may have none at all.
 func (h *header) unpack(b []byte) error {
 	if len(b) == 0 {
 		return nil

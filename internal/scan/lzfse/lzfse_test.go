@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/lzfse/lzfsetest"
 )
 
-// formats are what is decoded, and how tests make it.
+// formats are the decoded formats, and the compressors of the tests.
 var formats = []struct {
 	name   string
 	encode func([]byte) []byte
@@ -69,7 +69,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestDamage changes and cuts what is decoded: it must end, within its slices.
+// TestDamage changes and truncates compressed data: decoding must end, within its slices.
 func TestDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	want := bytes.Repeat([]byte("some text that repeats, and some that does not "), 40)

@@ -9,16 +9,15 @@ const (
 	largeDistance    = 7
 )
 
-// DecodeLZVN decompresses LZVN to dst and gives the number of bytes. It ends with the
-// end mark of the data, or with the data itself once dst is full.
+// DecodeLZVN decompresses LZVN to dst and returns the number of bytes. It ends with the end mark of
+// the data, or with the data itself once dst is full.
 func DecodeLZVN(dst, src []byte) (int, error) {
 	o := output{b: dst}
 	_, err := decodeLZVN(&o, src)
 	return o.n, err
 }
 
-// lzvn is where the decoding of LZVN stands. The distance is kept from one match to the
-// next.
+// lzvn is the state of decoding LZVN. The distance is kept from one match to the next.
 type lzvn struct {
 	o        *output
 	src      []byte
@@ -26,7 +25,7 @@ type lzvn struct {
 	distance int
 }
 
-// decodeLZVN returns the number of bytes of src up to behind the end mark.
+// decodeLZVN returns the number of bytes of src up to and including the end mark.
 func decodeLZVN(o *output, src []byte) (int, error) {
 	d := lzvn{o: o, src: src}
 	for d.at < len(src) {
@@ -44,7 +43,7 @@ func decodeLZVN(o *output, src []byte) (int, error) {
 	return d.at, nil
 }
 
-// step carries out one operation.
+// step executes one operation.
 func (d *lzvn) step(op byte) error {
 	switch {
 	case op >= 0xf0:
@@ -83,7 +82,7 @@ func (d *lzvn) step(op byte) error {
 
 var errShort = damaged("it ends within an operation")
 
-// medium is an operation of three bytes with five bits of length and fourteen of distance.
+// medium executes an operation of three bytes with five bits of length and fourteen of distance.
 func (d *lzvn) medium(op byte) error {
 	if d.at+3 > len(d.src) {
 		return errShort
@@ -93,7 +92,7 @@ func (d *lzvn) medium(op byte) error {
 	return d.both(3, int(op>>3&3), (int(op&7)<<2|v&3)+3)
 }
 
-// both copies literals from behind an operation, and then a match.
+// both copies literals from after an operation, and then a match.
 func (d *lzvn) both(head, literals, length int) error {
 	if d.at+head+literals > len(d.src) {
 		return errShort
@@ -106,8 +105,8 @@ func (d *lzvn) both(head, literals, length int) error {
 	return d.o.match(length, d.distance)
 }
 
-// count is the operand of an operation that has a length and nothing else: in its low
-// bits, or where these are zero in a byte of its own, less sixteen.
+// count decodes the operand of an operation that has only a length: in its low bits, or where these
+// are zero in a separate byte, less sixteen.
 func (d *lzvn) count(op byte) (int, error) {
 	d.at++
 	if n := int(op & 0xf); n != 0 {

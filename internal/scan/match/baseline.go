@@ -6,16 +6,16 @@ import (
 	"io"
 )
 
-// Baseline is what a former report found. Nil is an empty one.
+// Baseline has the findings of a former report. Nil is an empty one.
 type Baseline struct {
 	known map[findingKey]bool
 }
 
-// findingKey is a finding as a report names it: one vulnerability of one version of a package,
-// wherever it lies.
+// findingKey identifies a finding in reports: one vulnerability of one version of a package, at any
+// path.
 type findingKey struct{ id, kind, name, version string }
 
-// reported is what counts of a report.
+// reported has the relevant fields of a report.
 type reported struct {
 	Matches *[]struct {
 		Vulnerability struct {
@@ -29,14 +29,14 @@ type reported struct {
 	} `json:"matches"`
 }
 
-// maxBaseline is how many bytes of a report are read.
+// maxBaseline limits how many bytes of a report are read.
 const maxBaseline = 256 << 20
 
-// ReadBaseline reads a report that was written as JSON.
+// ReadBaseline reads a report in the JSON format.
 func ReadBaseline(r io.Reader) (*Baseline, error) {
 	var report struct {
 		reported
-		Reports []reported `json:"reports"` // of all that a registry has
+		Reports []reported `json:"reports"` // of a whole registry
 	}
 	bounded := &io.LimitedReader{R: r, N: maxBaseline}
 	if err := json.NewDecoder(bounded).Decode(&report); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
 )
 
-// realDatabase is built once of all feeds that SHARED has; DATABASE names one that is there.
+// realDatabase is built once from all feeds in SHARED; DATABASE names an existing one.
 func realDatabase(t testing.TB) *vulndb.DB {
 	t.Helper()
 	path := os.Getenv("DATABASE")
@@ -49,7 +49,7 @@ var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
 }
 
-// mix is how often a large tree has each kind: of a hundred packages.
+// mix is the frequency of each kind in a large tree: of a hundred packages.
 var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
@@ -58,8 +58,8 @@ var letters = map[byte]catalog.PackageType{
 	'e': catalog.Gem, 'b': catalog.Brew, 'a': catalog.MacOSApp, 'P': catalog.Pod,
 }
 
-// manyPackages gives n packages of all kinds as a large tree has them: one in ten has a
-// name that the database knows, each name once, at the version that mended one thing.
+// manyPackages returns n packages of all kinds as in a large tree: one in ten has a name that the
+// database knows, each name once, at a version that fixed one vulnerability.
 func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
 	t.Helper()
 	var known []catalog.Package
@@ -99,7 +99,7 @@ func BenchmarkMatch(b *testing.B) {
 		packages := manyPackages(b, db, n)
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			b.ReportAllocs()
-			debug.FreeOSMemory() // what made the packages is not what matches them
+			debug.FreeOSMemory() // frees the memory used to create the packages
 			memory, before, runs := anonymous(), cpu(), 0
 			for b.Loop() {
 				runs++
@@ -124,7 +124,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// anonymous is the memory of this process that is no file's, in MB, where the system tells.
+// anonymous returns the anonymous memory of this process in MB, where the system reports it.
 func anonymous() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -1,6 +1,6 @@
 package match
 
-// Check returns what is wrong with rules before anything is judged by them.
+// Check returns an error for invalid rules before any match uses them.
 func (r *Rules) Check() error {
 	_, err := r.ignored()
 	return err

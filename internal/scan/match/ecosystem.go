@@ -9,16 +9,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// ecosystem is how packages of one kind are judged by advisories.
+// ecosystem describes how packages of one kind are matched against advisories.
 type ecosystem struct {
 	name   vulndb.Ecosystem
 	scheme vercmp.Scheme
-	// sources stand by precedence: the first that has a record of a vulnerability decides,
-	// since whoever is nearest to a package knows its versions best.
+	// sources are in order of precedence: the first with a record of a vulnerability decides, since
+	// the source nearest to a package knows its versions best.
 	sources []vulndb.Source
 }
 
-// ecosystems has no entry for kinds that nobody writes advisories of.
+// ecosystems has no entry for kinds without advisories.
 var ecosystems = map[catalog.PackageType]ecosystem{
 	catalog.Go:     {vulndb.Go, vercmp.SemVer, []vulndb.Source{vulndb.GoVuln, vulndb.GHSA, vulndb.OSV}},
 	catalog.Rust:   {vulndb.Crates, vercmp.SemVer, []vulndb.Source{vulndb.RustSec, vulndb.GHSA, vulndb.OSV}},
@@ -29,10 +29,10 @@ var ecosystems = map[catalog.PackageType]ecosystem{
 	catalog.Brew:   {vulndb.Homebrew, vercmp.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
 }
 
-// byProduct are the kinds that are judged by what NVD says of products.
+// byProduct are the kinds that are matched against NVD's statements about products.
 var byProduct = map[catalog.PackageType]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true}
 
-// rank is the place of a source in the precedence; those that have none come last.
+// rank is the position of a source in the precedence; sources outside of it come last.
 func (e ecosystem) rank(s vulndb.Source) int {
 	if i := slices.Index(e.sources, s); i >= 0 {
 		return i
@@ -40,7 +40,7 @@ func (e ecosystem) rank(s vulndb.Source) int {
 	return len(e.sources)
 }
 
-// subjectOf makes the version of a package ready to be compared.
+// subjectOf parses the version of a package for comparisons.
 func (e ecosystem) subjectOf(p *catalog.Package) subject {
 	if isGoItself(p) {
 		return newSubject(vercmp.GoTool, vercmp.WithoutMaker(p.Version))
@@ -53,10 +53,10 @@ func isGoItself(p *catalog.Package) bool {
 	return p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain")
 }
 
-// noCommit ends the version that Go writes where there is none.
+// noCommit is the suffix of the version that Go writes where there is none.
 const noCommit = "-00010101000000-000000000000"
 
-// unjudgeable returns why no advisory can speak of a package; "" when some may.
+// unjudgeable returns why no advisory applies to a package; "" when some may.
 func unjudgeable(p *catalog.Package) string {
 	switch {
 	case p.Replaced:
@@ -69,15 +69,15 @@ func unjudgeable(p *catalog.Package) string {
 	return ""
 }
 
-// inBinary reports whether a version of Go was found anywhere but in a module's own file.
+// inBinary reports whether a version of Go was found outside of a module's own file.
 func inBinary(locations []string) bool {
 	return len(locations) == 0 || slices.ContainsFunc(locations, func(l string) bool {
 		return !strings.HasSuffix(l, "/go.mod") && !strings.HasSuffix(l, "/go.work")
 	})
 }
 
-// onPlatform reports whether a package may be one for a platform, which is JRuby where an
-// advisory names one at all; "" is any. The gems for it say so in their version or directory.
+// onPlatform reports whether a package may be for a platform, which is JRuby in all advisories with
+// a platform; "" is any. The gems for it name it in their version or directory.
 func onPlatform(p *catalog.Package, platform string) bool {
 	names := append([]string{p.Version}, p.Locations...)
 	return slices.ContainsFunc(names, func(s string) bool {

@@ -10,34 +10,34 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Explanation is why a package has a vulnerability, or has not.
+// Explanation is why a package has a vulnerability, or does not.
 type Explanation struct {
 	ID      string
 	Package catalog.Package
 	Steps   []string // sentences, in the order in which it was decided
 	Finding *Finding // nil when it is not reported
 
-	// KnownID says that the database has the id, or that an advisory about the package has;
-	// KnownPackage that anything in it is about the package.
+	// KnownID reports whether the database or an advisory about the package has the ID;
+	// KnownPackage whether any record is about the package.
 	KnownID, KnownPackage bool
 }
 
-// trace writes down how one vulnerability is judged. A nil story writes nothing.
+// trace records the decisions on one vulnerability. A nil trace records nothing.
 type trace struct {
 	ids   []string // of the vulnerability
 	steps []string
-	any   bool // something was about the package
-	known bool // something of that has the id
+	any   bool // a record was about the package
+	known bool // one of these records has the ID
 }
 
-// ExplainRequest asks for one vulnerability of one package.
+// ExplainRequest selects one vulnerability of one package.
 type ExplainRequest struct {
-	ID      string // a CVE, or that of an advisory
+	ID      string // a CVE, or the ID of an advisory
 	Package catalog.Package
-	Beside  []catalog.Package // what else was found: some configurations ask for two products
+	Beside  []catalog.Package // other packages found: some configurations require two products
 }
 
-// Explain judges one vulnerability of one package as Match does, and says every step.
+// Explain matches one package against one vulnerability as Match does, and records every step.
 func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
 	s := &trace{ids: []string{id}}
@@ -74,8 +74,8 @@ func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanat
 	return out, nil
 }
 
-// topics leaves those that are about the vulnerability, and notes its other names. It is asked
-// once all are known, since a record may have its CVE from another.
+// topics returns those about the vulnerability, and records its other names. It is called once all
+// are known, since a record may have its CVE from another.
 func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
 	if s == nil {
 		return all
@@ -100,13 +100,13 @@ func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
 	return out
 }
 
-// tracingDB is a database that tells a story of what is asked of it.
+// tracingDB is a database that traces its queries.
 type tracingDB struct {
 	DB
 	story *trace
 }
 
-// EachApplicability notes what there is.
+// EachApplicability records which configurations exist.
 func (h *tracingDB) EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error] {
 	return func(yield func(vulndb.Applicability, error) bool) {
 		for a, err := range h.DB.EachApplicability(vendor, product) {
@@ -139,7 +139,7 @@ func (s *trace) tellAdvisory(a *vulndb.Advisory) {
 	}
 }
 
-// many is a number of things: "1 range", "2 ranges".
+// many formats a count with a noun: "1 range", "2 ranges".
 func many(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -159,7 +159,7 @@ func (s *trace) tellRange(version string, r vulndb.Range, holds bool, err error)
 	}
 }
 
-// tellConfiguration returns how an item stands to a configuration of NVD.
+// tellConfiguration traces which criteria of a configuration of NVD apply to an item.
 func (j *matcher) tellConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
 	if j.story == nil {
 		return

@@ -62,7 +62,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A record that has its CVE from another decides here too, whatever it is asked by.
+// A record that has its CVE from another decides here too, whichever ID is requested.
 func TestExplainDecidesAsMatch(t *testing.T) {
 	ghsa := fixed("GHSA-1", vulndb.GHSA, "1.0.0")
 	ghsa.Related = []string{"PYSEC-1"}
@@ -86,7 +86,7 @@ func TestExplainDecidesAsMatch(t *testing.T) {
 	}
 }
 
-// Every step of a decision is told, and nothing of another.
+// Every step of a decision is recorded, and none of another decision.
 func TestExplainSteps(t *testing.T) {
 	cask := pkg(catalog.Brew, "p", "1.0")
 	cask.Locations = []string{"/opt/homebrew/Caskroom/p/1.0"}
@@ -184,7 +184,7 @@ So CVE-2024-1 is not reported for p 1.0.`},
 	}
 }
 
-// An explanation says whether the database knows the id and the package at all.
+// An explanation reports whether the database has the ID and the package at all.
 func TestExplainKnows(t *testing.T) {
 	db := inEcosystem(vulndb.NPM, fixed("GHSA-1", vulndb.GHSA, "2.0.0"))
 	db.applicabilities = applies(anyOf(criterion("a:v:p:*" + rest))).applicabilities

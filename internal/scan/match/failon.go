@@ -8,15 +8,15 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// FailOn says which findings fail a build. The zero value fails none.
+// FailOn selects the findings that fail a build. The zero value selects none.
 type FailOn struct {
-	Severity vulndb.Severity // at least this; "" asks for none
-	Score    float64         // at least this; 0 asks for none
-	KEV      bool            // what is known to be exploited
+	Severity vulndb.Severity // minimum; "" selects none
+	Score    float64         // minimum; 0 selects none
+	KEV      bool            // findings that are known exploited
 }
 
-// ParseFailOn reads what a build fails on: a severity, a score, "kev", or several of them
-// with commas between, any of which is enough: "critical,kev", "score=7.5".
+// ParseFailOn parses the conditions that fail a build: a severity, a score, "kev", or several of
+// them with commas between, any of which is enough: "critical,kev", "score=7.5".
 func ParseFailOn(s string) (FailOn, error) {
 	var out FailOn
 	for part := range strings.SplitSeq(s, ",") {
@@ -41,8 +41,8 @@ func ParseFailOn(s string) (FailOn, error) {
 	return out, nil
 }
 
-// Fails returns the findings that fail a build. What nobody confirmed, and what has no
-// score, is never among them; what is known to be exploited needs no score.
+// Fails returns the findings that fail a build. Unconfirmed findings, and findings without a score,
+// never do; known exploited ones need no score.
 func (o FailOn) Fails(findings []Finding) []Finding {
 	var out []Finding
 	for _, f := range findings {

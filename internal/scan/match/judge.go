@@ -11,17 +11,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// matcher carries what a match needs while it runs. One goroutine uses it.
+// matcher has the state of one match. One goroutine uses it.
 type matcher struct {
 	db       DB
 	packages []catalog.Package
 	options  Options
-	known    map[string]*vulndb.Vulnerability // looked up before, by id
-	items    map[string][]productQuery        // by "vendor:product"; nil until it is asked for
+	known    map[string]*vulndb.Vulnerability // looked up before, by ID
+	items    map[string][]productQuery        // by "vendor:product"; nil until first used
 	ignored  map[string]bool                  // CPEs of packages that are left out
 	story    *trace                           // of Explain; nil otherwise
 	found    []*Finding
-	result   Result // but for its findings
+	result   Result // without its findings
 }
 
 func newJudge(db DB, packages []catalog.Package, o Options) (*matcher, error) {
@@ -38,14 +38,14 @@ func newJudge(db DB, packages []catalog.Package, o Options) (*matcher, error) {
 	}, nil
 }
 
-// another returns a judge of the same packages, for another goroutine.
+// another returns a matcher of the same packages, for another goroutine.
 func (j *matcher) another() *matcher {
 	out := *j
 	out.known = map[string]*vulndb.Vulnerability{}
 	return &out
 }
 
-// run judges until no work is left.
+// run matches packages until no work is left.
 func (j *matcher) run(ctx context.Context, w *work) error {
 	for groups := w.take(); len(groups) > 0; groups = w.take() {
 		for _, group := range groups {
@@ -60,7 +60,7 @@ func (j *matcher) run(ctx context.Context, w *work) error {
 	return nil
 }
 
-// judgeGroup judges all versions of one package.
+// judgeGroup matches all versions of one package.
 func (j *matcher) judgeGroup(group []*catalog.Package) error {
 	first := group[0]
 	var topics []advisoryGroup
@@ -109,12 +109,12 @@ func (j *matcher) judgePackage(e ecosystem, p *catalog.Package, topics []advisor
 	return nil
 }
 
-// judgeTopic asks the source that decides on a vulnerability.
+// judgeTopic evaluates the source that decides on a vulnerability.
 func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error {
 	for _, a := range t.overruled {
 		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
 	}
-	var unconfirmed *Finding // one that is confirmed counts before it
+	var unconfirmed *Finding // a confirmed one takes precedence
 	for _, a := range t.deciding {
 		if !onPlatform(found.pkg, a.Platform) {
 			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
@@ -142,8 +142,8 @@ func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error
 	return found.add(t.id, unconfirmed)
 }
 
-// judgeProducts asks what NVD says of the products that a package is. What Homebrew says
-// of a CVE is nearer to its packages: such a CVE is left alone.
+// judgeProducts evaluates NVD's statements about the products of a package. Homebrew's own records
+// are nearer to its packages: a CVE with such a record is skipped.
 func (j *matcher) judgeProducts(found *findings, p *catalog.Package, topics []advisoryGroup) error {
 	it := j.newItem(p)
 	if len(it.products) == 0 {
@@ -151,7 +151,7 @@ func (j *matcher) judgeProducts(found *findings, p *catalog.Package, topics []ad
 	}
 	for _, product := range it.products {
 		j.story.tell("NVD may have it as %s:%s.", product.Vendor, product.Product)
-		var of []vulndb.Applicability // one CVE
+		var of []vulndb.Applicability // of one CVE
 		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
 			if err != nil {
 				return err
@@ -171,10 +171,10 @@ func (j *matcher) judgeProducts(found *findings, p *catalog.Package, topics []ad
 	return nil
 }
 
-// productSources stand by precedence, as those of ecosystems do.
+// productSources are in order of precedence, as those of ecosystems.
 var productSources = []vulndb.Source{vulndb.NVD, vulndb.CNA, vulndb.ADP}
 
-// decidingOn leaves the configurations of the source that comes first.
+// decidingOn returns the configurations of the source with the highest precedence.
 func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
 	for _, s := range productSources {
 		if slices.ContainsFunc(of, func(a vulndb.Applicability) bool { return a.Source == s }) {
@@ -184,7 +184,7 @@ func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
 	return of
 }
 
-// judgeCVE asks the configurations of one CVE. One that holds is enough.
+// judgeCVE evaluates the configurations of one CVE. One that applies is enough.
 func (j *matcher) judgeCVE(found *findings, it *productQuery, of []vulndb.Applicability, topics []advisoryGroup) error {
 	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
 		return nil

@@ -14,29 +14,29 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// DB is what is asked of a database of vulnerabilities, from several goroutines.
+// DB is the part of a vulnerability database that a match uses, safe for concurrent use.
 type DB interface {
-	// Advisories returns what all sources say of a package.
+	// Advisories returns the records of all sources about a package.
 	Advisories(eco vulndb.Ecosystem, name string) ([]vulndb.Advisory, error)
-	// EachApplicability goes through the configurations that name a product as
-	// vulnerable; those of one CVE follow each other.
+	// EachApplicability iterates over the configurations that name a product as vulnerable; those
+	// of one CVE follow each other.
 	EachApplicability(vendor, product string) iter.Seq2[vulndb.Applicability, error]
-	// Vulnerability returns what is known of an id, and false when that is nothing.
+	// Vulnerability returns the record of an ID, and false when there is none.
 	Vulnerability(id string) (vulndb.Vulnerability, bool, error)
 }
 
-// Options are what a scan asks for beside its packages.
+// Options configure a match.
 type Options struct {
 	Rules Rules
-	// Products names a package as NVD does, from several goroutines; nil is cpe.Products.
+	// Products names a package as NVD does, and is called concurrently; nil is cpe.Products.
 	Products func(catalog.Package) []cpe.Product
 	Begin    func() // called by each goroutine before it works; may be nil
 }
 
 var _ DB = (*vulndb.DB)(nil)
 
-// Match finds the vulnerabilities of packages. It returns early with an error when the
-// database cannot be read or ctx ends.
+// Match finds the vulnerabilities of packages. It stops with an error when the database cannot be
+// read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
 	first, err := newJudge(db, packages, o)
 	if err != nil {
@@ -75,11 +75,11 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 }
 
 const (
-	maxJudges = 4  // that work side by side; reading the database is most of it
-	chunk     = 32 // groups that a judge takes at a time: neighbors are in one block
+	maxJudges = 4  // concurrent matchers; reading the database is most of the time
+	chunk     = 32 // groups that a matcher takes at a time: neighbors are in one block
 )
 
-// work is what is left to do. Several goroutines take of it.
+// work is the queue of groups, safe for concurrent use.
 type work struct {
 	groups [][]*catalog.Package
 	taken  atomic.Int64 // chunks
@@ -91,8 +91,8 @@ func (w *work) take() [][]*catalog.Package {
 	return w.groups[from:min(from+chunk, len(w.groups))]
 }
 
-// groupsOf gives packages by kind and name, so that the database is asked once for each
-// name, in the order in which it keeps them.
+// groupsOf groups packages by kind and name, so that each name is read once from the database, in
+// its storage order.
 func groupsOf(packages []catalog.Package) [][]*catalog.Package {
 	all := make([]*catalog.Package, len(packages))
 	for i := range packages {

@@ -35,7 +35,7 @@ func inEcosystem(e vulndb.Ecosystem, list ...vulndb.Advisory) *memory {
 	return &memory{advisories: list}
 }
 
-// The source that comes first decides alone, also when it says that nothing is wrong.
+// The source that comes first decides alone, also when it reports no vulnerability.
 func TestOneSourceDecides(t *testing.T) {
 	kinds := []struct {
 		kind   catalog.PackageType
@@ -70,7 +70,7 @@ func TestOneSourceDecides(t *testing.T) {
 	}
 }
 
-// Records without a CVE are the same as those that they name, and only as those.
+// Records without a CVE are merged with those that they name, and only with those.
 func TestOtherNames(t *testing.T) {
 	a := fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0")
 	a.Related = []string{"GHSA-1"}
@@ -126,8 +126,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// What has no version, or not the code of its version, is never matched; a version that
-// cannot be compared is said to be so.
+// A package without a version, or without the code of its version, is never matched; a version that
+// cannot be compared is reported.
 func TestNotJudged(t *testing.T) {
 	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", Ranges: []vulndb.Range{{}}, Versions: []string{"odd"}}
 	std := a
@@ -147,7 +147,7 @@ func TestNotJudged(t *testing.T) {
 	}
 }
 
-// Names and versions that mean something for Go mean nothing elsewhere.
+// Names and versions that are special for Go are ordinary elsewhere.
 func TestOnlyGo(t *testing.T) {
 	inModule := func(p catalog.Package, file string) catalog.Package {
 		p.Locations = []string{"/src/" + file}
@@ -181,7 +181,7 @@ func TestOnlyGo(t *testing.T) {
 	}
 }
 
-// What a record says that cannot be compared decides nothing, and is said.
+// Bounds of a record that cannot be compared decide nothing, and are reported.
 func TestOddBounds(t *testing.T) {
 	for _, r := range []vulndb.Range{
 		{Introduced: "odd", Fixed: "2.0.0"}, {Introduced: "odd", LastAffected: "2.0.0"}, {Introduced: "odd"}, {Fixed: "odd"}, {LastAffected: "odd"},
@@ -193,7 +193,7 @@ func TestOddBounds(t *testing.T) {
 			t.Errorf("%+v: got %+v", r, got)
 		}
 	}
-	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0") // a version without a place is in a list by its letters alone, and before nothing
+	a := fixed("GHSA-1", vulndb.GHSA, "2.0.0") // comparable only as text: it matches a list, and precedes nothing
 	a.Versions = []string{"0", "other"}
 	for version, want := range map[string]int{"odd": 0, "other": 1} {
 		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", version))
@@ -203,7 +203,7 @@ func TestOddBounds(t *testing.T) {
 	}
 }
 
-// A local version of Python counts only beside another one, and "0!" says nothing.
+// A local version of Python counts only when compared with another one, and "0!" is ignored.
 func TestLocalVersions(t *testing.T) {
 	for _, tt := range []struct {
 		last, listed, version string
@@ -225,7 +225,7 @@ func TestLocalVersions(t *testing.T) {
 	}
 }
 
-// A finding says what mends it, the nearest first, and every other name of it.
+// A finding has the fixed versions, the nearest first, and every other name of it.
 func TestFixedAndRelated(t *testing.T) {
 	within := fixed("GHSA-1", vulndb.GHSA, "", "CVE-2024-1")
 	within.Ranges = []vulndb.Range{{Fixed: "10.0.0"}, {Fixed: "2.0.0"}, {Fixed: "2.0.0"}, {Fixed: "0.9.0"}, {}}
@@ -283,7 +283,8 @@ func TestGoItself(t *testing.T) {
 	}
 }
 
-// What a range with an end holds, or a list names, is confirmed, whatever else a record says.
+// A finding from a range with an end, or from a list, is confirmed, whatever another part of a
+// record contains.
 func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
 	open := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
 	bounded := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1")
@@ -342,7 +343,7 @@ func TestMatchEnds(t *testing.T) {
 	}
 }
 
-// asked is a database that keeps what it is asked for.
+// asked is a database that records its queries.
 type asked struct {
 	memory
 	mu    sync.Mutex
@@ -368,7 +369,7 @@ func (a *asked) Vulnerability(id string) (vulndb.Vulnerability, bool, error) {
 	return a.memory.Vulnerability(id)
 }
 
-// The database is asked once for each name, in the order in which it keeps them, and once for each id.
+// The database is queried once for each name, in its storage order, and once for each ID.
 func TestAskedOnce(t *testing.T) {
 	db := &asked{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -409,7 +410,7 @@ func (f *faulty) EachApplicability(vendor, product string) iter.Seq2[vulndb.Appl
 	return f.memory.EachApplicability(vendor, product)
 }
 
-// Whatever of a database cannot be read fails the match: findings would be missing.
+// Any unreadable part of a database fails the match: findings would be missing.
 func TestUnreadable(t *testing.T) {
 	open := vulndb.Advisory{ID: "GO-3", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
 	db := inEcosystem(vulndb.Go, fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2"), open)
@@ -422,7 +423,7 @@ func TestUnreadable(t *testing.T) {
 		id       string // that cannot be read
 		products bool
 	}{
-		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // the last has the place of a rejected one
+		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // last: rejected
 		{catalog.Brew, "CVE-2024-8", false}, {catalog.Brew, "CVE-2024-9", false}, {catalog.Brew, "", true},
 	} {
 		broken := &faulty{memory: *db, id: f.id, products: f.products}
@@ -458,7 +459,7 @@ func TestPlatform(t *testing.T) {
 	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0", "p 1.0.2 CVE-2024-1 < 2.0.0", "p 1.0.3 CVE-2024-1 < 2.0.0")
 }
 
-// The order of what is given, and how many judge side by side, change nothing.
+// The order of the input and the number of concurrent matchers change nothing.
 func TestManyPackages(t *testing.T) {
 	db := &memory{}
 	var packages []catalog.Package
@@ -481,7 +482,7 @@ func TestManyPackages(t *testing.T) {
 	}
 }
 
-// FuzzMatch returns the matcher whatever a package and the records of it may say.
+// FuzzMatch checks that the matcher returns whatever a package and its records contain.
 func FuzzMatch(f *testing.F) {
 	f.Add(uint8(0), "1.0.0", "0", "2.0.0", "cpe:2.3:a:p:p:*:*:*:*:*:*:*:*")
 	f.Add(uint8(2), "1.0+local", "1.0a1", "1!2", "cpe:2.3:a:p:p:9.3:p2:*:*:*:macos:*:*")

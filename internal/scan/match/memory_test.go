@@ -54,7 +54,7 @@ func (m *memory) Vulnerability(id string) (vulndb.Vulnerability, bool, error) {
 	return vulndb.Vulnerability{}, false, m.err
 }
 
-// run matches packages and gives the findings.
+// run matches packages and returns the result.
 func run(t *testing.T, db match.DB, o match.Options, packages ...catalog.Package) *match.Result {
 	t.Helper()
 	r, err := match.Match(t.Context(), db, packages, o)
@@ -64,7 +64,7 @@ func run(t *testing.T, db match.DB, o match.Options, packages ...catalog.Package
 	return r
 }
 
-// found spells findings as "name version id constraint".
+// found formats findings as "name version id constraint".
 func found(r *match.Result) []string {
 	var out []string
 	for _, f := range r.Findings {

@@ -9,8 +9,8 @@ type name struct {
 	swEdition, targetSW, targetHW, other                      string
 }
 
-// parseCPE splits a formatted string. Escaped signs stay where they are, so that nothing
-// in a name can pass for the end of it; an escaped "*" or "-" is a sign, not a wildcard.
+// parseCPE splits a formatted string. Escaped characters stay unchanged, so that none can be
+// mistaken for the end of a name; an escaped "*" or "-" is a character, not a wildcard.
 func parseCPE(s string) (name, bool) {
 	rest, ok := strings.CutPrefix(s, "cpe:2.3:")
 	if !ok {
@@ -33,7 +33,7 @@ func parseCPE(s string) (name, bool) {
 	}, true
 }
 
-// partEnd is where the first colon that is not escaped stands, or the end.
+// partEnd returns the index of the first unescaped colon, or the end.
 func partEnd(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
@@ -46,8 +46,8 @@ func partEnd(s string) int {
 	return len(s)
 }
 
-// unescape takes the escapes out of a part. What is nothing but an escaped wildcard keeps
-// its escape: it is a name.
+// unescape removes the escapes of a part. A part that is only an escaped wildcard keeps its escape:
+// it is a name.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) || s == `\*` || s == `\-` {
 		return s
@@ -63,5 +63,5 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// isOpen reports whether a part of a CPE says nothing.
+// isOpen reports whether a part of a CPE is unspecified.
 func isOpen(part string) bool { return part == "*" || part == "-" || part == "" }

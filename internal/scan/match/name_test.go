@@ -32,8 +32,8 @@ func TestParseCPE(t *testing.T) {
 	}
 }
 
-// FuzzParseCPE compares with the library that binds CPEs: what it can bind, we read as it
-// does.
+// FuzzParseCPE compares with the library that binds CPEs: a text that it accepts has the same parts
+// here.
 func FuzzParseCPE(f *testing.F) {
 	f.Add("a", "apple", "icloud", "1.0", "macos")
 	f.Add("a", "a:b", `c\d`, "1.0:*", "node.js")

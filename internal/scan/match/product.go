@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// system is what a package runs on, as far as it says which criteria can be about it.
+// system is the platform of a package, as far as it decides which criteria can be about it.
 type system struct {
 	platforms []string // "vendor:product" of operating systems
 	targets   []string // software that a criterion may name as its target
@@ -36,8 +36,8 @@ var (
 	}
 )
 
-// systemOf is what a package runs on: Homebrew on Linux has a directory of its own, and a disk may
-// have both.
+// systemOf returns the platform of a package: Homebrew on Linux has its own directory, and a disk
+// may have both.
 func systemOf(p *catalog.Package) system {
 	switch p.Kind {
 	case catalog.Pod:
@@ -59,11 +59,11 @@ func systemOf(p *catalog.Package) system {
 	return macOS
 }
 
-// editions are those that a package may be when it does not say: the free ones, and those
-// that differ in their numbers alone. Paid ones ("enterprise") are other products.
+// editions are those that a package of unknown edition may be: the free ones, and those that differ
+// in their numbers alone. Paid ones ("enterprise") are other products.
 var editions = []string{"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard", "continuous", "classic"}
 
-// productQuery is a package that is judged by products.
+// productQuery is a package that is matched by products.
 type productQuery struct {
 	part     string // of its CPEs: "a", or "o" for macOS itself
 	products []cpe.Product
@@ -76,8 +76,8 @@ func (j *matcher) newItem(p *catalog.Package) productQuery {
 	if p.Kind == catalog.System {
 		it.part = "o"
 	}
-	// A name that was made up counts when NVD has it letter by letter. An application that
-	// says nothing of its maker could be anybody's of that name.
+	// A guessed name counts when NVD has exactly that name. An application that names no maker
+	// could be any other of that name.
 	if p.Kind == catalog.MacOSApp && strings.Join(p.BundleIDs, "") == "" {
 		it.products = slices.DeleteFunc(it.products, func(n cpe.Product) bool { return !n.Curated })
 	}
@@ -95,7 +95,7 @@ func (it *productQuery) is(c *name) bool {
 	}) && slices.Contains(editions, c.swEdition)
 }
 
-// inRange reports whether the versions of a criterion hold that of the item.
+// inRange reports whether the versions of a criterion contain that of the item.
 func (it *productQuery) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	if it.err != nil {
 		return false, it.err
@@ -112,14 +112,14 @@ func (it *productQuery) inRange(c *name, k *vulndb.Criterion) (bool, error) {
 	return it.isExactly(c.version, c.update)
 }
 
-// isExactly reports whether the item is one version. What NVD calls an update is written
-// behind the version by those who make packages: "9.3" with "p2" is "9.3p2".
+// isExactly reports whether the item is one version. NVD's separate update field is part of the
+// version in packages: "9.3" with "p2" is "9.3p2".
 func (it *productQuery) isExactly(version, update string) (bool, error) {
 	if !isOpen(update) {
 		version += "-" + update
 	}
 	n, err := it.compare(version)
-	if err != nil { // the name of a commit, of a device: a version only by its letters
+	if err != nil { // the name of a commit, of a device: comparable only as text
 		return strings.EqualFold(it.text, version), nil
 	}
 	if n == 0 {
@@ -142,7 +142,7 @@ func bounded(k *vulndb.Criterion) bool {
 	return cmp.Or(k.StartIncluding, k.StartExcluding, k.EndIncluding, k.EndExcluding) != ""
 }
 
-// rangeOf is the range of a criterion that has one.
+// rangeOf returns the range of a criterion that has one.
 func rangeOf(k *vulndb.Criterion) vulndb.Range {
 	return vulndb.Range{
 		Introduced:     cmp.Or(k.StartIncluding, k.StartExcluding),
@@ -152,7 +152,7 @@ func rangeOf(k *vulndb.Criterion) vulndb.Range {
 	}
 }
 
-// criterionText writes the versions of a criterion as people do.
+// criterionText formats the versions of a criterion for users.
 func criterionText(c *name, k *vulndb.Criterion) string {
 	switch {
 	case bounded(k):
@@ -165,10 +165,10 @@ func criterionText(c *name, k *vulndb.Criterion) string {
 	return "= " + c.version + " " + c.update
 }
 
-// configuration is how an item stands to what NVD says of one CVE.
+// configuration is the result of evaluating NVD's configuration of one CVE for an item.
 type configuration struct {
 	holds     bool
-	criterion *vulndb.Criterion // of the item, that holds
+	criterion *vulndb.Criterion // of the item, that applies
 	name      name
 	err       error // of comparing versions
 }
@@ -205,8 +205,8 @@ func (j *matcher) nodeHolds(it *productQuery, n *vulndb.Node, out *configuration
 	return holds != n.Negate
 }
 
-// criterionHolds reports whether a criterion is about the item itself, about what it runs
-// on, or about another package that was found.
+// criterionHolds reports whether a criterion is about the item itself, about its platform, or about
+// another package that was found.
 func (j *matcher) criterionHolds(it *productQuery, c *name, k *vulndb.Criterion, out *configuration) bool {
 	switch {
 	case it.is(c):
@@ -223,8 +223,8 @@ func (j *matcher) criterionHolds(it *productQuery, c *name, k *vulndb.Criterion,
 	return false
 }
 
-// runsOn reports whether a criterion can be about the system that an item runs on. Its version
-// counts where it was found; mostly it is unknown, and rules nothing out.
+// runsOn reports whether a criterion can be about the platform of an item. Its version counts where
+// it was found; mostly it is unknown, and rules nothing out.
 func (j *matcher) runsOn(it *productQuery, c *name, k *vulndb.Criterion) bool {
 	if !slices.Contains(it.system.platforms, c.vendor+":"+c.product) {
 		return false

@@ -10,14 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// named gives every package the product "vendor:name".
+// named returns options that name every package "vendor:name".
 func named(vendor string) match.Options {
 	return match.Options{Products: func(p catalog.Package) []cpe.Product {
 		return []cpe.Product{{Vendor: vendor, Product: p.Name, Curated: true}}
 	}}
 }
 
-// criterion is one that is vulnerable.
+// criterion returns one that is vulnerable.
 func criterion(cpe string, bounds ...string) vulndb.Criterion {
 	c := vulndb.Criterion{CPE: "cpe:2.3:" + cpe, Vulnerable: true}
 	for i := 0; i+1 < len(bounds); i += 2 {
@@ -44,7 +44,7 @@ func applies(nodes ...vulndb.Node) *memory {
 }
 
 const (
-	rest = ":*:*:*:*:*:*:*" // of a CPE, behind its version
+	rest = ":*:*:*:*:*:*:*" // of a CPE, after its version
 	mac  = "o:apple:macos:-" + rest
 	win  = "o:microsoft:windows:-" + rest
 )
@@ -127,8 +127,8 @@ func TestCriteria(t *testing.T) {
 	}
 }
 
-// What Homebrew says of a CVE goes before what NVD says, also when it says "fixed": a
-// revision can mend what no version does.
+// Homebrew's record of a CVE takes precedence over NVD's, also when it is "fixed": a revision can
+// fix what no version does.
 func TestHomebrewBeforeNVD(t *testing.T) {
 	db := applies(anyOf(criterion("a:v:p:*"+rest, "<=", "6.0")))
 	db.advisories = []vulndb.Advisory{{
@@ -151,8 +151,8 @@ func TestHomebrewBeforeNVD(t *testing.T) {
 	}
 }
 
-// What Homebrew says of a formula is not about the cask of that name, nor about what lies
-// within it; a formula without a version is said to be one.
+// Homebrew's record of a formula is not about the cask of that name, nor about packages within it;
+// a formula without a version is reported.
 func TestCasks(t *testing.T) {
 	db := inEcosystem(vulndb.Homebrew, fixed("BREW-p-1", vulndb.HomebrewOSV, "27.1.1", "CVE-2024-1"))
 	inside := fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-3")
@@ -174,7 +174,8 @@ func TestCasks(t *testing.T) {
 	expect(t, not, "HEAD-1a2b3c4", "latest")
 }
 
-// Homebrew on Linux runs on Linux, and pods are built into programs of all of Apple's systems.
+// Homebrew on Linux has the platform Linux, and pods are built into programs of all of Apple's
+// systems.
 func TestSystems(t *testing.T) {
 	onLinux := pkg(catalog.Brew, "p", "1")
 	onLinux.Locations = []string{"/opt/linuxbrew/.linuxbrew/Cellar/p/1"}
@@ -193,7 +194,7 @@ func TestSystems(t *testing.T) {
 	expect(t, found(run(t, phone, named("v"), pkg(catalog.NPM, "p", "1"))))
 }
 
-// Of the sources that speak of a CVE one decides here too.
+// Of several sources with a CVE one decides here too.
 func TestOneSourceOfProducts(t *testing.T) {
 	db := &memory{applicabilities: []vulndb.Applicability{
 		{ID: "CVE-2024-1", Source: vulndb.ADP, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<", "4"))}},
@@ -209,8 +210,8 @@ func TestOneSourceOfProducts(t *testing.T) {
 	}
 }
 
-// The names that packages have in NVD are those of the catalog; a made-up one of an
-// application that names no maker is nobody's.
+// The names that packages have in NVD are those of the catalog; a guessed name of an application
+// without a maker matches none.
 func TestNames(t *testing.T) {
 	db := &memory{}
 	for i, name := range []string{"google:chrome", "apple:macos", "openssl:openssl", "nobody:nobody", "maker:tool"} {
@@ -250,7 +251,7 @@ func TestVersionOfSystem(t *testing.T) {
 	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "12.1"))), "p 1.0 CVE-2024-1 < 2.0")
 	expect(t, found(run(t, db, o, p, pkg(catalog.System, "macOS", "13.0"))))
 
-	// A program that is called like the system is not the system.
+	// A program with the name of the system is not the system.
 	o.Products = func(p catalog.Package) []cpe.Product {
 		if p.Name == "macos" {
 			return []cpe.Product{{Vendor: "apple", Product: "macos"}}
@@ -269,13 +270,13 @@ func TestVersionOfSystem(t *testing.T) {
 	expect(t, found(run(t, applies(anyOf(below), anyOf(platform(mac))), o, p, pkg(catalog.System, "macOS", "13.0"))), "p 1.0 CVE-2024-1 < 2.0")
 }
 
-// products returns every package these names.
+// products returns options with these names for every package.
 func products(list ...cpe.Product) match.Options {
 	return match.Options{Products: func(catalog.Package) []cpe.Product { return list }}
 }
 
-// A package is what a criterion names: "*" in a criterion is no name, and the software that it is
-// for counts.
+// A package matches the name in a criterion: "*" in a criterion is not a name, and the target
+// software counts.
 func TestProductOfCriterion(t *testing.T) {
 	for _, tt := range []struct {
 		cpe  string
@@ -294,7 +295,7 @@ func TestProductOfCriterion(t *testing.T) {
 	}
 }
 
-// What NVD finds says what mends it and what it is called; an id that was rejected is not reported.
+// A finding of NVD has its fixed versions and names; a rejected ID is not reported.
 func TestFindingOfProduct(t *testing.T) {
 	db := &memory{
 		applicabilities: []vulndb.Applicability{

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Every version that the feeds name as a bound can be compared, and stands to the range
-// that names it as it must: its first version is inside, its fix is not.
+// Every version that the feeds name as a bound can be compared, and has the expected relation to
+// its range: the first version is inside, the fix is not.
 func TestRealBounds(t *testing.T) {
 	db := realDatabase(t)
 	bounds, odd := 0, 0
@@ -26,7 +26,7 @@ func TestRealBounds(t *testing.T) {
 					continue
 				}
 				if core, first := strings.CutSuffix(version, "-0"); first && (a.Name == "stdlib" || a.Name == "toolchain") {
-					version = core + "-alpha" // who built a Go calls none "-0"
+					version = core + "-alpha" // no builder of Go uses the suffix "-0"
 				}
 				bounds++
 				m := &memory{advisories: []vulndb.Advisory{one}}

@@ -11,35 +11,35 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// DefaultIgnored is left out when a configuration has no list: macOS brings it along and
-// names it like a program for Windows.
+// DefaultIgnored is left out when a configuration has no list: macOS includes it and names it like
+// a program for Windows.
 const DefaultIgnored = "cpe:/a:apple:icloud:1.0"
 
-// Rules leave findings out, and count what they left out. The zero value leaves out
-// nothing but packages that are ignored by default.
+// Rules leave findings out, and count them. The zero value leaves out nothing but packages that are
+// ignored by default.
 type Rules struct {
-	// Packages are CPEs in their URI form, compared exactly. Nil is DefaultIgnored; a list
-	// that is empty, or has nothing but "", ignores none.
+	// Packages are CPEs in their URI form, compared exactly. Nil is DefaultIgnored; a list that is
+	// empty, or has only "", ignores none.
 	Packages []string
 	CVEs     []string
 
-	MinScore    float64         // 0 asks for none
-	MinSeverity vulndb.Severity // "" asks for none
+	MinScore    float64         // 0 sets no minimum
+	MinSeverity vulndb.Severity // "" sets no minimum
 
-	// VEX judges a finding by statements of others; nil leaves all.
+	// VEX suppresses findings by VEX statements; nil suppresses none.
 	VEX interface {
-		// Suppresses returns why a finding is none: the status that somebody gave it. It is
-		// called from several goroutines.
+		// Suppresses returns the status of the statement that suppresses a finding. It is called
+		// concurrently.
 		Suppresses(f *Finding) (status string, ok bool)
 	}
-	// Baseline has what was known before; nil has nothing.
+	// Baseline has the findings known before; nil has none.
 	Baseline *Baseline
 }
 
-// severities stand by how bad they are.
+// severities are in ascending order.
 var severities = []vulndb.Severity{vulndb.Unknown, vulndb.Low, vulndb.Medium, vulndb.High, vulndb.Critical}
 
-// ParseSeverity reads a severity that people wrote.
+// ParseSeverity parses the severity a user entered.
 func ParseSeverity(s string) (vulndb.Severity, error) {
 	v := vulndb.Severity(strings.ToLower(strings.TrimSpace(s)))
 	if v == vulndb.Unknown || !slices.Contains(severities, v) {
@@ -89,7 +89,7 @@ const (
 	byUnknown
 )
 
-// keep returns a finding to the rules, and counts or keeps it.
+// keep applies the rules to a finding, and counts or keeps it.
 func (j *matcher) keep(f *Finding) {
 	why, words := j.rule(f)
 	h := &j.result.Hidden
@@ -116,7 +116,7 @@ func (j *matcher) keep(f *Finding) {
 	j.story.tell("It is left out: %s.", words)
 }
 
-// rule returns the first rule that leaves a finding out, and says it in words.
+// rule returns the first rule that leaves a finding out, and its description.
 func (j *matcher) rule(f *Finding) (suppression, string) {
 	r := &j.options.Rules
 	if c := j.ignoredCPE(&f.Package); c != "" {
@@ -136,7 +136,7 @@ func (j *matcher) rule(f *Finding) (suppression, string) {
 	return r.minimum(f.Vulnerability.Score)
 }
 
-// minimum hides what is not bad enough, and what nobody knows how bad it is.
+// minimum suppresses findings below the minimum, and those of unknown score or severity.
 func (r *Rules) minimum(s vulndb.Score) (suppression, string) {
 	switch {
 	case r.MinScore > 0 && isUnknown(s):
@@ -161,6 +161,6 @@ func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	return ""
 }
 
-// isUnknown reports whether there is no score. One of 0.0 counts as none, also when it comes of a
+// isUnknown reports whether a score is missing. One of 0.0 counts as none, also when computed from a
 // vector: its severity is unknown, too.
 func isUnknown(s vulndb.Score) bool { return s.Base == 0 }

@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A sieve keeps of the findings of a match without rules what a match with them finds.
+// A filter keeps the same findings of a match without rules that a match with them returns.
 func TestSieve(t *testing.T) {
 	all := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0")).Findings
 	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}} // of another program's report
@@ -119,7 +119,7 @@ func TestSieve(t *testing.T) {
 	}
 }
 
-// A score of 0.0 is unknown like a missing one, also where a vector gives it.
+// A score of 0.0 is unknown like a missing one, also when computed from a vector.
 func TestZeroScore(t *testing.T) {
 	db := inEcosystem(vulndb.NPM, fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1"))
 	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Score: vulndb.Score{Severity: vulndb.Unknown, Version: "3.1"}}}
@@ -131,8 +131,8 @@ func TestZeroScore(t *testing.T) {
 	}
 }
 
-// The program for Windows whose name and version macOS carries is left out unless a list
-// says otherwise.
+// The Windows program that matches a package of macOS by name and version is left out unless a list
+// overrides that.
 func TestDefaultIgnored(t *testing.T) {
 	db := applies(anyOf(criterion("a:apple:icloud:*"+rest, "<", "7.0")))
 	icloud := pkg(catalog.MacOSApp, "icloud", "1.0")

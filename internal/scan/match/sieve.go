@@ -2,10 +2,10 @@ package match
 
 import "github.com/buildyard/buildyard/internal/scan/catalog"
 
-// RuleFilter applies rules to findings that were made without any. Several goroutines may use it.
+// RuleFilter applies rules to findings that were made without any. It is safe for concurrent use.
 type RuleFilter struct{ judge matcher }
 
-// NewSieve makes one. It fails when the rules make no sense.
+// NewSieve creates one. It fails for invalid rules.
 func NewSieve(r Rules) (*RuleFilter, error) {
 	ignored, err := r.ignored()
 	if err != nil {
@@ -20,6 +20,6 @@ func (s *RuleFilter) Keep(f *Finding) bool {
 	return why == shown
 }
 
-// ByProduct reports whether packages of a kind are judged by what NVD says of products, where
-// one package may decide about another.
+// ByProduct reports whether packages of a kind are matched against NVD's statements about products.
+// There one package may affect the match of another.
 func ByProduct(k catalog.PackageType) bool { return byProduct[k] }

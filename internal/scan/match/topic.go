@@ -7,17 +7,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// advisoryGroup is one vulnerability of one package, and who speaks of it.
+// advisoryGroup is one vulnerability of one package, with its advisories.
 type advisoryGroup struct {
 	id        string
 	deciding  []*vulndb.Advisory // of the source that comes first
 	overruled []*vulndb.Advisory // of others
 }
 
-// topics sorts the advisories of a package by what they are about. Records of several
-// sources are about the same when they name the same CVE, or, where one has none, when one
-// names the other. That is not carried on from one to the next: lists of other names are
-// written by hand, and one wrong entry would melt two vulnerabilities into one.
+// topics groups the advisories of a package by vulnerability. Records of several sources are about
+// the same one when they name the same CVE, or, where one has none, when one names the other. That
+// is not transitive: lists of other names are written by hand, and one wrong entry would merge two
+// vulnerabilities.
 func (e ecosystem) topics(advisories []vulndb.Advisory) []advisoryGroup {
 	byID := map[string]*advisoryGroup{}
 	var ids []string
@@ -41,7 +41,7 @@ func (e ecosystem) topics(advisories []vulndb.Advisory) []advisoryGroup {
 	return out
 }
 
-// add puts an advisory among those that decide, or those that do not.
+// add adds an advisory to those that decide, or to the others.
 func (e ecosystem) add(t *advisoryGroup, a *vulndb.Advisory) {
 	c := -1
 	if len(t.deciding) > 0 {
@@ -58,8 +58,8 @@ func (e ecosystem) add(t *advisoryGroup, a *vulndb.Advisory) {
 	}
 }
 
-// idsOf are the ids under which an advisory is reported: its CVEs, else those of a record
-// that is the same, else the id of whichever of them decides.
+// idsOf returns the IDs under which an advisory is reported: its CVEs, else those of a record of
+// the same vulnerability, else the ID of the one that decides.
 func (e ecosystem) idsOf(a *vulndb.Advisory, all []vulndb.Advisory) []string {
 	if len(a.CVEs) > 0 {
 		return a.CVEs

@@ -7,13 +7,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// verdict is how a version stands to an advisory.
+// verdict is the result of comparing a version with an advisory.
 type verdict struct {
 	affected   bool
-	bounded    bool // a range that has an end holds it, or a list names it
+	bounded    bool // a range that has an end contains it, or a list names it
 	constraint string
 	fixed      []string
-	err        error // of what could not be compared; another range may still have held
+	err        error // of a failed comparison; another range may still contain it
 }
 
 // verdict compares a version with the ranges and the list of an advisory.
@@ -56,7 +56,7 @@ func (j *matcher) verdict(s subject, a *vulndb.Advisory) verdict {
 	return v
 }
 
-// fixesAfter returns the fixed versions that come behind the version.
+// fixesAfter returns the fixed versions above the version.
 func (s subject) fixesAfter(ranges []vulndb.Range) []string {
 	var out []string
 	if s.err != nil {
@@ -70,7 +70,7 @@ func (s subject) fixesAfter(ranges []vulndb.Range) []string {
 	return out
 }
 
-// nearest sorts versions, all of which can be compared, the lowest first, each once.
+// nearest sorts comparable versions, the lowest first, and removes duplicates.
 func (s subject) nearest(versions []string) []string {
 	slices.SortStableFunc(versions, func(a, b string) int {
 		n, _ := newSubject(s.scheme, a).compare(b)
@@ -79,7 +79,7 @@ func (s subject) nearest(versions []string) []string {
 	return slices.Compact(versions)
 }
 
-// findings collects what is found of one package.
+// findings collects the findings of one package.
 type findings struct {
 	judge    *matcher
 	pkg      *catalog.Package
@@ -89,9 +89,8 @@ type findings struct {
 
 func (f *findings) has(id string) bool { return slices.Contains(f.ids, id) }
 
-// add completes a finding and gives it to the rules. An id that was given back is no
-// vulnerability: what an ecosystem says is then reported under its own id, what NVD said
-// not at all.
+// add completes a finding and applies the rules. A rejected ID is not a vulnerability: an
+// ecosystem's record is then reported under its own ID, NVD's not at all.
 func (f *findings) add(id string, found *Finding) error {
 	v, err := f.judge.vulnerability(id)
 	if err != nil {
@@ -134,7 +133,7 @@ func (j *matcher) vulnerability(id string) (*vulndb.Vulnerability, error) {
 	return &v, nil
 }
 
-// related is what else a vulnerability is called, with the advisory that found it.
+// related returns the other names of a vulnerability, with the advisory that matched.
 func related(v *vulndb.Vulnerability, advisory string) []string {
 	if advisory == v.ID || slices.Contains(v.Related, advisory) {
 		return v.Related

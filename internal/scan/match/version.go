@@ -7,13 +7,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// subject is the version of a package, ready to be compared.
+// subject is the parsed version of a package.
 type subject struct {
 	scheme vercmp.Scheme
 	text   string
 	full   vercmp.Version
 	public vercmp.Version // full without the local part of PEP 440
-	err    error          // of reading text: then only lists of versions can name it
+	err    error          // of parsing text: then only lists of versions can name it
 }
 
 func newSubject(s vercmp.Scheme, text string) subject {
@@ -26,8 +26,8 @@ func newSubject(s vercmp.Scheme, text string) subject {
 	return out
 }
 
-// compare is below, at or above zero as the version is below, equal to or above bound. A
-// local part counts only where the bound has one too, as PEP 440 wants it.
+// compare returns a negative number, zero, or a positive one if the version is below, equal to or
+// above bound. A local part counts only where the bound has one too, as PEP 440 requires.
 func (s subject) compare(bound string) (int, error) {
 	b, err := vercmp.Parse(s.scheme, bound)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s subject) compare(bound string) (int, error) {
 	return s.public.Compare(b), nil
 }
 
-// within reports whether a range holds the version.
+// within reports whether a range contains the version.
 func (s subject) within(r vulndb.Range) (bool, error) {
 	if !isFirst(r.Introduced) {
 		c, err := s.compare(r.Introduced)
@@ -58,8 +58,8 @@ func (s subject) within(r vulndb.Range) (bool, error) {
 	return true, nil
 }
 
-// isFirst reports whether a range begins before all versions. OSV writes "0" for that, and
-// means it: a pre-release of 0.0.0 is inside too.
+// isFirst reports whether a range begins before all versions. OSV writes "0" for that, and a
+// pre-release of 0.0.0 is inside too.
 func isFirst(introduced string) bool { return introduced == "" || introduced == "0" }
 
 // named reports whether a list has the version.
@@ -78,8 +78,8 @@ func (s subject) named(versions []string) bool {
 	return false
 }
 
-// mayEqual reports whether two spellings can be of one version: whether their first numbers
-// agree. It is cheap, and lists of versions are long.
+// mayEqual reports whether two spellings can be of one version: whether their first numbers are
+// equal. It is cheap, and lists of versions are long.
 func mayEqual(a, b string) bool {
 	return strings.Contains(a, "!") || strings.Contains(b, "!") || firstNumber(a) == firstNumber(b)
 }
@@ -93,7 +93,7 @@ func firstNumber(s string) string {
 	return s[:end]
 }
 
-// constraint writes a range as people do.
+// constraint formats a range for users.
 func constraint(r vulndb.Range) string {
 	var from, to string
 	switch {

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// Packages gives packages as reports have them.
+// Packages converts packages to those of reports.
 func Packages(list []catalog.Package) []api.ScanPackage {
 	out := make([]api.ScanPackage, len(list))
 	for i, p := range list {
@@ -15,7 +15,7 @@ func Packages(list []catalog.Package) []api.ScanPackage {
 	return out
 }
 
-// Matches gives findings as reports have them: one match for each location of the package.
+// Matches converts findings to those of reports: one match for each location of the package.
 func Matches(findings []match.Finding) []api.ScanMatch {
 	var out []api.ScanMatch
 	for _, f := range findings {
@@ -31,7 +31,7 @@ func Matches(findings []match.Finding) []api.ScanMatch {
 	return out
 }
 
-// PackageOf returns a package as reports have it.
+// PackageOf converts a package to that of a report.
 func PackageOf(p catalog.Package) api.ScanPackage { return apiPackage(p, p.Locations) }
 
 func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
@@ -45,7 +45,7 @@ func apiPackage(p catalog.Package, paths []string) api.ScanPackage {
 	}
 }
 
-// VulnerabilityOf returns what a report says of a finding.
+// VulnerabilityOf returns the vulnerability of a finding in the form of a report.
 func VulnerabilityOf(f match.Finding) api.ScanVulnerability {
 	v := f.Vulnerability
 	severity := string(v.Score.Severity)

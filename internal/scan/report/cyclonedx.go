@@ -63,7 +63,7 @@ func cdxComponent(p api.ScanPackage) cdx.Component {
 	return c
 }
 
-// cdxVulnerabilities returns each vulnerability once, with all that it affects.
+// cdxVulnerabilities returns each vulnerability once, with all affected packages.
 func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 	at := map[string]int{}
 	out := []cdx.Vulnerability{}

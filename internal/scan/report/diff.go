@@ -7,18 +7,18 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// Difference is what two reports have that the other has not.
+// Difference lists the entries of each of two reports that the other lacks.
 type Difference struct {
 	From            api.ScanSource    `json:"from"`
 	To              api.ScanSource    `json:"to"`
 	AddedPackages   []api.ScanPackage `json:"added-packages"`
 	RemovedPackages []api.ScanPackage `json:"removed-packages"`
-	AddedMatches    []api.ScanMatch   `json:"added-matches"`   // vulnerabilities that came
-	RemovedMatches  []api.ScanMatch   `json:"removed-matches"` // vulnerabilities that went
+	AddedMatches    []api.ScanMatch   `json:"added-matches"`   // new vulnerabilities
+	RemovedMatches  []api.ScanMatch   `json:"removed-matches"` // vulnerabilities that are gone
 }
 
-// Diff compares two reports. Where a package lies makes no difference; a vulnerability is
-// the same when its id and the package's version are.
+// Diff compares two reports. The paths of a package make no difference; a vulnerability is the same
+// when its ID and the package's version are.
 func Diff(from, to Report) Difference {
 	d := Difference{From: from.Source, To: to.Source}
 	d.AddedPackages, d.RemovedPackages = apart(from.Packages, to.Packages, ref)
@@ -26,10 +26,11 @@ func Diff(from, to Report) Difference {
 	return d
 }
 
-// Key names a vulnerability of a version of a package, wherever it lies.
+// Key identifies a vulnerability of a version of a package, at any path.
 func Key(m api.ScanMatch) string { return ref(m.Artifact) + " " + m.Vulnerability.ID }
 
-// apart returns what only the second list has, and what only the first one has, each key once.
+// apart returns the entries that only the second list has, and those that only the first one has,
+// each key once.
 func apart[T any](from, to []T, key func(T) string) (added, removed []T) {
 	return without(to, from, key), without(from, to, key)
 }

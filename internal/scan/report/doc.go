@@ -1,9 +1,8 @@
-// Package report writes what a scan found: as JSON, a table, SARIF, CycloneDX or SPDX,
-// and tells what two reports have that the other has not.
+// Package report writes the result of a scan: as JSON, a table, SARIF, CycloneDX or SPDX, and
+// compares two reports.
 //
-// It is not what decides what is affected or shown; it adds nothing to a report and
-// leaves nothing out.
+// It does not decide what is affected or shown; it adds nothing to a report and leaves nothing out.
 //
-// Invariant: the same report gives the same bytes in every format, but for the time and
-// the number of a document where a format asks for them.
+// Invariant: the same report produces the same bytes in every format, except for the time and the
+// number of a document where a format requires them.
 package report

@@ -13,27 +13,27 @@ import (
 	"github.com/buildyard/buildyard/internal/sanitize"
 )
 
-// Report is what a scan of one source found.
+// Report is the result of scanning one source.
 type Report struct {
 	Source   api.ScanSource
 	Packages []api.ScanPackage // sorted by name, each once
 	Matches  []api.ScanMatch   // sorted by package name
 	Coverage api.ScanCoverage
 
-	// OnlyPackages says that nothing was judged: the report is the list of packages.
+	// OnlyPackages reports that no package was matched: the report is the list of packages.
 	OnlyPackages bool
 }
 
-// Options are what a report needs beside what was found.
+// Options are what a writer needs in addition to the report.
 type Options struct {
 	Columns []Column  // of a table; nil: those of the specification
 	Tool    string    // name of the program
 	Version string    // of the program
-	Now     time.Time // when the document is made
-	All     bool      // the reports are those of all that a registry has, however many
+	Now     time.Time // creation time of the document
+	All     bool      // the reports are those of a whole registry, however many
 }
 
-// Format is a form of a report.
+// Format is a format of reports.
 type Format string
 
 // The formats.
@@ -45,10 +45,10 @@ const (
 	SPDX      Format = "spdx"
 )
 
-// Formats lists them; those for people first.
+// Formats lists them; human-readable ones first.
 var Formats = []Format{Table, JSON, SARIF, CycloneDX, SPDX}
 
-// ParseFormat reads the name of a format.
+// ParseFormat parses the name of a format.
 func ParseFormat(name string) (Format, error) {
 	if f := Format(name); slices.Contains(Formats, f) {
 		return f, nil
@@ -60,8 +60,8 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("report format %q: must be %s", name, strings.Join(names, ", "))
 }
 
-// writers has what writes reports as JSON of some form. JSON and SARIF can hold several; of a
-// bill of materials there is one.
+// writers has a writer for each JSON-based format. JSON and SARIF can have several reports; a bill
+// of materials has one.
 var writers = map[Format]func(io.Writer, []Report, Options) error{
 	JSON:      writeJSON,
 	SARIF:     writeSARIF,
@@ -69,8 +69,8 @@ var writers = map[Format]func(io.Writer, []Report, Options) error{
 	SPDX:      one(SPDX, writeSPDX),
 }
 
-// Write writes the reports of one or several sources in a format. Names that could steer a
-// terminal are made plain: in JSON they are escaped and mean the same.
+// Write writes the reports of one or several sources in a format. Names with terminal control
+// characters are sanitized: in JSON these are escaped and keep their meaning.
 func Write(w io.Writer, f Format, reports []Report, o Options) error {
 	if f == Table {
 		return writeTables(w, reports, o)
@@ -82,7 +82,7 @@ func Write(w io.Writer, f Format, reports []Report, o Options) error {
 	return sanitize.EscapeJSON(w, text.Bytes())
 }
 
-// one makes a writer of several reports from one of a single report.
+// one converts a writer of a single report to one of several.
 func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer, []Report, Options) error {
 	return func(w io.Writer, reports []Report, o Options) error {
 		if len(reports) != 1 {
@@ -92,7 +92,7 @@ func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer,
 	}
 }
 
-// multiReport is the JSON of all that a registry has.
+// multiReport is the JSON form of the reports of a registry.
 type multiReport struct {
 	Source  api.ScanSource `json:"source"`
 	Reports []any          `json:"reports"`
@@ -112,7 +112,7 @@ func writeJSON(w io.Writer, reports []Report, o Options) error {
 	return e.Encode(all)
 }
 
-// document is the report as clients know it.
+// document is the JSON form of a report.
 func (r Report) document() any {
 	if r.OnlyPackages {
 		return api.ScanPackages{Packages: orEmpty(r.Packages), Source: r.Source, Coverage: &r.Coverage}
@@ -120,7 +120,7 @@ func (r Report) document() any {
 	return r.API()
 }
 
-// API is the report as the API has it.
+// API converts the report to its API type.
 func (r Report) API() api.ScanReport {
 	return api.ScanReport{Matches: orEmpty(r.Matches), Source: r.Source, Coverage: &r.Coverage}
 }

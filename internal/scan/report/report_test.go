@@ -36,7 +36,7 @@ func matchOf(p api.ScanPackage, id string, score float64, severity string) api.S
 	}
 }
 
-// sample has a package at two places, and one whose name would steer a terminal.
+// sample has a package at two paths, and one whose name has terminal control characters.
 func sample() Report {
 	lodash := pack("npm", "lodash", "4.17.11", "/a/package.json", "/b/package.json")
 	odd := pack("npm", "odd\x1b[2J\tname", "1", "/odd")
@@ -100,7 +100,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// squeeze takes the padding of a table away.
+// squeeze removes the padding of a table.
 func squeeze(s string) []string {
 	var out []string
 	for line := range strings.Lines(s) {
@@ -205,7 +205,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestNothingSteersTheTerminal: names in reports are of whoever made the disk.
+// TestNothingSteersTheTerminal: names in reports come from untrusted disks.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	const evil = "a\u0085\u009b1m\x7f\u202e\u2066\x1b[2J"
 	p := pack("npm", evil, evil, "/"+evil)

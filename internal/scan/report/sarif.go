@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// levels are the words of SARIF for severities.
+// levels maps severities to those of SARIF.
 var levels = map[string]string{"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "note"}
 
 func writeSARIF(w io.Writer, reports []Report, o Options) error {
@@ -23,7 +23,7 @@ func writeSARIF(w io.Writer, reports []Report, o Options) error {
 	return doc.PrettyWrite(w)
 }
 
-// sarifRun tells of one source. A rule is a vulnerability, a result one of a package at a place.
+// sarifRun describes one source. A rule is a vulnerability, a result one of a package at a path.
 func sarifRun(r Report, o Options) *sarif.Run {
 	run := sarif.NewRun()
 	run.Language = "en-US"

@@ -15,7 +15,7 @@ import (
 
 const unsaid = "NOASSERTION"
 
-// writeSPDX writes the packages as SPDX 2.3. The format has no place for vulnerabilities but
+// writeSPDX writes the packages as SPDX 2.3. The format can express vulnerabilities only as
 // references of a package, which each match becomes.
 func writeSPDX(w io.Writer, r Report, o Options) error {
 	doc := &spdx.Document{

@@ -16,7 +16,7 @@ import (
 // Column is a column of a table, named by its letter.
 type Column byte
 
-// The columns. The first seven have the letters that both scanners know.
+// The columns. The first seven have the same letters in both scanners.
 const (
 	Type          Column = 't'
 	Name          Column = 'n'
@@ -30,7 +30,7 @@ const (
 	EPSS          Column = 'e'
 )
 
-// column is how a column looks.
+// column describes the form of a column.
 type column struct {
 	title    string
 	ofMatch  func(api.ScanMatch) string
@@ -50,10 +50,10 @@ var columns = map[Column]column{
 	EPSS:          {"EPSS", epss, false},
 }
 
-// standard are the columns that nobody has to ask for.
+// standard are the default columns.
 var standard = []Column{Type, Name, Version, Vulnerability, Score, Severity}
 
-// ParseColumns reads column letters such as "tnvVsS".
+// ParseColumns parses column letters such as "tnvVsS".
 func ParseColumns(letters string) ([]Column, error) {
 	var out []Column
 	for _, l := range []byte(letters) {
@@ -77,7 +77,7 @@ func location(m api.ScanMatch) string {
 	return strings.Join(paths, ", ")
 }
 
-// score is empty where nobody has given one.
+// score formats a score, and returns "" without one.
 func score(m api.ScanMatch) string {
 	if m.Vulnerability.BaseScore == 0 {
 		return ""
@@ -85,7 +85,7 @@ func score(m api.ScanMatch) string {
 	return strconv.FormatFloat(m.Vulnerability.BaseScore, 'f', 1, 64)
 }
 
-// epss is a likelihood in percent. Most are below one.
+// epss formats a likelihood in percent. Most are below one.
 func epss(m api.ScanMatch) string {
 	switch p := m.Vulnerability.EPSS * 100; {
 	case p == 0:
@@ -143,7 +143,7 @@ func writeTable(w io.Writer, r Report, o Options) error {
 	return t.Flush()
 }
 
-// lines returns the rows of a table. What differs only in what is not shown is one row.
+// lines returns the rows of a table. Rows that differ only in hidden columns are merged.
 func lines(rows []api.ScanMatch, show []Column) []string {
 	var out []string
 	seen := map[string]bool{}

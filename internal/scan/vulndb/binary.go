@@ -2,8 +2,8 @@ package vulndb
 
 import "encoding"
 
-// The records go through the builder's temporary files in the form that the file has,
-// but with every text inline.
+// The builder's temporary files have the records in the form of the database file, but with every
+// text inline.
 var (
 	_ encoding.BinaryAppender    = Advisory{}
 	_ encoding.BinaryUnmarshaler = (*Advisory)(nil)

@@ -16,9 +16,9 @@ const (
 	maxHeight  = 8
 )
 
-// block is one block of a tree: sorted entries, each key by what it does not share with
-// the one before it. A leaf holds records; every other block names the blocks below it
-// by their first keys. In the file a CRC-32C stands before it.
+// block is one block of a tree: sorted entries, each key encoded by its difference from the one
+// before it. A leaf has records; every other block names the blocks below it by their first keys.
+// In the file a CRC-32C precedes it.
 //
 //	level   byte, 0 of a leaf
 //	entries until its end: shared, rest, value, each length a varint
@@ -50,14 +50,14 @@ func (b *block) seal() []byte {
 	return out
 }
 
-// sealed is a block as it was read. It is never changed.
+// sealed is a block read from the file. It is immutable.
 type sealed struct {
 	level   int
 	entries []byte
 	marks   []restartPoint // of some entries, so that a search need not read all before
 }
 
-// restartPoint is an entry that a search can begin with.
+// restartPoint is an entry at which a search can begin.
 type restartPoint struct {
 	at     int    // in entries
 	before []byte // the key of the entry before it, nil of the first
@@ -65,14 +65,14 @@ type restartPoint struct {
 	value  []byte
 }
 
-// markEvery is how many entries of a leaf lie between two marks. In other blocks each
-// entry has one, since they are few and every search goes through them.
+// markEvery is the number of leaf entries between two restart points. In other blocks each entry
+// has one, since they are few and every search uses them.
 const markEvery = 16
 
-// markCost is about how many bytes a mark takes.
+// markCost is about how many bytes a restart point takes.
 const markCost = 128
 
-// unseal compares a block with its checksum.
+// unseal verifies the checksum of a block and removes it.
 func unseal(b []byte) (*sealed, error) {
 	if len(b) <= checksumSize || binary.LittleEndian.Uint32(b) != crc32.Checksum(b[checksumSize:], castagnoli) {
 		return nil, fmt.Errorf("%w: the checksum of a block is wrong", ErrDamaged)
@@ -81,7 +81,7 @@ func unseal(b []byte) (*sealed, error) {
 	return s, s.mark()
 }
 
-// mark reads all entries once and keeps marks of some.
+// mark reads all entries once and records restart points.
 func (b *sealed) mark() error {
 	every := markEvery
 	if b.level > 0 {
@@ -103,22 +103,22 @@ func (b *sealed) mark() error {
 	}
 }
 
-// cost is about how many bytes a block takes in memory.
+// cost returns about how many bytes a block takes in memory.
 func (b *sealed) cost() int { return len(b.entries) + len(b.marks)*markCost }
 
-// from is the last mark that nothing which is looked for lies before, 0 when there is none.
+// from returns the last restart point without a matching entry before it, 0 when there is none.
 func (b *sealed) from(q query) int {
 	return max(0, sort.Search(len(b.marks), func(i int) bool { return q.where(b.marks[i].key) >= 0 })-1)
 }
 
-// cursor goes through the entries of a block.
+// cursor iterates over the entries of a block.
 type cursor struct {
 	rest       []byte
 	key, value []byte // key is overwritten by next
 	err        error
 }
 
-// next gives false behind the last entry, and when the block is damaged.
+// next returns false after the last entry, and when the block is damaged.
 func (c *cursor) next() bool {
 	if c.err != nil || len(c.rest) == 0 {
 		return false
@@ -167,7 +167,7 @@ func (c *cursor) take() ([]byte, bool) {
 	return b, true
 }
 
-// blockHandle is where a block is in the file.
+// blockHandle is the location of a block in the file.
 type blockHandle struct{ at, length int64 }
 
 func (p blockHandle) marshal() []byte {

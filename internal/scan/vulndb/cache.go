@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	cacheBytes = 2 << 20  // of blocks that are kept
-	cacheBlock = 64 << 10 // larger blocks are not kept
+	cacheBytes = 2 << 20  // of cached blocks
+	cacheBlock = 64 << 10 // larger blocks are not cached
 )
 
-// cache keeps the blocks that were read last, by their place in the file.
+// cache keeps the most recently read blocks, by their offset in the file.
 type cache struct {
 	mu    sync.Mutex // guards the fields below
 	size  int
-	order *list.List              // of cached, that used last first
-	items map[int64]*list.Element // place -> its element of order
+	order *list.List              // of cached, the most recently used first
+	items map[int64]*list.Element // offset -> its element of order
 }
 
 type cached struct {
@@ -27,7 +27,7 @@ func newCache() *cache {
 	return &cache{order: list.New(), items: map[int64]*list.Element{}}
 }
 
-// get returns nil when the block is not kept.
+// get returns nil when the block is not cached.
 func (c *cache) get(at int64) *sealed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ const (
 	textKept  = 128  // bytes of one; longer ones are not shared often
 )
 
-// stringTable keeps shared texts by their number: sources and vectors, which nearly every record
+// stringTable caches shared texts by their number: sources and vectors, which nearly every record
 // has, and which are few.
 type stringTable struct {
 	mu   sync.RWMutex // guards kept
@@ -79,7 +79,7 @@ func (t *stringTable) get(n uint64) (string, bool) {
 	return s, ok
 }
 
-// put keeps a text while there is room.
+// put adds a text up to the limits.
 func (t *stringTable) put(n uint64, s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 
 const (
 	stringLimit = 64 << 10 // bytes of one string in a record
-	answerCost  = 48 << 20 // bytes of memory that the answer to one question may cost
+	answerCost  = 48 << 20 // bytes of memory that the result of one query may cost
 )
 
-// errTooLarge says that the answer to one question would take too much memory.
+// errTooLarge reports that the result of one query would take too much memory.
 var errTooLarge = errors.New("its records unfold to more than 48 MB")
 
 // encoder appends the parts of a record. Its zero value is ready.
@@ -33,7 +33,7 @@ func (e *encoder) texts(list []string) {
 	}
 }
 
-// follow appends a string by what it does not share with the one before it.
+// follow appends a string by its difference from the one before it.
 func (e *encoder) follow(before, s string) {
 	n := shared(before, s)
 	e.uint(uint64(n))
@@ -48,8 +48,8 @@ func shared(a, b string) int {
 	return n
 }
 
-// decoder takes the parts of a record off. After its first error it gives zero values.
-// What it gives is counted against cost, so that a few lying bytes cannot unfold.
+// decoder reads the parts of a record. After its first error it returns zero values. Its results
+// are counted against cost, so that a few hostile bytes cannot expand without limit.
 type decoder struct {
 	b    []byte
 	cost *int
@@ -111,8 +111,8 @@ func (d *decoder) text() string {
 	return s
 }
 
-// count returns how many items of size bytes of memory follow. Each takes a byte of the
-// record at least.
+// count returns how many items of size bytes of memory follow. Each takes at least one byte of the
+// record.
 func (d *decoder) count(size int) int {
 	n := d.uint()
 	if d.err == nil && n > uint64(len(d.b)) {
@@ -136,7 +136,7 @@ func (d *decoder) texts() []string {
 	return list
 }
 
-// follow takes a string off that encoder.follow appended.
+// follow reads a string that encoder.follow appended.
 func (d *decoder) follow(before string) string {
 	n := d.uint()
 	if n > uint64(len(before)) {

@@ -15,12 +15,12 @@ const (
 	flagEndExcluding
 )
 
-// anyParts are what CPEs mostly end with.
+// anyParts is the end of most CPEs.
 const anyParts = ":*:*:*:*:*:*:*:*:*:*:*"
 
-// applicability appends the nodes of a configuration. A CPE is told by what it shares
-// with the one before it and by how many open parts it ends with; before is what the
-// first is compared with.
+// applicability appends the nodes of a configuration. A CPE is encoded by its common prefix with
+// the one before it and by the number of open parts at its end; before is what the first is
+// compared with.
 func (e *encoder) applicability(in interner, a Applicability, before string) {
 	e.refer(in, string(a.Source))
 	e.uint(uint64(len(a.Nodes)))
@@ -91,5 +91,5 @@ func (d *decoder) criterion(before string) Criterion {
 	return c
 }
 
-// cpeSeed is what the first CPE under a key mostly begins with.
+// cpeSeed returns the usual beginning of the first CPE under a key.
 func cpeSeed(vendor, product string) string { return "cpe:2.3:a:" + vendor + ":" + product }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// DB is an open database. It is read from several goroutines at once.
+// DB is an open database. It is safe for concurrent reads.
 type DB struct {
 	file  io.Closer
 	info  Info
@@ -18,8 +18,8 @@ type DB struct {
 	texts *stringTable
 }
 
-// Open opens a database file and reads its header. What is asked of it reads no more
-// blocks than it needs, and compares each with its checksum.
+// Open opens a database file and reads its header. Queries read no more blocks than they need, and
+// verify the checksum of each.
 func Open(path string) (*DB, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func Open(path string) (*DB, error) {
 	return db, nil
 }
 
-// NewDB returns the database that r holds, of the given size. Close leaves r alone.
+// NewDB returns the database in r, of the given size. Close does not close r.
 func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -75,25 +75,24 @@ func (db *DB) Close() error {
 	return db.file.Close()
 }
 
-// Info returns what the database holds.
+// Info describes the database.
 func (db *DB) Info() Info { return db.info }
 
-// Advisories returns what the sources say of a package, sorted by id and source. The name
-// is taken as Key does.
+// Advisories returns the records of all sources about a package, sorted by ID and source. The name
+// is normalized as by Key.
 func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
 	cost := answerCost
 	return collect(db.advisories(advisoryPrefix(eco, name), &cost))
 }
 
-// EachApplicability goes through the configurations that name a product as vulnerable,
-// sorted by CVE; a popular product has thousands. In a node that holds when one criterion
-// does, only those of this product are given where nothing else of the configuration
-// depends on the others.
+// EachApplicability iterates over the configurations that name a product as vulnerable, sorted by
+// CVE; a popular product has thousands. For a node that holds when one criterion does, only those
+// of this product are returned where no other part of the configuration depends on the others.
 func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability, error] {
 	return db.applicabilities(applicabilityPrefix(vendor, product))
 }
 
-// Vulnerability returns what is known of an id, and false when that is nothing.
+// Vulnerability returns the record of an ID, and false when there is none.
 func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 	b, found, err := db.trees[vulnerabilitySection].get([]byte(id))
 	if err != nil || !found {
@@ -104,10 +103,10 @@ func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 	return v, true, d.end()
 }
 
-// AllAdvisories goes through all advisories, by ecosystem and name.
+// AllAdvisories iterates over all advisories, by ecosystem and name.
 func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil, nil) }
 
-// Verify reads every record, and so compares every block with its checksum.
+// Verify reads every record, and so verifies the checksum of every block.
 func (db *DB) Verify(ctx context.Context) error {
 	for _, name := range sectionOrder {
 		n := 0
@@ -142,7 +141,7 @@ func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
 	})
 }
 
-// text resolves the number of a text that records share.
+// text returns a shared text by its number.
 func (db *DB) text(n uint64) (string, error) {
 	if n > maxTexts {
 		return "", fmt.Errorf("%w: there is no text %d", ErrDamaged, n)
@@ -167,7 +166,7 @@ func newDecoder(b []byte) *decoder {
 	return &decoder{b: b, cost: &cost}
 }
 
-// end returns the first error of the record, or that something follows it.
+// end returns the first error of the record, or an error when bytes are left.
 func (d *decoder) end() error {
 	if d.err == nil && len(d.b) > 0 {
 		d.fail("%d bytes follow a record", len(d.b))

@@ -289,7 +289,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded has few bytes that unfold to a lot.
+// TestAnswersAreBounded has few bytes that expand to a lot.
 func TestAnswersAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 30_000)
 	var c content

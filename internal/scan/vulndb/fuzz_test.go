@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzRead opens changed files whose checksums are right again, so that the bytes below
-// them are judged.
+// FuzzRead opens changed files with recomputed checksums, so that the content of blocks is tested.
 func FuzzRead(f *testing.F) {
 	f.Add(write(f, some()))
 	f.Add(write(f, content{}))
@@ -35,7 +34,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// mend puts the right checksums into a file as far as its parts can be found.
+// mend recomputes the checksums of a file as far as its parts can be found.
 func mend(b []byte) {
 	if len(b) < headerSize {
 		return

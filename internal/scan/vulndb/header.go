@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Schema is the number of the file's format. A program reads files of its own number
-// and refuses newer ones.
+// Schema is the version of the file format. A program reads files of that version and refuses
+// newer ones.
 const Schema = 1
 
 const (
-	magic           = "\x89BYVDB\r\n" // shows what a transfer as text did to it
+	magic           = "\x89BYVDB\r\n" // detects a transfer in text mode
 	headerSize      = 64
 	directoryLimit  = 1 << 20
 	checksumSize    = 4
@@ -24,7 +24,7 @@ const (
 	smallestContent = headerSize + 2 // header and an empty directory
 )
 
-// What Open and the readers say of a file that is not good; errors.Is finds them.
+// Errors of Open and of reads for invalid files; match them with errors.Is.
 var (
 	ErrNotDatabase = errors.New("this is no vulnerability database")
 	ErrNewer       = errors.New("this program is too old for the vulnerability database")
@@ -33,7 +33,7 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Info says what a database holds and where it is from.
+// Info describes the content and the sources of a database.
 type Info struct {
 	Schema  int
 	Built   time.Time
@@ -47,7 +47,7 @@ type Info struct {
 type SourceInfo struct {
 	Name     string    `json:"name"`
 	Date     time.Time `json:"date,omitzero"` // of its newest record; zero is unknown
-	Records  int       `json:"records"`       // that were taken
+	Records  int       `json:"records"`       // that were used
 	Rejected int       `json:"rejected,omitempty"`
 }
 
@@ -67,7 +67,7 @@ type header struct {
 	length, sum     uint32
 }
 
-// directory is the last part of the file: what it is and where its trees are.
+// directory is the last part of the file: its metadata and the offsets of its trees.
 type directory struct {
 	Built    time.Time                    `json:"built"`
 	Sources  []SourceInfo                 `json:"sources"`
@@ -86,7 +86,7 @@ const (
 
 var sectionOrder = []sectionName{vulnerabilitySection, applicabilitySection, advisorySection, stringSection}
 
-// sectionEntry is where a tree of blocks lies. An empty tree has no entries and no root.
+// sectionEntry is the location of a tree of blocks. An empty tree has no entries and no root.
 type sectionEntry struct {
 	Begin   int64 `json:"begin"` // of its first block
 	Root    int64 `json:"root"`
@@ -142,7 +142,7 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	return h, nil
 }
 
-// readDirectory reads what the header points to.
+// readDirectory reads the directory that the header points to.
 func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	var d directory
 	b := make([]byte, h.length)
@@ -164,5 +164,5 @@ func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	return d, nil
 }
 
-// Begins reports whether a file that begins so may be a database.
+// Begins reports whether a file with these first bytes may be a database.
 func Begins(head []byte) bool { return bytes.HasPrefix(head, []byte(magic)) }

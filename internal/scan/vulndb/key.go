@@ -2,13 +2,13 @@ package vulndb
 
 import "strings"
 
-// Key returns the name under which the packages of an ecosystem are kept, so that names
-// which mean the same package are one.
+// Key returns the normalized name under which the packages of an ecosystem are stored, so that
+// names of the same package are equal.
 func Key(eco Ecosystem, name string) string {
 	switch eco {
 	case PyPI: // PEP 503
 		return joinRuns(strings.ToLower(name))
-	case Crates: // its registry takes no two names that differ in these alone
+	case Crates: // its registry refuses two names that differ in these alone
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	case Homebrew:
 		return strings.ToLower(name)
@@ -18,12 +18,12 @@ func Key(eco Ecosystem, name string) string {
 			return name
 		}
 		return strings.TrimSpace(group) + ":" + strings.TrimSpace(artifact)
-	default: // npm, RubyGems and Go tell upper case from lower case
+	default: // npm, RubyGems and Go distinguish upper case from lower case
 		return name
 	}
 }
 
-// joinRuns makes one "-" of every run of "-", "_" and ".".
+// joinRuns replaces every run of "-", "_" and "." by one "-".
 func joinRuns(s string) string {
 	var b strings.Builder
 	run := false
@@ -44,13 +44,13 @@ func joinRuns(s string) string {
 	return b.String()
 }
 
-// ProductKey returns the form of a vendor or product of a CPE under which applicabilities
-// are kept: lower case, without the escapes of formatted strings.
+// ProductKey returns the form of a vendor or product of a CPE under which applicabilities are
+// stored: lower case, without the escapes of formatted strings.
 func ProductKey(s string) string {
 	return strings.ToLower(strings.ReplaceAll(s, `\`, ""))
 }
 
-// keys of entries; parts are divided by a zero byte, which no part holds.
+// Keys of entries; parts are separated by a zero byte, which no part contains.
 
 func advisoryPrefix(eco Ecosystem, name string) []byte {
 	return []byte(string(eco) + "\x00" + Key(eco, name) + "\x00")

@@ -2,8 +2,7 @@ package vulndb
 
 import "strings"
 
-// Page returns the address at which people read a source's record, where it follows from
-// its id; "" otherwise.
+// Page returns the web address of a source's record, where it follows from its ID; "" otherwise.
 func Page(source Source, id string) string {
 	switch source {
 	case GoVuln:
@@ -21,7 +20,7 @@ func Page(source Source, id string) string {
 	}
 }
 
-// cvePage is where people read about a CVE.
+// cvePage returns the web page of a CVE.
 func cvePage(id string) string {
 	if !strings.HasPrefix(id, "CVE-") {
 		return ""

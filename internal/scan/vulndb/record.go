@@ -2,21 +2,21 @@ package vulndb
 
 import "time"
 
-// Ecosystem is where packages of a name come from, named as OSV does.
+// Ecosystem is the origin of packages, named as OSV does.
 type Ecosystem string
 
-// The ecosystems that advisories are kept of.
+// The ecosystems whose advisories are stored.
 const (
 	RubyGems Ecosystem = "RubyGems"
 	PyPI     Ecosystem = "PyPI"
 	NPM      Ecosystem = "npm"
 	Maven    Ecosystem = "Maven"
 	Go       Ecosystem = "Go"
-	Crates   Ecosystem = "crates" + ".io" // in two, as hosts of packages stay out of the sources
+	Crates   Ecosystem = "crates" + ".io" // split, because names of package hosts are kept out of the sources
 	Homebrew Ecosystem = "Homebrew"
 )
 
-// Source is who says something: of advisories, of scores.
+// Source is the author of a record: of advisories, of scores.
 type Source string
 
 // The sources.
@@ -27,64 +27,64 @@ const (
 	RustSec     Source = "rustsec"
 	RubySec     Source = "rubysec"
 	HomebrewOSV Source = "homebrew"
-	OSV         Source = "osv" // a record of an OSV zip that none of the others wrote
+	OSV         Source = "osv" // a record of an OSV zip by none of the others
 	NVD         Source = "nvd"
-	CNA         Source = "cna" // who assigned the CVE, in its CVE record
-	ADP         Source = "adp" // who added to that record
+	CNA         Source = "cna" // assigned the CVE, in its CVE record
+	ADP         Source = "adp" // added to that record
 )
 
-// Advisory is what one record of one source says of one package. Records that were
-// withdrawn and those that are informational are not kept.
+// Advisory is one source's record about one package. Withdrawn and informational records are not
+// stored.
 type Advisory struct {
 	ID        string // of the source: "GO-2024-2687", "GHSA-jfh8-c2jp-5v3q", "RUSTSEC-2021-0003"
 	Source    Source
-	CVEs      []string // that it is about, sorted; none: it is reported under ID
-	Related   []string // other names of the same, sorted
+	CVEs      []string // that it is about, sorted; without any it is reported under ID
+	Related   []string // other names of the same vulnerability, sorted
 	Ecosystem Ecosystem
-	Name      string // as the source writes it
-	URL       string // of the record, for people; may be empty
+	Name      string // in the spelling of the source
+	URL       string // web page of the record; may be empty
 	Platform  string // "jruby": it is about the packages for that platform alone; "" is all
 
-	// A version is affected when one of the ranges holds it, or when Versions names it.
+	// A version is affected when one of the ranges contains it, or when Versions lists it.
 	Ranges   []Range
 	Versions []string
 
-	// Unconfirmed says that nobody has reviewed it and a range has no end. What matches it is
-	// marked and never fails a build.
+	// Unconfirmed reports that it was not reviewed and a range has no end. Its findings are marked
+	// and never fail a build.
 	Unconfirmed bool
 }
 
 // Range is an interval of versions, in the order of its ecosystem.
 type Range struct {
 	Introduced     string // first version of it; "" is the first of all
-	IntroducedOpen bool   // Introduced itself is outside
-	Fixed          string // first version behind it; "" when there is none, or LastAffected is set
+	IntroducedOpen bool   // Introduced itself is excluded
+	Fixed          string // first version after it; "" when there is none, or LastAffected is set
 	LastAffected   string // last version of it; "" when there is none
 }
 
-// Vulnerability is what is known of one id, whoever is affected.
+// Vulnerability is the record of one ID, independent of affected packages.
 type Vulnerability struct {
-	ID             string // a CVE id, or that of an advisory that has none
+	ID             string // a CVE ID, or that of an advisory without one
 	Score          Score  // by precedence: NVD v3.1, CNA or ADP v3, GHSA v3, v4, v2
 	URL            string
-	Related        []string  // ids of the advisories that are about it, sorted
-	Exploited      bool      // in the catalog of known exploited vulnerabilities
-	ExploitedSince time.Time // when it came into that catalog
+	Related        []string  // IDs of the advisories that are about it, sorted
+	Exploited      bool      // in the catalog of known exploited vulnerabilities (KEV)
+	ExploitedSince time.Time // when it was added to that catalog
 	EPSS           float64   // probability of exploitation, 0 to 1; 0 is unknown
 	EPSSPercentile float64
-	Rejected       bool // its number was given back: it is no vulnerability
+	Rejected       bool // its CVE was withdrawn
 }
 
-// Score is how bad something is. The zero value is: unknown.
+// Score is the severity of a vulnerability. The zero value is unknown.
 type Score struct {
 	Base     float64  // 0.0 to 10.0
-	Severity Severity // of Base, or what the source says where it gives no number
+	Severity Severity // of Base, or the source's word where it has no number
 	Version  string   // of CVSS: "3.1"
 	Vector   string
 	Source   Source
 }
 
-// Severity is a score in words.
+// Severity is the level of a score.
 type Severity string
 
 // The severities, lowest first.
@@ -96,10 +96,10 @@ const (
 	Critical Severity = "critical"
 )
 
-// Applicability says to which products a vulnerability applies: one configuration of a CVE.
+// Applicability describes to which products a vulnerability applies: one configuration of a CVE.
 type Applicability struct {
 	ID     string // of the CVE
-	Source Source // who says so: NVD, CNA or ADP; overrides of NVD's records count as NVD's
+	Source Source // its author: NVD, CNA or ADP; overrides of NVD's records count as NVD's
 	Nodes  []Node // all of them must hold
 }
 
@@ -113,7 +113,7 @@ type Node struct {
 // Criterion is a CPE with a range of versions.
 type Criterion struct {
 	CPE        string // CPE 2.3, formatted string
-	Vulnerable bool   // false: it only has to be there (the platform that something runs on)
+	Vulnerable bool   // false: it only has to be present (the platform of a product)
 
 	StartIncluding, StartExcluding string // "" is none
 	EndIncluding, EndExcluding     string

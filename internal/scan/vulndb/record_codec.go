@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// texts that repeat in records are kept once, by number; 0 says that one follows inline.
+// interner returns the number of a text, which repeated texts share; 0 marks an inline text.
 type interner func(s string) uint64
 
-// resolver gives the text of a number that an interner gave.
+// resolver returns the text of a number from an interner.
 type resolver func(n uint64) (string, error)
 
-// refer appends a text that repeats, or its number.
+// refer appends a text, or its number if it is shared.
 func (e *encoder) refer(in interner, s string) {
 	n := uint64(0)
 	if s != "" {
@@ -43,7 +43,7 @@ func (d *decoder) refer(res resolver) string {
 	return s
 }
 
-// flag returns a bit when it is on.
+// flag returns bit if on, else 0.
 func flag(bit byte, on bool) byte {
 	if on {
 		return bit

@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// tree is one section of a file as it is read. A block is behind all blocks below it,
-// and these between it and the block before it on its level. So no path through a
-// damaged file leads in a circle, and no block is reached in two ways.
+// tree is one section of a file for reading. A block follows all blocks below it, and these follow
+// the block before it on its level. So no path through a damaged file is a cycle, and no block is
+// reached by two paths.
 type tree struct {
 	r       io.ReaderAt
 	cache   *cache
@@ -18,9 +18,9 @@ type tree struct {
 	entries int
 }
 
-// query is what entries to visit. Where is below 0 for keys before them, 0 for theirs
-// and above 0 for those behind them. Visit gets slices that are good until it returns,
-// and gives false to end the walk.
+// query selects the entries to visit. Where returns a negative number for keys before them, 0 for
+// theirs and a positive one for those after them. Visit gets slices that are valid until it
+// returns, and returns false to end the walk.
 type query struct {
 	where func(key []byte) int
 	visit func(key, value []byte) (more bool, err error)
@@ -56,8 +56,8 @@ func (t *tree) run(q query) error {
 	return err
 }
 
-// walk visits the entries below one block. Low is where the first block below it may
-// begin, level its level, -1 of the root.
+// walk visits the entries below one block. Low is the minimum offset of the first block below it,
+// level its level, -1 of the root.
 func (t *tree) walk(q query, at blockHandle, low int64, level int) (more bool, err error) {
 	b, err := t.block(at)
 	if err != nil {
@@ -81,7 +81,7 @@ func (t *tree) walk(q query, at blockHandle, low int64, level int) (more bool, e
 	return true, nil
 }
 
-// block returns a block whose checksum is right.
+// block returns a block with a valid checksum.
 func (t *tree) block(at blockHandle) (*sealed, error) {
 	if b := t.cache.get(at.at); b != nil {
 		return b, nil
@@ -98,7 +98,7 @@ func (t *tree) block(at blockHandle) (*sealed, error) {
 	return b, nil
 }
 
-// visit goes through a leaf.
+// visit visits the entries of a leaf.
 func (b *sealed) visit(q query) (more bool, err error) {
 	if len(b.marks) == 0 {
 		return true, nil
@@ -123,11 +123,11 @@ func (b *sealed) visit(q query) (more bool, err error) {
 // child is a block below another one.
 type child struct {
 	blockHandle
-	low int64 // where the blocks below it may begin
+	low int64 // minimum offset of the blocks below it
 }
 
-// children returns those that may hold entries that are looked for. As a child is named by
-// its first key, such an entry may be in the last one before it.
+// children returns those that may have matching entries. As a child is named by its first key, such
+// an entry may be in the last one before it.
 func (b *sealed) children(q query, low, high int64) ([]child, error) {
 	var list []child
 	from := b.from(q)

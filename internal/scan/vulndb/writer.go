@@ -15,18 +15,18 @@ import (
 
 const (
 	maxTexts     = 1 << 16 // texts that records share
-	sharedLength = 256     // longer texts are kept with their records
+	sharedLength = 256     // longer texts are stored in their records
 )
 
-// Limits of what the file takes; errors.Is finds ErrRecord, after which the writer continues.
+// Limits of the file; match ErrRecord with errors.Is, after which the writer continues.
 var (
 	ErrRecord = errors.New("the record cannot be kept")
 	errOrder  = errors.New("records are not in order")
 )
 
-// Writer writes a database. The records are given section by section - vulnerabilities,
-// applicabilities, advisories - each in the order of its key, and Close ends the file.
-// The same records give the same bytes.
+// Writer writes a database. The records are added section by section - vulnerabilities,
+// applicabilities, advisories - each in the order of its key, and Close ends the file. The same
+// records produce the same bytes.
 type Writer struct {
 	out    io.WriteSeeker
 	buf    *bufio.Writer
@@ -60,14 +60,14 @@ func NewWriter(out io.WriteSeeker, built time.Time) (*Writer, error) {
 	return w, w.err
 }
 
-// Vulnerability adds the next by ID.
+// Vulnerability adds a vulnerability; calls are in the order of IDs.
 func (w *Writer) Vulnerability(v Vulnerability) error {
 	w.enc.b = w.enc.b[:0]
 	w.enc.vulnerability(w.intern, v)
 	return w.add(vulnerabilitySection, []byte(v.ID), w.enc.b)
 }
 
-// Applicability adds a configuration under one of its products: the next by vendor,
+// Applicability adds a configuration under one of its products; calls are in the order of vendor,
 // product, CVE and number.
 func (w *Writer) Applicability(key ApplicabilityKey, a Applicability) error {
 	w.enc.b = w.enc.b[:0]
@@ -81,19 +81,19 @@ func (w *Writer) Applicability(key ApplicabilityKey, a Applicability) error {
 	return w.add(applicabilitySection, k, w.enc.b)
 }
 
-// ApplicabilityKey is where a configuration is kept.
+// ApplicabilityKey is the key of a configuration.
 type ApplicabilityKey struct {
 	Vendor, Product string
-	Number          uint32 // tells apart those of one CVE
+	Number          uint32 // distinguishes those of one CVE
 }
 
-// AdvisoryKey returns what advisories are sorted by: ecosystem, name, id and source.
+// AdvisoryKey returns the sort key of advisories: ecosystem, name, ID and source.
 func AdvisoryKey(a Advisory) []byte {
 	k := append(advisoryPrefix(a.Ecosystem, a.Name), a.ID...)
 	return append(append(k, 0), a.Source...)
 }
 
-// Advisory adds the next by AdvisoryKey.
+// Advisory adds an advisory; calls are in the order of AdvisoryKey.
 func (w *Writer) Advisory(a Advisory) error {
 	if strings.Contains(string(a.Ecosystem)+a.Name+a.ID, "\x00") {
 		return fmt.Errorf("%w: a zero byte is in its key", ErrRecord)
@@ -103,7 +103,7 @@ func (w *Writer) Advisory(a Advisory) error {
 	return w.add(advisorySection, AdvisoryKey(a), w.enc.b)
 }
 
-// Close ends the file with what is known of its sources. It does not close out.
+// Close ends the file with the metadata of its sources. It does not close out.
 func (w *Writer) Close(sources []SourceInfo) error {
 	for i, s := range w.list {
 		if err := w.add(stringSection, binary.BigEndian.AppendUint32(nil, uint32(i+1)), []byte(s)); err != nil {
@@ -135,7 +135,7 @@ func (w *Writer) Close(sources []SourceInfo) error {
 	return w.err
 }
 
-// intern returns the number of a text that may repeat; 0 says that it is kept inline.
+// intern returns the number of a text that may repeat; 0 marks an inline text.
 func (w *Writer) intern(s string) uint64 {
 	if n, ok := w.texts[s]; ok {
 		return n
@@ -189,15 +189,15 @@ func (w *Writer) put(n int, key, value []byte) {
 	l.add(key, value)
 }
 
-// room closes the block of a level when it cannot take size more bytes.
+// room closes the block of a level when size more bytes do not fit.
 func (w *Writer) room(n, size int) {
 	if n < len(w.levels) && w.levels[n].count > 0 && len(w.levels[n].entries)+size > blockSize {
 		w.closeBlock(n)
 	}
 }
 
-// closeBlock writes the block of a level, and names it on the level above. The block
-// above is closed before, when it is full, so that it is behind its own alone.
+// closeBlock writes the block of a level, and adds it to the level above. A full block above is
+// closed first, so that it follows only its own children.
 func (w *Writer) closeBlock(n int) blockHandle {
 	l := w.levels[n]
 	w.room(n+1, len(l.first)+2*binary.MaxVarintLen64)

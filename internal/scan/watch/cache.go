@@ -1,7 +1,7 @@
 package watch
 
-// cache remembers about as many values as its size, those that were used last. It is two
-// maps: when the younger one is full, it becomes the older one, which is forgotten.
+// cache keeps about as many values as its size, the most recently used ones. It is two maps: when
+// the younger one is full, it becomes the older one, which is dropped.
 type cache[V any] struct {
 	size       int
 	young, old map[string]V

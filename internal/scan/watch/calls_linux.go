@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flushRequests are those who wait until the goroutine that reads a queue has read what was in it
-// when they asked.
+// flushRequests are callers that wait until the goroutine which reads a queue has read the events
+// present at their call.
 type flushRequests struct {
 	wake signal        // of that goroutine, while it waits in poll(2)
-	bell chan struct{} // of one: the same while it rests
+	bell chan struct{} // of capacity 1: the same while it rests
 
 	mu      sync.Mutex
 	waiting []chan struct{}
@@ -20,7 +20,7 @@ type flushRequests struct {
 
 func newCalls() flushRequests { return flushRequests{wake: -1, bell: make(chan struct{}, 1)} }
 
-// ask wakes the goroutine and waits. One that has ended knows nothing more.
+// ask wakes the goroutine and waits for it. A goroutine that has ended has read everything it will.
 func (c *flushRequests) ask(ctx context.Context, ended <-chan struct{}) error {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -46,8 +46,9 @@ func (c *flushRequests) raise() {
 	}
 }
 
-// rest waits, until somebody calls. It is no poll(2): a thread that hangs there keeps the
-// runtime's own watching awake for a while each time, which costs more than the queue.
+// rest waits for a caller or until the time is over. It does not use poll(2): a thread that blocks
+// there keeps the runtime's own poller awake for a while each time, which costs more than the
+// queue.
 func (c *flushRequests) rest(most time.Duration) {
 	t := time.NewTimer(most)
 	defer t.Stop()
@@ -57,7 +58,7 @@ func (c *flushRequests) rest(most time.Duration) {
 	}
 }
 
-// take returns those who wait, to be answered when the queue was read.
+// take returns the waiting callers, to be answered once the queue is read.
 func (c *flushRequests) take() callers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,10 +67,10 @@ func (c *flushRequests) take() callers {
 	return out
 }
 
-// callers wait for one reading of a queue.
+// callers wait for the same read of a queue.
 type callers []chan struct{}
 
-// queued returns how many bytes of a queue are to be read for them.
+// queued returns how many bytes of a queue must be read for them.
 func (c callers) queued(fd int) int {
 	if len(c) == 0 || fd < 0 {
 		return 0
@@ -81,7 +82,7 @@ func (c callers) queued(fd int) int {
 	return n
 }
 
-// answer lets them go.
+// answer wakes them.
 func (c callers) answer() {
 	for _, done := range c {
 		close(done)

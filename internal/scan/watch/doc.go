@@ -1,13 +1,13 @@
-// Package watch says what changed on this host, so that nobody has to look everywhere
-// again: files whose names are wanted, directories that came, and what went away.
+// Package watch reports changes on this host, so that a scanner need not walk all files again:
+// files with wanted names, new directories, and what was removed.
 //
-// It knows no packages, reads no file's content and decides nothing about what it tells.
-// On Linux the kernel tells of whole file systems (fanotify), or without privileges of the
-// folders where packages lie (inotify); on a Mac FSEvents does. Where nothing tells, directories
-// are looked at once a minute. FSEvents was built and vetted for the Mac, and its decisions
-// are tested here, but it has never run on one.
+// It knows no packages, reads no file's content and does not interpret the changes it reports. On
+// Linux the kernel reports changes of whole file systems (fanotify), or without privileges of the
+// package directories (inotify); on a Mac FSEvents does. Where none of them reports, directories
+// are polled once a minute. FSEvents was built and vetted for the Mac, and its decisions are tested
+// here, but it has never run on one.
 //
-// Invariant: from the return of Open on every change of a wanted file beneath the roots is
-// told, by its path or as a directory to look at again, or Mounts says why it is not; what
-// waits to be told takes bounded memory. A mount that goes before it was noticed is not told.
+// Invariant: from the return of Open on every change of a wanted file below the roots is reported,
+// by its path or as a directory to walk again, or Mounts describes why it is not; waiting changes
+// take bounded memory. A mount that is removed before it was noticed is not reported.
 package watch

@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// The parts of a fanotify event, fanotify(7) and linux/fanotify.h. Numbers are in the
-// machine's own order.
+// The parts of a fanotify event, fanotify(7) and linux/fanotify.h. Numbers are in the machine's
+// byte order.
 const (
 	fanHead      = 24 // bytes of the fixed part
 	fanInfoHead  = 4
@@ -21,20 +21,20 @@ const (
 	infoDfid     = 3
 )
 
-// fanEvent is what the kernel says happened to a name in a directory. Its parts are in the
-// buffer, since most events are dropped by their names.
+// fanEvent is a kernel event about a name in a directory. Its parts are slices of the buffer, since
+// most events are dropped by their names.
 type fanEvent struct {
 	mask   uint64
-	fd     int32 // the file itself, for groups that ask for it; below zero otherwise
+	fd     int32 // the file itself, for groups that request it; below zero otherwise
 	pid    int32
 	handle []byte // of the directory: file system, type, handle; empty if unknown
 	name   []byte // "." for the directory itself
 }
 
-// errFanEvent is that of a buffer that is not what the kernel writes.
+// errFanEvent is the error for a buffer that the kernel does not write.
 var errFanEvent = errors.New("the kernel's list of changes makes no sense")
 
-// nextFanEvent takes one event off a buffer.
+// nextFanEvent decodes one event of a buffer.
 func nextFanEvent(buf []byte) (e fanEvent, rest []byte, err error) {
 	if len(buf) < fanHead {
 		return e, nil, errFanEvent
@@ -59,7 +59,7 @@ func nextFanEvent(buf []byte) (e fanEvent, rest []byte, err error) {
 	return e, buf[size:], nil
 }
 
-// info reads one of the records that follow an event.
+// info decodes one of the records that follow an event.
 func (e *fanEvent) info(kind byte, body []byte) error {
 	if kind != infoDfidName && kind != infoDfid && kind != infoFid {
 		return nil
@@ -73,7 +73,7 @@ func (e *fanEvent) info(kind byte, body []byte) error {
 	}
 	end := fanFsid + fanHandle + int(n)
 	if kind == infoFid {
-		return nil // the file's own; the directory's says more
+		return nil // the file's own; the directory's is sufficient
 	}
 	e.handle, e.name = body[:end], []byte(".")
 	if kind == infoDfidName {
@@ -86,7 +86,7 @@ func (e *fanEvent) info(kind byte, body []byte) error {
 	return nil
 }
 
-// handleParts takes a handle apart.
+// handleParts splits a handle.
 func handleParts(handle []byte) (fsid [fanFsid]byte, kind int32, data []byte, ok bool) {
 	if len(handle) < fanFsid+fanHandle {
 		return fsid, 0, nil, false

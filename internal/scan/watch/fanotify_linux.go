@@ -21,37 +21,37 @@ const (
 	fanMask = fanCame | fanLeft | unix.FAN_ONDIR
 
 	fanBuffer  = 128 << 10
-	fanFolders = 4096 // folders whose paths are remembered
+	fanFolders = 4096 // directories whose paths are cached
 )
 
-// fanotifyWatcher watches whole file systems by fanotify. One goroutine does everything after start.
+// fanotifyWatcher watches whole file systems by fanotify. After start one goroutine does all work.
 type fanotifyWatcher struct {
 	s       *scope
 	news    *changeBuffer
 	fd      int
-	changed int // the table of mounts, for poll
+	changed int // the mount table, for poll
 	calls   flushRequests
-	leave   atomic.Bool // somebody asked for the end
+	leave   atomic.Bool // stop was called
 	ended   chan struct{}
 	low     *partial // for file systems that refuse
 	own     int32
-	denied  bool // the privileges do not suffice
+	denied  bool // the process lacks privileges
 	buf     []byte
 
 	t       *table
 	systems map[[fanFsid]byte]*fanSystem
-	paths   *cache[[]string] // handle of a directory -> where it is seen
+	paths   *cache[[]string] // handle of a directory -> its paths
 	anchors map[string]int   // mount point -> an open file there, while a queue is read
 
 	mu   sync.Mutex
 	said []Mount
 }
 
-// fanSystem is a file system that is watched.
+// fanSystem is a watched file system.
 type fanSystem struct {
 	fsid      [fanFsid]byte
-	mounts    []mounted // all that are seen
-	snapshots bool      // folders may come with content, without being moved
+	mounts    []mounted // all visible ones
+	snapshots bool      // directories may appear with content, without a move
 }
 
 func openFan(s *scope, news *changeBuffer) (_ source, err error) {
@@ -91,8 +91,8 @@ func openFan(s *scope, news *changeBuffer) (_ source, err error) {
 	return f, f.low.set(f.t, refused)
 }
 
-// mark sets a mark on every file system that has something beneath the roots, and gives
-// the ids of the mounts that refuse with the reason.
+// mark sets a mark on every file system with a part below the roots. It returns the IDs of the
+// mounts that refuse, with the reason.
 func (f *fanotifyWatcher) mark() map[int]string {
 	f.systems = map[[fanFsid]byte]*fanSystem{}
 	refused := map[int]string{}
@@ -125,8 +125,7 @@ func (f *fanotifyWatcher) mark() map[int]string {
 	return refused
 }
 
-// markOne asks one file system. Those in user space are not even asked: they may not
-// answer indefinitely.
+// markOne marks one file system. Those in user space are not even asked: they may never answer.
 func (f *fanotifyWatcher) markOne(m mounted) (fsid [fanFsid]byte, err error) {
 	if strings.HasPrefix(m.kind, "fuse") {
 		return fsid, errors.New("a file system in user space")
@@ -187,7 +186,7 @@ func (f *fanotifyWatcher) loop() error {
 	}
 }
 
-// remount looks at the table of mounts again.
+// remount reads the mount table again.
 func (f *fanotifyWatcher) remount() {
 	t, err := readMounts()
 	if err != nil {
@@ -210,8 +209,8 @@ func (f *fanotifyWatcher) remount() {
 	}
 }
 
-// read empties the kernel's queue, or reads a part of at least so many bytes, and says how
-// many events that had.
+// read empties the kernel's queue, or reads at least the given number of bytes, and returns the
+// number of events.
 func (f *fanotifyWatcher) read(least int) (int, error) {
 	f.anchors = map[string]int{}
 	defer func() {
@@ -237,7 +236,7 @@ func (f *fanotifyWatcher) read(least int) (int, error) {
 			f.s.lost(f.news)
 		}
 		if count > 4*restMany && least <= 0 {
-			return count, nil // mounts may have changed meanwhile
+			return count, nil // mounts may have changed since
 		}
 	}
 }
@@ -254,7 +253,7 @@ func (f *fanotifyWatcher) events(b []byte) (count int, err error) {
 	return count, nil
 }
 
-// event tells of one event, unless nobody wants it.
+// event reports one event, unless it is unwanted.
 func (f *fanotifyWatcher) event(e *fanEvent) {
 	if e.fd >= 0 {
 		closeFile(int(e.fd))
@@ -278,17 +277,16 @@ func (f *fanotifyWatcher) event(e *fanEvent) {
 		return
 	}
 	if folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) == 0 && !f.snapshots(e.handle) {
-		return // a new directory is empty, and what comes into it is told
+		return // a new directory is empty, and what comes into it is reported
 	}
 	for _, dir := range f.resolve(e.handle) {
 		f.tell(join(dir, string(e.name)), e.mask)
 	}
 }
 
-// tell adds what happened at a path. What left may be there again: the kernel puts events
-// of one process about one name together at the place of the first, before what another
-// process did in between. What is there now counts; what happens after this look has an
-// event that is still to be read.
+// tell adds the change of a path. A path that was removed may exist again: the kernel merges events
+// of one process about one name at the position of the first, before what another process did in
+// between. The current state decides; a later change has an event that is still to be read.
 func (f *fanotifyWatcher) tell(path string, mask uint64) {
 	left := mask&fanLeft != 0
 	if left {
@@ -313,8 +311,8 @@ func (f *fanotifyWatcher) snapshots(handle []byte) bool {
 	return ok && sys != nil && sys.snapshots
 }
 
-// resolve returns the paths of a directory that are seen beneath the roots, none if it is gone:
-// then its own end is in the queue too, or that of a directory above it.
+// resolve returns the paths of a directory below the roots, none if it is gone: then the queue also
+// has the event of its removal, or that of a directory above it.
 func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	if paths, ok := f.paths.get(handle); ok {
 		return paths
@@ -340,8 +338,8 @@ func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	return paths
 }
 
-// seenAt returns where a directory of a file system is seen: not where something else is
-// mounted over it.
+// seenAt returns the paths at which a directory of a file system is visible: not where another file
+// system is mounted over it.
 func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
 	var out []string
 	for _, m := range sys.mounts {
@@ -356,8 +354,8 @@ func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
 	return out
 }
 
-// locate returns the path of a directory within its file system, "" if it is gone or is seen
-// nowhere. A mount shows what is below its own root only, so that several are tried.
+// locate returns the path of a directory within its file system, "" if it is gone or not visible. A
+// mount shows what is below its own root only, so that several are tried.
 func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
 	tried := map[string]bool{}
 	mounts := slices.Clone(sys.mounts)
@@ -381,8 +379,8 @@ func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, err
 	return "", nil
 }
 
-// openHandle returns the path of a directory as it is seen through a mount. ESTALE is the error
-// of one that is gone.
+// openHandle returns the path of a directory as seen through a mount. It fails with ESTALE for a
+// directory that is gone.
 func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
 	anchor, err := f.anchor(sys, point)
 	if err != nil {
@@ -396,8 +394,8 @@ func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHa
 	return pathOf(fd)
 }
 
-// anchor returns an open file of a file system. It is closed when the queue was read, so that
-// nobody is kept from unmounting.
+// anchor returns an open file of a file system. It is closed once the queue is read, so that it
+// does not block an unmount.
 func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	if fd, ok := f.anchors[point]; ok {
 		return fd, nil
@@ -415,7 +413,7 @@ func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	return fd, nil
 }
 
-// fsidKey returns the number of a file system as it is in events.
+// fsidKey returns the ID of a file system as it is in events.
 func fsidKey(val [2]int32) (key [fanFsid]byte) {
 	binary.NativeEndian.PutUint32(key[:], uint32(val[0]))
 	binary.NativeEndian.PutUint32(key[4:], uint32(val[1]))
@@ -470,7 +468,7 @@ func (f *fanotifyWatcher) stop() error {
 	return f.low.stop()
 }
 
-// release closes what is its own.
+// release closes its own file descriptors.
 func (f *fanotifyWatcher) release() {
 	for _, fd := range []int{f.fd, f.changed, int(f.calls.wake)} {
 		if fd >= 0 {

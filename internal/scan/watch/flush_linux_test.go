@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What was done before a flush is known when it returns, at once and not eventually.
+// Changes made before a flush are known as soon as it returns, not eventually.
 func TestFlushIsExact(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
 		for i := range 20 {
@@ -35,7 +35,7 @@ func (w *watched) flush() {
 	}
 }
 
-// A storm that does not end does not hold a flush up.
+// An endless storm does not delay a flush.
 func TestFlushInAStorm(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, _ func(string)) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +64,7 @@ func TestFlushEndsWithItsContextAndTheWatcher(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := w.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) { // Run is not at work
+	if err := w.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) { // Run does not run
 		t.Error(err)
 	}
 	must(t, w.Close())

@@ -13,7 +13,7 @@ import (
 
 // The flags of events, FSEventStreamEventFlags in Apple's documentation of File System Events.
 const (
-	evMustScan     = 0x1 // with everything beneath
+	evMustScan     = 0x1 // with everything below
 	evUserDropped  = 0x2
 	evKernDropped  = 0x4
 	evIDsWrapped   = 0x8
@@ -50,8 +50,8 @@ func macPath(path string) string {
 	return path
 }
 
-// macEvent adds what an event of FSEvents means. Flags of several events on one path come
-// together, and their order is lost: what is there now decides. It says whether mounts
+// macEvent adds the change that an event of FSEvents means. Flags of several events on one path are
+// merged, and their order is lost: the current state of the path decides. It reports whether mounts
 // changed.
 func (s *scope) macEvent(news *changeBuffer, path string, flags uint32) (mounts bool) {
 	path = macPath(path)
@@ -81,7 +81,7 @@ func (s *scope) macEvent(news *changeBuffer, path string, flags uint32) (mounts 
 	return false
 }
 
-// present returns what is told of a path: that it is gone, if it is.
+// present returns the change to report for a path: Gone, if it no longer exists.
 func present(path string, what ChangeKind) ChangeKind {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return Gone
@@ -89,14 +89,14 @@ func present(path string, what ChangeKind) ChangeKind {
 	return what
 }
 
-// progress is what FSEvents needs to catch up: events are numbered permanently, as long as
-// the volumes are the same.
+// progress is what FSEvents needs to catch up: event numbers are permanent, as long as the volumes
+// are the same.
 type progress struct {
 	Volumes []string `json:"volumes"` // UUIDs
 	Event   uint64   `json:"event"`   // the last one that was delivered
 }
 
-// since returns the event to go on after, and whether what was before it is lost.
+// since returns the event to continue after, and whether earlier events are lost.
 func since(file string, volumes []string) (event uint64, lost bool) {
 	if file == "" {
 		return evSinceNow, false
@@ -112,7 +112,7 @@ func since(file string, volumes []string) (event uint64, lost bool) {
 	return p.Event, false
 }
 
-// save keeps progress in a file, whole or not at all.
+// save writes progress to a file, whole or not at all.
 func (p progress) save(file string) error {
 	b, err := json.Marshal(p)
 	if err != nil {

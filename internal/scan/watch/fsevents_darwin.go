@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open chooses among the ways that a Mac has.
+// open chooses among the methods of a Mac.
 func open(s *scope, news *changeBuffer) (source, error) {
 	return choose(s, news, []methodEntry{{FSEvents, openEvents}, {Poll, openPoll}})
 }
@@ -33,7 +33,7 @@ const (
 	utf8         = 0x08000100 // kCFStringEncodingUTF8
 )
 
-// coreServices are the functions of the system that are used, found when they are needed first.
+// coreServices are the functions of the system that are used, looked up on first use.
 type coreServices struct {
 	stringCreate  func(alloc uintptr, s string, encoding uint32) uintptr
 	stringGet     func(s uintptr, buf *byte, size int, encoding uint32) bool
@@ -110,15 +110,14 @@ func library(name string, functions map[string]any) (uintptr, error) {
 	return lib, nil
 }
 
-// streams are the sources that the system's callback finds by number, as it knows no Go
-// pointers.
+// streams are the sources by number, for the system's callback, which cannot have Go pointers.
 var (
 	streams    sync.Map // uintptr -> *events
 	lastStream atomic.Uint64
 )
 
-// events watches by FSEvents, one stream for all roots. The system calls on a queue of its
-// own, one call at a time.
+// events watches by FSEvents, one stream for all roots. The system calls on a separate queue, one
+// call at a time.
 type events struct {
 	s       *scope
 	news    *changeBuffer
@@ -130,7 +129,7 @@ type events struct {
 	left    func(string) bool // what the caller leaves out
 
 	mu      sync.Mutex
-	foreign map[string]string // mount point -> type, of what holds no files of this machine
+	foreign map[string]string // mount point -> type, of file systems without files of this machine
 	said    []Mount
 	saved   time.Time
 }
@@ -161,7 +160,7 @@ func openEvents(s *scope, news *changeBuffer) (source, error) {
 	return e, nil
 }
 
-// begin makes and starts the stream.
+// begin creates and starts the stream.
 func (e *events) begin(after uint64) error {
 	var paths []uintptr
 	defer func() {
@@ -196,7 +195,7 @@ func (e *events) begin(after uint64) error {
 
 // arrived is called by the system with a list of events.
 //
-//nolint:revive // the system says how many arguments there are
+//nolint:revive // the system sets the number of arguments
 func arrived(_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[eventsAtOnce]uint32, ids *[eventsAtOnce]uint64) {
 	v, ok := streams.Load(info)
 	if !ok {
@@ -227,7 +226,7 @@ func arrived(_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[
 
 func (e *events) start() {}
 
-// delivered keeps what was told, now and then: to tell some again after a crash is no harm.
+// delivered saves the progress from time to time: repeated changes after a crash do no harm.
 func (e *events) delivered() {
 	e.mu.Lock()
 	due := time.Since(e.saved) > saveEvery
@@ -250,7 +249,7 @@ func (e *events) keep() {
 	e.saved = time.Now()
 }
 
-// flush has the system tell what it still keeps for the end of the latency.
+// flush makes the system deliver events that it delays for the latency.
 func (e *events) flush(context.Context) error {
 	e.a.streamFlush(e.stream)
 	return nil
@@ -299,11 +298,10 @@ func (e *events) volume(folder string) string {
 	return unix.ByteSliceToString(buf)
 }
 
-// local are the file systems of a Mac that hold its own files, as a full scan knows them.
+// local are the file systems of a Mac with its own files, the same as for a full scan.
 var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
 
-// readMounts finds out which file systems are there. Those of a root are watched whatever
-// they are.
+// readMounts reads which file systems are mounted. Those of a root are watched whatever they are.
 func (e *events) readMounts() error {
 	n, err := unix.Getfsstat(nil, unix.MNT_NOWAIT)
 	if err != nil {
@@ -333,7 +331,7 @@ func (e *events) readMounts() error {
 	return nil
 }
 
-// leave returns which directories are left out.
+// leave reports whether a directory is left out.
 func (e *events) leave(path string) bool {
 	e.mu.Lock()
 	_, far := e.foreign[path]

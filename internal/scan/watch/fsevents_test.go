@@ -23,7 +23,7 @@ func TestMacPath(t *testing.T) {
 	}
 }
 
-// TestMacEvents gives made-up events about files that are there or not.
+// TestMacEvents sends artificial events about files that exist or not.
 func TestMacEvents(t *testing.T) {
 	dir := realPath(t.TempDir())
 	put(t, dir+"/r/a.json", dir+"/r/d/b.json", dir+"/r/c.txt")

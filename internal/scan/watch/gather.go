@@ -15,26 +15,26 @@ const (
 	gatherLimit = 4096                   // changes that wait at most
 )
 
-// ErrClosed is what Run gives when the watcher was closed.
+// ErrClosed is the error of Run when the watcher was closed.
 var ErrClosed = errors.New("the watcher is closed")
 
-// changeBuffer keeps changes until they are delivered: each path once with its last news, in the
-// order of these, and never more than a limit: beyond it the directories where most happened
-// stand for what is beneath them. Any goroutine may add.
+// changeBuffer keeps changes until they are delivered: each path once with its last change, in the
+// order of these, and never more than a limit: beyond it the directories with the most changes
+// replace those below them. Any goroutine may add.
 type changeBuffer struct {
 	roots []string
 	limit int
 	first chan struct{} // has an element while changes wait
-	hurry chan struct{} // has an element when somebody waits for them
+	hurry chan struct{} // has an element when a caller waits for them
 	done  chan struct{}
 
 	mu   sync.Mutex
-	list []Change       // with zero values where news were replaced
-	at   map[string]int // path -> place in the list
+	list []Change       // with zero values where changes were replaced
+	at   map[string]int // path -> index in the list
 	mark uint64         // number of the last event that was added, of a method that numbers them
 	left uint64         // that of the last one that was delivered
 
-	asked []chan struct{} // closed when all that was added until now is taken
+	asked []chan struct{} // closed when all changes added until now are taken
 	given []chan struct{} // of them, those whose batch is being taken
 }
 
@@ -45,7 +45,7 @@ func newGather(roots []string) *changeBuffer {
 	}
 }
 
-// add keeps one change.
+// add adds one change.
 func (g *changeBuffer) add(path string, what ChangeKind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,7 +54,7 @@ func (g *changeBuffer) add(path string, what ChangeKind) {
 	}
 	if i, ok := g.at[path]; ok {
 		if old := g.list[i].What; old == what || old == Folder && what == File {
-			return // who looks at a directory sees the file that took its place
+			return // a walk of the directory sees the file that took its place
 		}
 		g.list[i] = Change{}
 	}
@@ -72,7 +72,7 @@ func (g *changeBuffer) add(path string, what ChangeKind) {
 	}
 }
 
-// reached says that events up to this one were added.
+// reached records that events up to this one were added.
 func (g *changeBuffer) reached(event uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,13 +84,13 @@ func (g *changeBuffer) delivered() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.at) == 0 {
-		g.left = g.mark // what came since was not worth telling
+		g.left = g.mark // later events caused no change
 	}
 	return g.left
 }
 
-// coveredLocked reports whether news are part of what waits already: a directory above is to be
-// looked at anyway, or is gone.
+// coveredLocked reports whether a waiting change includes this one: a directory above is walked
+// anyway, or is gone.
 func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
 	for p := parent(path); p != ""; p = parent(p) {
 		i, ok := g.at[p]
@@ -104,7 +104,7 @@ func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
 	return false
 }
 
-// compactLocked takes out what was replaced, and what a later one covers.
+// compactLocked removes replaced changes, and those that a later one covers.
 func (g *changeBuffer) compactLocked() {
 	var out []Change
 	for i, c := range g.list {
@@ -119,7 +119,7 @@ func (g *changeBuffer) compactLocked() {
 	}
 }
 
-// laterLocked reports whether a directory above was told of after the place i.
+// laterLocked reports whether a directory above has a change after index i.
 func (g *changeBuffer) laterLocked(path string, i int) bool {
 	for p := parent(path); p != ""; p = parent(p) {
 		if j, ok := g.at[p]; ok && j > i && g.list[j].What != File {
@@ -129,9 +129,9 @@ func (g *changeBuffer) laterLocked(path string, i int) bool {
 	return false
 }
 
-// collapseLocked lets directories stand for what is beneath until at most half of the limit
-// is left. The deepest ones that have a good part of the changes go first, so that one
-// change elsewhere never widens to a directory high up.
+// collapseLocked replaces changes by their directories until at most half of the limit is left. The
+// deepest ones that have a good part of the changes go first, so that one change elsewhere never
+// widens to a directory high up.
 func (g *changeBuffer) collapseLocked() {
 	g.compactLocked()
 	goal := g.limit / 2
@@ -141,7 +141,7 @@ func (g *changeBuffer) collapseLocked() {
 	}
 	counts := g.countLocked()
 	folders := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // what is in another is longer
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // a descendant has the longer path
 	})
 	whole := map[string]bool{}
 	for share := goal; total > goal && share > 1; share /= 2 {
@@ -162,7 +162,7 @@ func (g *changeBuffer) collapseLocked() {
 	g.replaceLocked(whole)
 }
 
-// countLocked counts for each directory beneath the roots the changes that are in it.
+// countLocked counts for each directory below the roots the changes that are in it.
 func (g *changeBuffer) countLocked() map[string]int {
 	counts := map[string]int{}
 	for _, c := range g.list {
@@ -178,7 +178,7 @@ func (g *changeBuffer) countLocked() map[string]int {
 	return counts
 }
 
-// replaceLocked puts directories in the place of what is in them.
+// replaceLocked replaces changes by those of their directories.
 func (g *changeBuffer) replaceLocked(whole map[string]bool) {
 	list := g.list
 	g.list = nil
@@ -207,8 +207,8 @@ func (g *changeBuffer) replaceLocked(whole map[string]bool) {
 	}
 }
 
-// next waits for changes, gathers for a while, and gives them. What it gave before was
-// taken.
+// next waits for changes, gathers for a while, and returns them. A call confirms that the changes
+// returned before were taken.
 func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
 	for {
 		g.taken()
@@ -221,7 +221,7 @@ func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
 	}
 }
 
-// gatherSome waits until there is something to deliver, or somebody waits for it.
+// gatherSome waits until changes are to be delivered, or a caller waits for them.
 func (g *changeBuffer) gatherSome(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -245,7 +245,7 @@ func (g *changeBuffer) gatherSome(ctx context.Context) error {
 	return nil
 }
 
-// flush waits until all that was added before is taken.
+// flush waits until all changes added before are taken.
 func (g *changeBuffer) flush(ctx context.Context) error {
 	done := make(chan struct{})
 	g.mu.Lock()
@@ -265,7 +265,7 @@ func (g *changeBuffer) flush(ctx context.Context) error {
 	}
 }
 
-// taken lets those go whose batch is done with.
+// taken wakes the callers whose batch was handled.
 func (g *changeBuffer) taken() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -275,7 +275,7 @@ func (g *changeBuffer) taken() {
 	g.given = nil
 }
 
-// wake lets the next call of next see that changes wait.
+// wake signals the next call of next that changes wait.
 func (g *changeBuffer) wake() {
 	select {
 	case g.first <- struct{}{}:
@@ -283,7 +283,7 @@ func (g *changeBuffer) wake() {
 	}
 }
 
-// drain empties the gather.
+// drain empties the buffer.
 func (g *changeBuffer) drain() []Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -293,7 +293,7 @@ func (g *changeBuffer) drain() []Change {
 	out := g.list
 	g.list = nil
 	if len(g.at) > 256 {
-		g.at = map[string]int{} // a storm's buckets are not kept
+		g.at = map[string]int{} // the buckets of a storm are released
 	}
 	clear(g.at)
 	select {
@@ -303,5 +303,5 @@ func (g *changeBuffer) drain() []Change {
 	return out
 }
 
-// end lets those who wait go.
+// end wakes all waiting callers.
 func (g *changeBuffer) end() { close(g.done) }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// after returns what is delivered of some news: f file, d directory, g gone.
+// after returns what is delivered for some changes: f file, d directory, g gone.
 func after(limit int, news ...string) []string {
 	g := newGather([]string{"/"})
 	if limit > 0 {
@@ -69,8 +69,8 @@ func TestGatherCollapsesWhereMostHappened(t *testing.T) {
 	}
 }
 
-// TestGatherIsBoundedAndCovers adds anything and looks at what is delivered: within the
-// limit, each path once, and every piece of news is there or part of a directory's.
+// TestGatherIsBoundedAndCovers adds random changes and checks what is delivered: within the limit,
+// each path once, and every change is there or part of a directory's.
 func TestGatherIsBoundedAndCovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGather([]string{"/r", "/s/t"})
@@ -107,8 +107,8 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 	})
 }
 
-// told reports whether news are delivered: themselves, or a directory above that is looked at,
-// gone, or a file now.
+// told reports whether a change is delivered: itself, or a directory above that is walked, gone, or
+// a file now.
 func told(got map[string]ChangeKind, path string, what ChangeKind) bool {
 	if w := got[path]; w == what || w == Folder {
 		return true
@@ -152,7 +152,7 @@ func TestGatherWaitsAndEnds(t *testing.T) {
 	})
 }
 
-// TestDelivered keeps the number of the last event whose news were handed over.
+// TestDelivered checks the number of the last event whose changes were delivered.
 func TestDelivered(t *testing.T) {
 	g := newGather([]string{"/"})
 	g.add("/a", File)
@@ -167,7 +167,7 @@ func TestDelivered(t *testing.T) {
 		t.Errorf("%d, want 7", n)
 	}
 	g.drain()
-	g.reached(12) // nobody wanted what these were about
+	g.reached(12) // its events were unwanted
 	if n := g.delivered(); n != 12 {
 		t.Errorf("%d, want 12", n)
 	}

@@ -18,38 +18,37 @@ const (
 	inoMask = inoCame | inoLeft | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 )
 
-// inotifyTrees is a set of trees of directories that are watched by inotify, one watch a directory, and
-// the ladders that lead to them from the root: when a step of a ladder is renamed or
-// removed, the tree at its end goes with it, and a tree that is not there yet is planted
-// when its last step comes. One goroutine uses it.
+// inotifyTrees are directory trees watched by inotify, one watch per directory, with the ancestors
+// of each from the root. When an ancestor is renamed or removed, its trees are removed too, and a
+// tree that does not exist yet is added when its last ancestor is created. One goroutine uses it.
 type inotifyTrees struct {
 	s       *scope
 	fd      int
 	limit   int
-	foreign func(path string) bool // something is mounted here that is not watched by inotify
+	foreign func(path string) bool // a file system not watched by inotify is mounted here
 
-	starts []string         // where trees stand, or will
+	starts []string         // roots of the trees, existing or not
 	trees  map[string]*node // start -> its tree
-	steps  map[string]*node // folders above starts
+	steps  map[string]*node // ancestors of starts
 	nodes  map[int32][]*node
-	rest   map[string]bool // folders for which there was no watch
-	polled []string        // folders that no watch would tell of
+	rest   map[string]bool // directories without a watch
+	polled []string        // directories whose changes no watch would report
 
 	full    bool
-	refused int // folders that may not be read
+	refused int // directories that this process has no permission to read
 	version int // changes when rest or refused do
 }
 
 // node is a watched directory.
 type node struct {
 	watch int32
-	name  string // whole path of a start or a step
+	name  string // whole path of a start or an ancestor
 	up    *node
 	kids  map[string]*node
 	step  bool
 }
 
-// path returns where a directory is.
+// path returns the path of a directory.
 func (n *node) path() string {
 	if n.up == nil {
 		return n.name
@@ -68,7 +67,7 @@ func newGrove(s *scope) (*inotifyTrees, error) {
 	}, nil
 }
 
-// setTrees sets the places of trees. Those that stand are left as they are.
+// setTrees sets the roots of the trees. Existing trees stay unchanged.
 func (g *inotifyTrees) setTrees(starts []string) {
 	slices.Sort(starts)
 	starts = slices.Compact(starts)
@@ -83,9 +82,9 @@ func (g *inotifyTrees) setTrees(starts []string) {
 	}
 }
 
-// addTree sets the ladder to a tree, and the tree if its place is there. It says whether it
-// was planted now. The order makes sure that no step comes unnoticed: each is watched
-// before the next one is looked for.
+// addTree watches the ancestors of a start, and its tree if it exists. It reports whether the tree
+// was added by this call. The order ensures that no directory appears unnoticed: each ancestor is
+// watched before the next one is looked up.
 func (g *inotifyTrees) addTree(start string) bool {
 	for i, c := range start {
 		if c != '/' {
@@ -105,21 +104,21 @@ func (g *inotifyTrees) addTree(start string) bool {
 	return n != nil
 }
 
-// watchAncestors watches a step of a ladder.
+// watchAncestors watches one ancestor.
 func (g *inotifyTrees) watchAncestors(path string) bool {
 	if g.steps[path] != nil {
 		return true
 	}
 	n := &node{name: path, step: true}
 	if err := g.add(n, path); err != nil {
-		// What cannot be watched may be passed: it is not likely to go.
+		// An ancestor that cannot be watched may be skipped: its removal is unlikely.
 		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
 	g.steps[path] = n
 	return true
 }
 
-// removeTree removes a tree. Its ladder stays.
+// removeTree removes a tree. Its ancestors stay watched.
 func (g *inotifyTrees) removeTree(start string) {
 	if n := g.trees[start]; n != nil {
 		g.drop(n)
@@ -128,7 +127,7 @@ func (g *inotifyTrees) removeTree(start string) {
 	g.trim(start)
 }
 
-// add begins to watch a directory.
+// add adds the watch of a directory.
 func (g *inotifyTrees) add(n *node, path string) error {
 	if len(g.nodes) >= g.limit {
 		return unix.ENOSPC
@@ -142,7 +141,7 @@ func (g *inotifyTrees) add(n *node, path string) error {
 	return nil
 }
 
-// grow watches a directory and those beneath. Each is watched before it is listed.
+// grow watches a directory and those below. Each is watched before it is listed.
 func (g *inotifyTrees) grow(up *node, name string) *node {
 	n := &node{name: name, up: up}
 	path := n.path()
@@ -197,7 +196,7 @@ func foldersIn(path string) []string {
 	}
 }
 
-// leave keeps a directory for polling.
+// leave leaves a directory to polling.
 func (g *inotifyTrees) leave(path string) {
 	for p := path; p != ""; p = parent(p) {
 		if g.rest[p] {
@@ -208,7 +207,7 @@ func (g *inotifyTrees) leave(path string) {
 	g.version++
 }
 
-// trim forgets what was left for polling beneath a directory.
+// trim removes the directories below a path from those left to polling.
 func (g *inotifyTrees) trim(path string) {
 	for p := range g.rest {
 		if within(path, p) {
@@ -218,7 +217,7 @@ func (g *inotifyTrees) trim(path string) {
 	}
 }
 
-// drop ends watching a directory and those beneath.
+// drop removes the watches of a directory and those below.
 func (g *inotifyTrees) drop(n *node) {
 	for _, k := range n.kids {
 		g.drop(k)
@@ -233,10 +232,10 @@ func (g *inotifyTrees) drop(n *node) {
 		return
 	}
 	delete(g.nodes, n.watch)
-	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watch)) // it may be gone by itself
+	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watch)) // the kernel may have removed it
 }
 
-// find returns the watched directories at a path, outside of ladders.
+// find returns the watched directories at a path, without ancestors.
 func (g *inotifyTrees) find(path string) []*node {
 	var out []*node
 	for start, n := range g.trees {
@@ -255,7 +254,7 @@ func (g *inotifyTrees) find(path string) []*node {
 	return out
 }
 
-// unwatchTree ends watching a path, whatever it is in, and what is below.
+// unwatchTree removes all watches of a path and what is below.
 func (g *inotifyTrees) unwatchTree(path string) {
 	for _, n := range g.find(path) {
 		if n.up == nil {
@@ -279,7 +278,8 @@ func (g *inotifyTrees) unwatchTree(path string) {
 	g.trim(path)
 }
 
-// rewatchTree grows again what was uprooted at a path: a part of a tree, and trees beneath.
+// rewatchTree restores the watches that unwatchTree removed at a path: a part of a tree, and trees
+// below.
 func (g *inotifyTrees) rewatchTree(path string) {
 	if up := parent(path); up != "" {
 		for _, n := range g.find(up) {
@@ -295,7 +295,7 @@ func (g *inotifyTrees) rewatchTree(path string) {
 	}
 }
 
-// event takes one event of the kernel.
+// event handles one event of the kernel.
 func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
 	switch {
 	case e.mask&unix.IN_Q_OVERFLOW != 0:
@@ -316,7 +316,7 @@ func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
 	}
 }
 
-// overflow begins again: directories may have come and gone unnoticed.
+// overflow starts over: directories may have come and gone unnoticed.
 func (g *inotifyTrees) overflow(news *changeBuffer) {
 	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
 	if err := g.renew(); err != nil {
@@ -329,8 +329,8 @@ func (g *inotifyTrees) overflow(news *changeBuffer) {
 	}
 }
 
-// renew takes another queue in the place of this one, and watches nothing yet. To end the watches
-// of a queue one by one would put an event for each into it, of which it would run over again.
+// renew replaces the queue by a new one without watches. Removing the watches one by one would
+// queue an event for each, and overflow the queue again.
 func (g *inotifyTrees) renew() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -349,7 +349,7 @@ func (g *inotifyTrees) renew() error {
 	return nil
 }
 
-// ignored forgets a directory that the kernel does not watch any more.
+// ignored removes a directory that the kernel no longer watches.
 func (g *inotifyTrees) ignored(n *node) {
 	delete(g.nodes, n.watch)
 	switch {
@@ -362,7 +362,7 @@ func (g *inotifyTrees) ignored(n *node) {
 	}
 }
 
-// stepped follows what happens on the way to trees.
+// stepped handles changes of the ancestors.
 func (g *inotifyTrees) stepped(news *changeBuffer, path string, mask uint32) {
 	if mask&(inoLeft|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
 		return
@@ -389,7 +389,7 @@ func (g *inotifyTrees) stepped(news *changeBuffer, path string, mask uint32) {
 	}
 }
 
-// changed tells what happened in a watched directory.
+// changed reports a change in a watched directory.
 func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
 	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoLeft != 0
 	if !folder && !g.s.Wants(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {

@@ -9,7 +9,7 @@ import (
 // inoHead is the fixed part of an inotify event: watch, mask, cookie, length of the name.
 const inoHead = 16
 
-// inoEvent is what the kernel says happened in a watched directory.
+// inoEvent is a kernel event in a watched directory.
 type inoEvent struct {
 	watch int32
 	mask  uint32
@@ -18,7 +18,7 @@ type inoEvent struct {
 
 var errInoEvent = errors.New("the kernel's list of changes in folders makes no sense")
 
-// nextInoEvent takes one event off a buffer.
+// nextInoEvent decodes one event of a buffer.
 func nextInoEvent(buf []byte) (e inoEvent, rest []byte, err error) {
 	if len(buf) < inoHead {
 		return e, nil, errInoEvent

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// mounted is a line of the kernel's table of mounts, proc(5) "/proc/pid/mountinfo".
+// mounted is a line of the kernel's mount table, proc(5) "/proc/pid/mountinfo".
 type mounted struct {
 	id    int
 	above int    // the mount it is mounted on
 	dev   string // major:minor, the same for all mounts of a file system
-	root  string // the directory of the file system that is seen here
+	root  string // the directory of the file system that is visible here
 	point string // where
 	kind  string
 }
 
-// maxMounts is how many mounts are read; the kernel's own limit is 100,000 a name space.
+// maxMounts is how many mounts are read; the kernel's own limit is 100,000 per namespace.
 const maxMounts = 100_000
 
-// parseMounts reads the table. Lines that make no sense are left out.
+// parseMounts parses the table. Invalid lines are left out.
 func parseMounts(table []byte) []mounted {
 	var out []mounted
 	for line := range bytes.Lines(table) {
@@ -31,8 +31,8 @@ func parseMounts(table []byte) []mounted {
 	return out
 }
 
-// parseMount reads one line: id, parent, device, root, point, options, any number of tags,
-// "-", type, source, options.
+// parseMount parses one line: id, parent, device, root, point, options, any number of tags, "-",
+// type, source, options.
 func parseMount(line string) (mounted, bool) {
 	head, tail, ok := strings.Cut(line, " - ")
 	fields := strings.Fields(head)
@@ -49,8 +49,8 @@ func parseMount(line string) (mounted, bool) {
 	return m, true
 }
 
-// cleanPath reports whether a path is absolute and has no empty or dotted parts. What is
-// mounted outside of the process's root or was removed is not.
+// cleanPath reports whether a path is absolute and has no empty or dotted parts. The path of a
+// mount outside of the process's root, or of a removed directory, does not.
 func cleanPath(p string) bool {
 	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "//deleted") || strings.ContainsRune(p, 0) {
 		return false
@@ -61,7 +61,7 @@ func cleanPath(p string) bool {
 	return !slices.ContainsFunc(strings.Split(p[1:], "/"), func(s string) bool { return s == "" || s == "." || s == ".." })
 }
 
-// unescape puts back what the kernel writes as a backslash and three octal digits: blanks,
+// unescape decodes characters that the kernel writes as a backslash and three octal digits: blanks,
 // line ends and backslashes.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
@@ -81,15 +81,14 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// table is what is mounted where.
+// table is the mount table.
 type table struct {
 	list  []mounted
-	id    map[int]int    // id -> place in the list
-	point map[string]int // mount point -> place in the list of what is seen there
+	id    map[int]int    // id -> index in the list
+	point map[string]int // mount point -> index in the list of the visible mount
 }
 
-// newTable keeps for each point the mount that is seen: of several on the same point the
-// one that was mounted on the others.
+// newTable records for each point the visible mount: of several on the same point the topmost one.
 func newTable(list []mounted) *table {
 	t := &table{list: list, id: make(map[int]int, len(list)), point: make(map[string]int, len(list))}
 	for i, m := range list {
@@ -101,7 +100,7 @@ func newTable(list []mounted) *table {
 	return t
 }
 
-// owner returns the mount that a path is seen through.
+// owner returns the mount through which a path is visible.
 func (t *table) owner(path string) (mounted, bool) {
 	for p := path; p != ""; p = parent(p) {
 		if i, ok := t.point[p]; ok {
@@ -111,8 +110,8 @@ func (t *table) owner(path string) (mounted, bool) {
 	return mounted{}, false
 }
 
-// visible lists the mounts that can be reached: not those that others were mounted over,
-// neither at the same point nor above.
+// visible lists the mounts that can be reached: not those hidden by others, neither at the same
+// point nor above.
 func (t *table) visible() []mounted {
 	var out []mounted
 	for i, m := range t.list {
@@ -125,7 +124,7 @@ func (t *table) visible() []mounted {
 
 // reached reports whether the mount that a point is in is the one it was mounted on.
 func (t *table) reached(m mounted) bool {
-	for range t.list { // down a stack of mounts on one point
+	for range t.list { // down the stack of mounts on one point
 		i, ok := t.id[m.above]
 		if !ok || t.list[i].point != m.point {
 			break
@@ -136,7 +135,7 @@ func (t *table) reached(m mounted) bool {
 	return !ok || o.id == m.above
 }
 
-// changed lists the points at which something else is mounted than before.
+// changed lists the points at which another file system is mounted than before.
 func changed(old, now *table) []string {
 	seen := func(t *table) map[string]mounted {
 		out := map[string]mounted{}
@@ -161,8 +160,8 @@ func changed(old, now *table) []string {
 	return out
 }
 
-// elsewhere are the file systems that hold no files of this machine: the kernel makes them
-// up, or they are on other machines. A full scan leaves the same ones out.
+// elsewhere are the file systems without files of this machine: they are virtual, or on other
+// machines. A full scan leaves the same ones out.
 var elsewhere = map[string]string{}
 
 const onOther = "it lies on another machine"

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needMounts skips a test that mounts, unless this process has a table of its own.
+// needMounts skips a test that mounts, unless this process has its own mount table.
 func needMounts(t *testing.T) {
 	t.Helper()
 	if os.Getenv(ownSpace) == "" {
@@ -29,7 +29,7 @@ func mount(t *testing.T, source, at, kind string, flags uintptr, data string) {
 	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 }
 
-// how returns what is said of a mount.
+// how returns the reported state of a mount.
 func (w *watched) how(path string) Mount {
 	for _, m := range w.w.Mounts() {
 		if m.Path == path {
@@ -56,7 +56,8 @@ func TestMountsThatComeAndGo(t *testing.T) {
 			mount(t, "tmpfs", dir+"/in/sub", "tmpfs", 0, "")
 			shell(t, dir, "echo 1 > in/sub/1.json; mkdir in/sub/d; echo 1 > in/sub/d/2.json")
 			w.equal()
-			// The directory may have been looked at for its own sake. A mount that goes before it was noticed is not told.
+			// The directory may have been walked for another reason. A mount removed before it was
+			// noticed is not reported.
 			if !eventually(func() bool { return w.how(dir+"/in/sub").Method == m }) {
 				t.Errorf("nothing is said of the second: %v", w.w.Mounts())
 			}
@@ -103,15 +104,15 @@ func TestBindMounts(t *testing.T) {
 			w.equal()
 			shell(t, dir, "mv fs/a/b fs/c; mv fs/c/b seen/q; rm -r fs/a/n")
 			w.equal()
-			must(t, unix.Unmount(dir+"/fs", unix.MNT_DETACH)) // only a part of it is seen now
+			must(t, unix.Unmount(dir+"/fs", unix.MNT_DETACH)) // only a part of it is visible now
 			shell(t, dir, "echo 1 > seen/9.json; mkdir -p seen/z/z; echo 1 > seen/z/z/10.json; echo 1 > fs/11.json")
 			w.equal()
 		})
 	}
 }
 
-// TestSubfolderOfFileSystemOnly has a root beneath a bind mount of a directory, so that the
-// file system's own root is seen nowhere.
+// TestBindMountHidesWhatIsAbove has a root below a bind mount of a directory, so that the file
+// system's own root is not visible.
 func TestBindMountHidesWhatIsAbove(t *testing.T) {
 	needMounts(t)
 	dir := realPath(t.TempDir())
@@ -150,7 +151,7 @@ func TestExt4(t *testing.T) {
 	w.equal()
 }
 
-// overlay mounts one that gives no handles that could be opened.
+// overlay mounts one whose handles cannot be opened.
 func overlay(t *testing.T, dir string) {
 	t.Helper()
 	for _, d := range []string{"lower/place/old", "lower/other", "upper", "work"} {
@@ -182,7 +183,7 @@ func TestOverlayIsWatchedInPart(t *testing.T) {
 	w.expect(Change{root + "/later/x/e.json", Gone}, Change{root + "/later/x/f.json", File})
 }
 
-// TestOverlayAsRoot watches a directory that was asked for by name completely.
+// TestOverlayAsRoot watches a directory completely that is a root.
 func TestOverlayAsRoot(t *testing.T) {
 	needMounts(t)
 	dir := realPath(t.TempDir())
@@ -217,7 +218,7 @@ func TestOverflowLooksAgain(t *testing.T) {
 			t.Cleanup(func() { must(t, os.WriteFile(setting, before, 0o644)) })
 			dir := realPath(t.TempDir())
 			w := begin(t, options(t, m, dir))
-			must(t, os.WriteFile(setting, before, 0o644)) // a queue keeps the length it began with
+			must(t, os.WriteFile(setting, before, 0o644)) // a queue keeps its initial length
 			shell(t, dir, `for i in $(seq 300); do mkdir -p d$i/e; echo 1 > d$i/e/f.json; done; rm -r d1*; mv d2 z`)
 			w.equal()
 			w.expect(Change{dir, Folder})
@@ -227,7 +228,7 @@ func TestOverflowLooksAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesRunOut polls what inotify has no watches for.
+// TestWatchesRunOut polls the directories for which inotify has no watches.
 func TestWatchesRunOut(t *testing.T) {
 	dir := realPath(t.TempDir())
 	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do mkdir -p d$i/a/b; echo 1 > d$i/a/b/c.json; done")
@@ -246,7 +247,7 @@ func TestWatchesRunOut(t *testing.T) {
 	w.equal()
 }
 
-// TestPlacesThatComeLater watches the way to places.
+// TestPlacesThatComeLater watches the ancestors of missing places.
 func TestPlacesThatComeLater(t *testing.T) {
 	dir := realPath(t.TempDir())
 	place := dir + "/user/cargo/registry"

@@ -2,9 +2,8 @@ package watch
 
 import "strings"
 
-// IsNetworkFS returns the file systems that others answer for, and may not: a program of this
-// machine, or another machine. Nobody of them is asked. Those that are left out by type say
-// why.
+// IsNetworkFS returns the file systems served by a program of this machine or by another machine,
+// which may not answer. It does not access them. Why is set for those that are left out by type.
 func IsNetworkFS() ([]Mount, error) {
 	t, err := readMounts()
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package watch
 
-// IsNetworkFS returns the file systems that others answer for, and may not. This system does not
-// say which those are without asking them.
+// IsNetworkFS returns the file systems of programs and of other machines, which may not answer.
+// This system cannot list those without accessing them.
 func IsNetworkFS() ([]Mount, error) { return nil, nil }

@@ -9,7 +9,7 @@ import (
 
 const asNobody = "WATCH_TEST_NOBODY" // a directory; set in a process without privileges
 
-// TestWithoutPrivileges starts itself again as another user.
+// TestWithoutPrivileges runs itself again as another user.
 func TestWithoutPrivileges(t *testing.T) {
 	if dir := os.Getenv(asNobody); dir != "" {
 		unprivileged(t, dir)

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open chooses among the ways that Linux has.
+// open chooses among the methods of Linux.
 func open(s *scope, news *changeBuffer) (source, error) {
 	return choose(s, news, []methodEntry{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
 }
 
-// Between two looks at a queue the reader rests, so that many changes cost one look; less
-// when much happens, so that the queue does not run over.
+// Between two reads of a queue the reader rests, so that many changes cost one read; the rest is
+// shorter with many events, so that the queue does not overflow.
 const (
 	restShort = 25 * time.Millisecond
 	restLong  = 200 * time.Millisecond
-	restMany  = 1000 // events that call for a short rest
+	restMany  = 1000 // events that require a short rest
 )
 
 // rest returns how long to rest after so many events.
@@ -37,7 +37,7 @@ func newSignal() (signal, error) {
 	return signal(fd), os.NewSyscallError("eventfd", err)
 }
 
-// raise never blocks: the counter is far from its end.
+// raise never blocks: the counter is far from its maximum.
 func (s signal) raise() {
 	_, _ = unix.Write(int(s), []byte{1, 0, 0, 0, 0, 0, 0, 1})
 }
@@ -46,11 +46,11 @@ func (s signal) clear() {
 	_, _ = unix.Read(int(s), make([]byte, 8))
 }
 
-// closeFile closes a file that was only read or asked about: there is nothing to lose.
+// closeFile closes a file that was only read or queried: no data can be lost.
 func closeFile(fd int) { _ = unix.Close(fd) }
 
-// await waits until one of several files has something to say. Mostly one has when much
-// happens: then nothing hangs.
+// await waits until one of several files is ready. Under load one mostly is: then the call does not
+// block.
 func await(fds []unix.PollFd) error {
 	err := wait(fds, 0)
 	for i := range fds {
@@ -61,8 +61,7 @@ func await(fds []unix.PollFd) error {
 	return wait(fds, -1)
 }
 
-// wait waits until one of several files has something to say; at most so long, indefinitely if
-// below zero.
+// wait waits until one of several files is ready; at most so long, indefinitely if below zero.
 func wait(fds []unix.PollFd, most time.Duration) error {
 	ms := -1
 	if most >= 0 {
@@ -78,7 +77,7 @@ func wait(fds []unix.PollFd, most time.Duration) error {
 
 const mountTable = "/proc/self/mountinfo"
 
-// readMounts reads what is mounted now.
+// readMounts reads the current mount table.
 func readMounts() (*table, error) {
 	b, err := os.ReadFile(mountTable)
 	if err != nil {
@@ -87,17 +86,17 @@ func readMounts() (*table, error) {
 	return newTable(parseMounts(b)), nil
 }
 
-// openMounts opens the table of mounts, which says by POLLPRI that it changed.
+// openMounts opens the mount table, which reports changes by POLLPRI.
 func openMounts() (int, error) {
 	fd, err := unix.Open(mountTable, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: mountTable, Err: err}
 	}
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}
-	return fd, wait(fds, 0) // what happened before does not count
+	return fd, wait(fds, 0) // earlier changes do not count
 }
 
-// relevant reports whether a mount has something beneath the roots.
+// relevant reports whether a mount has a part below the roots.
 func (s *scope) relevant(t *table, m mounted) bool {
 	if s.owns(t, m) {
 		return true

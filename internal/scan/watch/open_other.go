@@ -2,7 +2,7 @@
 
 package watch
 
-// open has no more than polling.
+// open can only poll.
 func open(s *scope, news *gather) (source, error) {
 	return choose(s, news, []way{{Poll, openPoll}})
 }

@@ -120,7 +120,7 @@ func TestFanEvents(t *testing.T) {
 	if e, rest, err = nextFanEvent(rest); err != nil || string(e.name) != "." || !strings.HasSuffix(string(e.handle), "dir") || len(rest) != 0 {
 		t.Errorf("%+v %v", e, err)
 	}
-	for i := range len(buf) { // no cut makes it read beyond
+	for i := range len(buf) { // no truncation makes it read out of bounds
 		for b := buf[:i]; len(b) > 0; {
 			if _, b, err = nextFanEvent(b); err != nil {
 				break

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// partial watches what cannot be watched as a whole: by inotify the directories where packages
-// lie, by fanotify, where it is allowed at all, the files that are written, and by polling
-// what is left. Without privileges it is all there is; with them it has those file systems
-// that refuse a mark. One goroutine does everything after start, apart from the one that
-// asks for whole file systems: these here may hang on one in user space.
+// partial watches file systems that cannot be watched as a whole: by inotify the package
+// directories, by fanotify, where it is permitted at all, the files that are written, and by
+// polling the rest. Without privileges it is the only method; with them it watches the file systems
+// that refuse a mark. After start one goroutine does all work, apart from the one that watches
+// whole file systems: this one may hang on a file system in user space.
 type partial struct {
 	s        *scope
 	news     *changeBuffer
 	fallback bool
-	written  int // fanotify group; below zero if not allowed
-	changed  int // the table of mounts, for poll; below zero for a fallback, which is told
+	written  int // fanotify group; below zero if not permitted
+	changed  int // the mount table, for poll; below zero for a fallback, which is notified
 	calls    flushRequests
 	ended    chan struct{}
 	poll     *poller
@@ -37,7 +37,7 @@ type partial struct {
 
 	mu      sync.Mutex
 	said    []Mount
-	next    *table         // to be taken over, with
+	next    *table         // to be used next, with
 	refused map[int]string // these
 	leaving bool
 }
@@ -80,8 +80,7 @@ func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err er
 	return p, err
 }
 
-// all returns every mount that has something beneath the roots, for those who have no better
-// method.
+// all returns every mount with a part below the roots, for systems without a better method.
 func (p *partial) all(t *table) map[int]string {
 	mine := map[int]string{}
 	for _, m := range t.visible() {
@@ -93,7 +92,7 @@ func (p *partial) all(t *table) map[int]string {
 	return mine
 }
 
-// set begins to watch some mounts, and no longer what was watched elsewhere.
+// set begins to watch some mounts, and stops watching those that another method watches.
 func (p *partial) set(t *table, mine map[int]string) error {
 	var points []string
 	if p.t != nil {
@@ -123,8 +122,8 @@ func (p *partial) set(t *table, mine map[int]string) error {
 	return nil
 }
 
-// starts returns the directories to watch, and those of file systems whose changes are made on
-// other machines, which no one tells.
+// starts returns the directories to watch, and those to poll: of file systems that change on other
+// machines, which no kernel event reports.
 func (p *partial) starts() (starts, polled []string) {
 	for _, st := range p.s.starts() {
 		if m, ok := p.t.owner(st); ok {
@@ -149,7 +148,7 @@ func (p *partial) starts() (starts, polled []string) {
 	return starts, polled
 }
 
-// markWritten asks for the files that are written on each mount. Only a fallback may.
+// markWritten marks each mount for events of written files. Only a fallback may.
 func (p *partial) markWritten() {
 	if !p.fallback || len(p.mine) == 0 {
 		return
@@ -175,7 +174,7 @@ func (p *partial) markWritten() {
 	}
 }
 
-// settle lets be polled what inotify has no room for, and says what is watched how.
+// settle leaves to polling what inotify has no watches for, and updates the reported mounts.
 func (p *partial) settle() {
 	rest := p.grown.unwatched()
 	p.poll.look(rest, p.grown.why(), p.grown.foreign)
@@ -218,7 +217,7 @@ func (p *partial) settle() {
 	p.said = said
 }
 
-// later lets the goroutine take over another table of mounts.
+// later makes the goroutine use another mount table.
 func (p *partial) later(t *table, refused map[int]string) {
 	p.mu.Lock()
 	p.next, p.refused = t, refused
@@ -272,7 +271,7 @@ func (p *partial) loop() error {
 	}
 }
 
-// asked does what another goroutine asked for, and says whether that is to end.
+// asked handles requests of other goroutines, and reports whether to end.
 func (p *partial) asked() bool {
 	p.calls.wake.clear()
 	p.mu.Lock()
@@ -297,7 +296,7 @@ func (p *partial) remount() {
 	}
 }
 
-// readFolders empties the queue of inotify, or reads a part of at least so many bytes.
+// readFolders empties the queue of inotify, or reads at least the given number of bytes.
 func (p *partial) readFolders(least int) (count int, err error) {
 	before := p.grown.version
 	defer func() {
@@ -324,15 +323,14 @@ func (p *partial) readFolders(least int) (count int, err error) {
 			}
 			p.grown.event(p.news, e)
 			if e.mask&unix.IN_Q_OVERFLOW != 0 {
-				break // what follows is of watches that are no more
+				break // what follows is of removed watches
 			}
 		}
 	}
 	return count, nil
 }
 
-// readWritten empties the queue of files that were written, or reads a part of at least so
-// many bytes.
+// readWritten empties the queue of written files, or reads at least the given number of bytes.
 func (p *partial) readWritten(least int) (count int, err error) {
 	for p.written >= 0 && (count <= 4*restMany || least > 0) {
 		n, err := unix.Read(p.written, p.buf)
@@ -341,7 +339,7 @@ func (p *partial) readWritten(least int) (count int, err error) {
 			return count, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE),
 			errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ETXTBSY):
-			count++ // one file that cannot be opened any more: its event is dropped
+			count++ // one file that can no longer be opened: its event is dropped
 			least -= fanHead
 			continue
 		case err != nil:
@@ -360,7 +358,7 @@ func (p *partial) readWritten(least int) (count int, err error) {
 	return count, nil
 }
 
-// wrote tells of a file that was written.
+// wrote reports a written file.
 func (p *partial) wrote(e *fanEvent) {
 	if e.mask&unix.FAN_Q_OVERFLOW != 0 {
 		for id := range p.mine {
@@ -403,7 +401,7 @@ func (p *partial) stop() error {
 	p.mu.Unlock()
 	p.calls.raise()
 	if !ends(p.ended) {
-		go func() { // it may come back to its files
+		go func() { // it may get file events again
 			<-p.ended
 			p.release()
 		}()

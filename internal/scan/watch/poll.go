@@ -12,45 +12,45 @@ import (
 	"time"
 )
 
-// settled is how old a directory's time must be before it is trusted: file systems count in
+// settled is the minimum age of a directory's time for it to be trusted: file systems count in
 // steps, and two changes within one step look like one.
 const settled = 2 * time.Second
 
-// poller looks at directories now and then, where nothing tells of changes. It remembers the
-// times of directories and of wanted files, up to a limit.
+// poller checks directories periodically, where no event reports changes. It remembers the times of
+// directories and of wanted files, up to a limit.
 type poller struct {
 	s     *scope
 	news  *changeBuffer
 	quit  chan struct{}
 	ended chan struct{}
-	set   chan struct{} // the tops changed
+	set   chan struct{} // the start directories changed
 
 	mu   sync.Mutex
 	tops []string
-	why  string // they are polled
+	why  string // why they are polled
 	full bool   // the limit was reached
 
-	work    sync.Mutex // held while directories are looked at, which may take long
+	work    sync.Mutex // held during a check of directories, which may take long
 	foreign func(path string) bool
-	folders map[string]folder // what is known
+	folders map[string]folder // state at the last check
 	files   int               // of all directories
 }
 
-// folder is what is known of one.
+// folder is the state of one directory at its last check.
 type folder struct {
 	time  time.Time
 	seen  time.Time // when it was listed
 	files map[string]stamp
 	kids  []string
-	young int // looks since it was told of as a whole, counted down from youth
+	young int // checks since it was reported as a whole, counted down from youth
 }
 
-// youth is for how many manages a directory was told of as a whole it is told of so again
-// when it changed: who looked at it then may have seen files that came and went between two
-// looks, and that would never be told as gone.
+// youth is for how many checks after a directory was reported as a whole the next change does that
+// again: its walk may have seen files that came and went between two checks, and that would never
+// be reported as gone.
 const youth = 3
 
-// stamp tells a file from a later one of the same name.
+// stamp distinguishes a file from a later one of the same name.
 type stamp struct {
 	time time.Time
 	size int64
@@ -71,8 +71,8 @@ func openPoll(s *scope, news *changeBuffer) (source, error) {
 	return p, nil
 }
 
-// look returns which directories are polled and why, and where other file systems begin. What was
-// not polled before is listed now, so that later changes are seen.
+// look sets which directories are polled and why, and where other file systems begin. A new
+// directory is listed now, so that later changes are seen.
 func (p *poller) look(tops []string, why string, foreign func(path string) bool) {
 	p.mu.Lock()
 	p.tops, p.why, p.full = slices.Clone(tops), why, false
@@ -122,7 +122,7 @@ func (p *poller) polled() []string {
 	return p.tops
 }
 
-// flush looks at everything now. It does not wait for a file system that hangs.
+// flush checks everything now. It does not wait for a file system that hangs.
 func (p *poller) flush(ctx context.Context) error {
 	if len(p.polled()) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func (p *poller) mounts() []Mount {
 	return out
 }
 
-// round looks at everything once.
+// round checks everything once.
 func (p *poller) round() {
 	p.work.Lock()
 	defer p.work.Unlock()
@@ -176,13 +176,13 @@ func (p *poller) round() {
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(p.folders)) {
-		if _, ok := p.folders[f]; ok { // it may have gone with one above
+		if _, ok := p.folders[f]; ok { // it may have been removed with one above
 			p.checkLocked(f)
 		}
 	}
 }
 
-// checkLocked compares a directory with what is known of it.
+// checkLocked compares a directory with its last state.
 func (p *poller) checkLocked(path string) {
 	old := p.folders[path]
 	info, err := os.Lstat(path)
@@ -217,12 +217,12 @@ func (p *poller) checkLocked(path string) {
 	p.compareLocked(path, old, now)
 }
 
-// filesLocked looks at the files of a directory in which no name changed.
+// filesLocked checks the files of a directory in which no name changed.
 func (p *poller) filesLocked(path string, f folder) {
 	for name, was := range f.files {
 		info, err := os.Lstat(join(path, name))
 		if err != nil {
-			continue // the directory's time says so the next time
+			continue // the directory's time shows it at the next check
 		}
 		if is := stampOf(info); is != was {
 			f.files[name] = is
@@ -231,7 +231,7 @@ func (p *poller) filesLocked(path string, f folder) {
 	}
 }
 
-// compareLocked tells what is different in a directory.
+// compareLocked reports the differences of a directory.
 func (p *poller) compareLocked(path string, old, now folder) {
 	for name := range old.files {
 		if _, ok := now.files[name]; !ok {
@@ -255,13 +255,13 @@ func (p *poller) compareLocked(path string, old, now folder) {
 			continue
 		}
 		isNew := !slices.Contains(old.kids, k) && p.s.seen(kid) && !p.foreign(kid)
-		if p.learnLocked(kid) || isNew { // there may be no room to remember it
+		if p.learnLocked(kid) || isNew { // the limit may not allow to remember it
 			p.news.add(kid, Folder)
 		}
 	}
 }
 
-// learnLocked lists a directory and those beneath, and says whether it is known now.
+// learnLocked lists a directory and those below, and reports whether it is remembered now.
 func (p *poller) learnLocked(path string) bool {
 	if len(p.folders)+p.files >= p.s.tune.polled {
 		p.mu.Lock()
@@ -285,7 +285,7 @@ func (p *poller) learnLocked(path string) bool {
 	return true
 }
 
-// forgetLocked forgets a directory and those beneath.
+// forgetLocked forgets a directory and those below.
 func (p *poller) forgetLocked(path string) {
 	f, ok := p.folders[path]
 	if !ok {
@@ -298,7 +298,8 @@ func (p *poller) forgetLocked(path string) {
 	}
 }
 
-// list reads a directory. Its time is taken first: what comes meanwhile is seen the next time.
+// list reads a directory. Its time is read first: what changes during the read is seen at the next
+// check.
 func (p *poller) list(path string) (folder, error) {
 	f := folder{files: map[string]stamp{}, seen: time.Now()}
 	info, err := os.Lstat(path)

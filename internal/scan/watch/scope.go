@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// scope is what is asked for, with every field filled in.
+// scope has the options, with every field filled in.
 type scope struct {
 	Options
 	roots []string // without links, none within another
 	tune  testTuning
 }
 
-// testTuning are figures that tests make small.
+// testTuning has limits that tests lower.
 type testTuning struct {
-	watches  int           // folders that inotify watches at most
-	polled   int           // folders and files that polling remembers at most
-	interval time.Duration // between two looks
+	watches  int           // directories that inotify watches at most
+	polled   int           // directories and files that polling remembers at most
+	interval time.Duration // between two checks
 }
 
 func newScope(o *Options) (*scope, error) {
@@ -49,7 +49,7 @@ func newScope(o *Options) (*scope, error) {
 	return s, nil
 }
 
-// outermost gives directories without links and without those that lie within others.
+// outermost resolves links and removes directories that are within others.
 func outermost(list []string) ([]string, error) {
 	var all []string
 	for _, p := range list {
@@ -110,7 +110,7 @@ func (s *scope) rootOf(path string) (string, bool) {
 	return "", false
 }
 
-// seen reports whether what is in a directory is told of.
+// seen reports whether changes in a directory are reported.
 func (s *scope) seen(folder string) bool {
 	root, ok := s.rootOf(folder)
 	if !ok {
@@ -126,7 +126,7 @@ func (s *scope) seen(folder string) bool {
 	}
 }
 
-// touches reports whether a directory is seen or has roots beneath.
+// touches reports whether a directory is seen or has roots below.
 func (s *scope) touches(folder string) bool {
 	if _, ok := s.rootOf(folder); ok {
 		return s.seen(folder)
@@ -134,8 +134,8 @@ func (s *scope) touches(folder string) bool {
 	return slices.ContainsFunc(s.roots, func(r string) bool { return within(folder, r) })
 }
 
-// starts returns the directories that a method watches which cannot watch everything: roots that
-// were named, and of the whole host the places.
+// starts returns the directories for a method that cannot watch everything: roots that were named,
+// and of the whole host the places.
 func (s *scope) starts() []string {
 	var out []string
 	for _, r := range s.roots {
@@ -149,7 +149,7 @@ func (s *scope) starts() []string {
 	return slices.Compact(out)
 }
 
-// told adds what happened to a directory: to those roots that are in it, if it is above them.
+// told adds the change of a directory, or of those roots that are in it.
 func (s *scope) told(news *changeBuffer, folder string, what ChangeKind) {
 	if _, ok := s.rootOf(folder); ok {
 		if s.seen(folder) {
@@ -164,7 +164,7 @@ func (s *scope) told(news *changeBuffer, folder string, what ChangeKind) {
 	}
 }
 
-// lost says that anything may have happened beneath the roots.
+// lost adds a change of every root, since any change below may have been missed.
 func (s *scope) lost(news *changeBuffer) {
 	for _, r := range s.roots {
 		news.add(r, Folder)

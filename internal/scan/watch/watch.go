@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// ChangeKind says what happened at a path.
+// ChangeKind is the kind of a change.
 type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	// File is a wanted file that was written and closed, made, linked or moved here, or
-	// whose mode changed. It may be gone again by now. If there was a directory of this name,
-	// what was known beneath it is gone.
+	// File is a wanted file that was written and closed, made, linked or moved here, or whose mode
+	// changed. It may be gone again by now. If a directory had this name, what was known below it
+	// is gone.
 	File ChangeKind = iota + 1
-	// Folder is to be looked at with everything beneath: it came with content, or news of
-	// it were lost. What was known beneath it and no longer exists is gone.
+	// Folder is to be walked with everything below: it came with content, or changes in it were
+	// lost. What was known below it and no longer exists is gone.
 	Folder
-	// Gone is a wanted file or a directory with everything beneath that no longer exists.
+	// Gone is a wanted file or a directory with everything below that no longer exists.
 	Gone
 )
 
@@ -41,20 +41,20 @@ func (w ChangeKind) String() string {
 	}
 }
 
-// Change is one piece of news. The path is absolute and clean.
+// Change is one change. The path is absolute and clean.
 type Change struct {
 	Path string
 	What ChangeKind
 }
 
-// Method is a way of watching.
+// Method is a method of watching.
 type Method string
 
-// The methods. None is that of what is not watched.
+// The methods. None is that of file systems that are not watched.
 const (
 	None     Method = ""
 	Fanotify Method = "fanotify"
-	Written  Method = "fanotify-written" // of a file system that tells no more than which files were written
+	Written  Method = "fanotify-written" // of a file system that reports only which files were written
 	Inotify  Method = "inotify"
 	FSEvents Method = "fsevents"
 	Poll     Method = "poll"
@@ -68,37 +68,37 @@ type Mount struct {
 	Why    string // why it is not watched, or not fully; may be empty
 }
 
-// Options says what is watched.
+// Options select what is watched.
 type Options struct {
 	// Roots are absolute directories; "/" is the whole host. None is the whole host too.
 	Roots []string
-	// Wants says by base name which files are told of. It is called for every event, by
-	// several goroutines. Nil wants all.
+	// Wants reports by base name whether changes of a file are reported. It is called for every
+	// event, by several goroutines. Nil wants all.
 	Wants func(name string) bool
-	// Leave returns which directories are left out with everything beneath. May be nil.
+	// Leave reports whether a directory is left out with everything below. May be nil.
 	Leave func(path string) bool
-	// Places are the directories where packages lie, for methods that cannot watch everything.
-	// They need not exist yet.
+	// Places are the package directories, for methods that cannot watch everything. They need not
+	// exist yet.
 	Places []string
-	// State is a file in which a method keeps what it needs to catch up after a restart;
-	// "" for none. Only FSEvents has something to keep.
+	// State is a file in which a method keeps what it needs to catch up after a restart; "" for
+	// none. Only FSEvents uses it.
 	State string
-	// Method is the way of watching, None for the best that works.
+	// Method is the method of watching, None for the best that works.
 	Method Method
 	Log    *slog.Logger
 }
 
-// ErrUnsupported is that of a method that this system does not have.
+// ErrUnsupported is the error of a method that this system does not have.
 var ErrUnsupported = errors.New("this system has no such method")
 
-// hangMost is how long the end of a goroutine is waited for that may ask a file system
-// which does not answer. Such a goroutine cannot be stopped.
+// hangMost limits the wait for a goroutine that may access a file system which does not answer.
+// Such a goroutine cannot be stopped.
 const hangMost = 8 * time.Second
 
-// errHangs is that of one that is left behind.
+// errHangs is the error for a goroutine that is left behind.
 var errHangs = errors.New("a file system does not answer: who waits for it is left behind")
 
-// ends waits until a goroutine has ended, and says whether it has.
+// ends waits until a goroutine has ended, and reports whether it has.
 func ends(ended <-chan struct{}) bool {
 	late := time.NewTimer(hangMost)
 	defer late.Stop()
@@ -110,21 +110,21 @@ func ends(ended <-chan struct{}) bool {
 	}
 }
 
-// source is a way of watching that works on its own goroutines once it is started.
+// source is a method of watching that works on its own goroutines once it is started.
 type source interface {
-	start()          // begins to fill the gather; called once
+	start()          // begins to fill the change buffer; called once
 	mounts() []Mount // what is watched how
-	// flush returns when everything that happened before is in the gather.
+	// flush returns when everything that happened before is in the change buffer.
 	flush(ctx context.Context) error
 	stop() error // ends the goroutines and waits for them
 }
 
-// ackSource is a source that wants to know what was delivered.
+// ackSource is a source that needs to know which changes were delivered.
 type ackSource interface {
 	delivered()
 }
 
-// Watcher tells what changed. Open makes it.
+// Watcher reports changes. Open creates it.
 type Watcher struct {
 	src   source
 	news  *changeBuffer
@@ -132,7 +132,7 @@ type Watcher struct {
 	close error
 }
 
-// Open begins to watch: nothing that happens after it returned is missed.
+// Open begins to watch: no change after its return is missed.
 func Open(o Options) (*Watcher, error) {
 	s, err := newScope(&o)
 	if err != nil {
@@ -147,9 +147,8 @@ func Open(o Options) (*Watcher, error) {
 	return &Watcher{src: src, news: news}, nil
 }
 
-// Run hands over changes in batches, in order and each path once, until the context ends
-// or the watcher is closed. While take works, news are gathered within bounds. The slice
-// is take's own.
+// Run delivers changes in batches, in order and each path once, until the context ends or the
+// watcher is closed. While take works, changes are gathered within bounds. take owns the slice.
 func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 	for {
 		batch, err := w.news.next(ctx)
@@ -163,8 +162,8 @@ func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 	}
 }
 
-// Flush returns when Run has handed over everything that happened before, as far as the
-// method can know it. Run must be at work.
+// Flush returns when Run has delivered everything that happened before, as far as the method can
+// know it. Run must be running.
 func (w *Watcher) Flush(ctx context.Context) error {
 	if err := w.src.flush(ctx); err != nil {
 		return err
@@ -172,10 +171,10 @@ func (w *Watcher) Flush(ctx context.Context) error {
 	return w.news.flush(ctx)
 }
 
-// Mounts returns what is watched how, and what is not and why.
+// Mounts returns how each file system is watched, and why others are not.
 func (w *Watcher) Mounts() []Mount { return w.src.mounts() }
 
-// Close ends watching. Run returns.
+// Close stops watching. Run returns.
 func (w *Watcher) Close() error {
 	w.once.Do(func() {
 		w.close = w.src.stop()
@@ -184,7 +183,7 @@ func (w *Watcher) Close() error {
 	return w.close
 }
 
-// choose opens the first method that works, or the one that was asked for.
+// choose opens the first method that works, or the one in the options.
 func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
 	var refused []error
 	for _, w := range ways {
@@ -206,14 +205,14 @@ func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
 	return nil, errors.Join(refused...)
 }
 
-// methodEntry is a method and how it is opened.
+// methodEntry is a method and the function that opens it.
 type methodEntry struct {
 	method Method
 	open   func(*scope, *changeBuffer) (source, error)
 }
 
-// realPath returns the path of a directory without links, as a walk from the root sees it. A directory
-// that is not there keeps its name, under what there is of it.
+// realPath returns the path of a directory without links, as a walk from the root sees it. A
+// missing directory keeps its name, under the deepest ancestor that exists.
 func realPath(name string) string {
 	name = filepath.Clean(name)
 	if p, err := filepath.EvalSymlinks(name); err == nil {

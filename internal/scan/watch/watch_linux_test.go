@@ -18,10 +18,10 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// ownSpace is set in a process that has a mount table of its own.
+// ownSpace is set in a process that has its own mount table.
 const ownSpace = "WATCH_TEST_SPACE"
 
-// TestMain gives root a private table of mounts, so that what tests mount goes with them.
+// TestMain gives root a private mount table, so that the mounts of tests end with them.
 func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 && os.Getenv(ownSpace) == "" {
 		runtime.LockOSThread()
@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 
 var methods = []Method{Fanotify, Inotify, Poll}
 
-// options returns the options to watch one directory by some method, and skips what cannot be
-// had here.
+// options returns the options to watch one directory by some method, and skips a method that is
+// unavailable here.
 func options(t *testing.T, m Method, root string) Options {
 	t.Helper()
 	if m == Fanotify && os.Geteuid() != 0 {
@@ -52,12 +52,12 @@ func options(t *testing.T, m Method, root string) Options {
 
 func often(tn *testTuning) { tn.interval = 50 * time.Millisecond }
 
-// each runs a test with every method in a directory of its own.
+// each runs a test with every method in a separate directory.
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	eachIn(t, func(t *testing.T) string { return realPath(t.TempDir()) }, test)
 }
 
-// eachIn is each with directories of the caller's choice.
+// eachIn is each with directories that the caller selects.
 func eachIn(t *testing.T, folder func(t *testing.T) string, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
@@ -79,8 +79,8 @@ func shell(t *testing.T, dir, script string) {
 	}
 }
 
-// quietFolder makes a directory on a file system of its own where that can be: the kernel has one
-// queue for all of a file system, and what others write to it may fill it at any time.
+// quietFolder makes a directory on a separate file system where possible: the kernel has one queue
+// per file system, and writes of other processes may fill it at any time.
 func quietFolder(t *testing.T) string {
 	dir := realPath(t.TempDir())
 	if os.Getenv(ownSpace) != "" {
@@ -166,7 +166,7 @@ func TestNamesOfAllKinds(t *testing.T) {
 
 func quote(s string) string { return "'" + s + "'" }
 
-// TestRandom does what comes to mind in trees that are renamed all the time.
+// TestRandom runs random commands in trees that are renamed all the time.
 func TestRandom(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
 		seed := uint64(time.Now().UnixNano())
@@ -230,7 +230,7 @@ func TestOwnChangesAndLeftFolders(t *testing.T) {
 	}
 }
 
-// TestStorm makes and removes many files, twice, while the reader of news is slow.
+// TestStorm makes and removes many files, twice, while the reader of changes is slow.
 func TestStorm(t *testing.T) {
 	many := 20_000
 	if fulltest.All() {
@@ -238,7 +238,7 @@ func TestStorm(t *testing.T) {
 	}
 	for _, m := range []Method{Fanotify, Inotify} {
 		t.Run(string(m), func(t *testing.T) {
-			dir := quietFolder(t) // disks make slow storms, too
+			dir := quietFolder(t) // disks make storms slow, too
 			put(t, dir+"/kept/a.json")
 			w := begin(t, options(t, m, dir))
 			before := heap()

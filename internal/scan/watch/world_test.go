@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must come. Nothing is judged by time.
+// patience limits the wait of a test for expected changes. No result depends on time.
 const patience = 30 * time.Second
 
 // wanted is what the tests' catalogs hold.
 func wanted(name string) bool { return strings.HasSuffix(name, ".json") || name == "METADATA" }
 
-// catalogue is what a caller would know: the wanted files beneath some roots, kept by
-// nothing but the changes it is given.
+// catalogue is the state of a caller: the wanted files below some roots, maintained by nothing but
+// the changes it receives.
 type catalogue struct {
 	t *testing.T
 
@@ -30,7 +30,7 @@ type catalogue struct {
 	most  int // of a batch
 }
 
-// take keeps a batch.
+// take applies a batch.
 func (c *catalogue) take(batch []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *catalogue) one(n Change) {
 	}
 }
 
-// listed walks and gives the wanted files.
+// listed returns the wanted files of a walk.
 func listed(root string) map[string]bool {
 	out := map[string]bool{}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -74,7 +74,7 @@ func listed(root string) map[string]bool {
 	return out
 }
 
-// watched is a watcher at work.
+// watched is a running watcher.
 type watched struct {
 	*catalogue
 	w    *Watcher
@@ -110,7 +110,7 @@ func begin(t *testing.T, o Options, tunes ...func(*testTuning)) *watched {
 	return w
 }
 
-// openTuned is Open with other figures.
+// openTuned is Open with other limits.
 func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	s, err := newScope(&o)
 	if err != nil {
@@ -128,7 +128,7 @@ func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	return &Watcher{src: src, news: news}, nil
 }
 
-// equal waits until the catalog has exactly what is below the roots.
+// equal waits until the state has exactly the wanted files below the roots.
 func (w *watched) equal() {
 	w.t.Helper()
 	var missing, extra []string
@@ -164,7 +164,7 @@ func (w *watched) equal() {
 	}
 }
 
-// expect waits for some news since the last call of forget. Polling may tell of a directory
+// expect waits for some changes since the last call of forget. Polling may report a directory
 // instead of what is in it.
 func (w *watched) expect(changes ...Change) {
 	w.t.Helper()
@@ -183,14 +183,14 @@ func (w *watched) expect(changes ...Change) {
 	}
 }
 
-// forget forgets the news so far.
+// forget forgets the changes so far.
 func (w *watched) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = nil
 }
 
-// eventually tries until it is so, and says whether it was.
+// eventually retries until the condition is true, and reports whether it was.
 func eventually(is func() bool) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if is() {

@@ -10,16 +10,15 @@ import (
 	"strconv"
 )
 
-// What takes much memory is made by another process of this program: a process begins with
-// the largest resident set of the one that started it, so that a large benchmark would
-// hide what it measures.
+// Work that takes much memory runs in a separate process of this program: a process begins with the
+// largest resident set of its parent, so that a large benchmark would hide what it measures.
 const (
 	makingAPFS     = "make-apfs"
 	makingTemplate = "make-template"
 	makingPackages = "make-packages"
 )
 
-// apart runs one of the above in a process of its own.
+// apart runs one of the above in a separate process.
 func apart(ctx context.Context, what string, args ...string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -34,7 +33,7 @@ func apart(ctx context.Context, what string, args ...string) error {
 	return nil
 }
 
-// serve does what apart asks for; done is false when the arguments are those of a run.
+// serve does the work of a process that apart started; done is false for the arguments of a run.
 func serve(ctx context.Context, args []string) (done bool, err error) {
 	if len(args) == 0 {
 		return false, nil

@@ -74,7 +74,7 @@ func buildRows(wall, memory, of string, seconds, megabytes float64) []row.Row {
 	}
 }
 
-// build builds a database and takes what that used.
+// build builds a database and records the resource usage.
 func (b *bench) build(ctx context.Context, name, wall, memory string, inputs ...string) (string, error) {
 	to := filepath.Join(b.dir, name)
 	u, err := b.measured(ctx, b.scanner, append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...)

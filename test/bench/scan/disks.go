@@ -12,17 +12,17 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// Files of forms.
+// Names of the files of forms.
 const (
 	ext4File = "ext4.img"
 	apfsFile = "apfs.img"
 )
 
-// ext4Size is that of the disk, most of which the tree fills.
+// ext4Size is the size of the disk, most of which the tree fills.
 const ext4Size = "3G"
 
-// kept returns the directory of a form of the tree, which is next to the tree and is made when
-// it is not there: making all takes minutes.
+// kept returns the directory of a form of the tree, which is next to the tree. It is created if
+// missing: creating all takes minutes.
 func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
 	dir := tree + "-" + f.name
 	if _, err := os.Stat(dir); err == nil {
@@ -47,7 +47,7 @@ func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
 	return dir, os.Rename(w.to, dir)
 }
 
-// image is the source that a file of a form's directory is.
+// image returns the source for a file of a form's directory.
 func image(name string) func(dir string) []string {
 	return func(dir string) []string { return []string{"vm_image:" + filepath.Join(dir, name)} }
 }
@@ -61,8 +61,7 @@ func makeAPFS(ctx context.Context, _ *bench, w works) error {
 	return apart(ctx, makingAPFS, filepath.Join(w.to, apfsFile), w.tree)
 }
 
-// writeAPFS writes a tree as the data volume of a Mac. It holds all of it in memory
-// meanwhile.
+// writeAPFS writes a tree as the data volume of a Mac. It has the whole tree in memory during that.
 func writeAPFS(name, tree string) error {
 	v := apfstest.Volume{Name: "Macintosh HD - Data", Role: apfstest.Data}
 	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {

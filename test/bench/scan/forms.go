@@ -13,19 +13,19 @@ import (
 	"github.com/buildyard/buildyard/test/scantree"
 )
 
-// form is a way in which the tree is kept on a disk.
+// form is a storage format of the tree on a disk.
 type form struct {
 	name   string
 	what   string
 	wall   float64 // target, as a multiple of the directory's
-	memory float64 // target above the directory's in MB; 0: none is promised
-	// make makes the form in a directory of its own, from the directory of the ext4 image where
-	// it needs that. source tells the scanner where it is.
+	memory float64 // target above the directory's in MB; 0: no target
+	// make creates the form in a separate directory, from the directory of the ext4 image where it
+	// needs that. source returns the scanner's arguments for it.
 	make   func(ctx context.Context, b *bench, w works) error
 	source func(dir string) []string
 }
 
-// works are the places that a form is made from and in.
+// works are the directories that a form is made from and in.
 type works struct{ tree, ext4, to string }
 
 var forms = []form{
@@ -58,12 +58,12 @@ var formsPart = part{
 	measure: formRows,
 }
 
-// wanted reports whether one of a form's rows is asked for.
+// wanted reports whether one of a form's rows is selected.
 func (b *bench) wanted(f form) bool {
 	return b.Wants(f.rowWall()) || f.memory > 0 && b.Wants(f.rowMemory())
 }
 
-// formRows measures each form beside the directory.
+// formRows measures each form against the directory.
 func formRows(ctx context.Context, b *bench) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ func formRows(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// addForm takes what a form used beside the directory.
+// addForm adds the usage of a form, relative to the directory's.
 func (b *bench) addForm(f form, u, folder usage) {
 	b.Add(f.rowWall(), u.wall.Seconds()/folder.wall.Seconds())
 	if f.memory > 0 {

@@ -14,8 +14,8 @@ import (
 
 func main() { rig.Main("bench-scan", run) }
 
-// part is some rows and what measures them. A new part goes into a file of its own and
-// into the list of parts.
+// part is a group of rows and the function that measures them. A new part goes into a separate file
+// and into the list of parts.
 type part struct {
 	rows    func(rounds int) []row.Row
 	measure func(context.Context, *bench) error
@@ -36,8 +36,8 @@ func rows(rounds int) []row.Row {
 type options struct {
 	only    map[string]bool // rows to measure
 	rounds  int
-	scalibr string // program that is measured beside ours
-	shared  string // folder with data/vuln
+	scalibr string // program to compare with
+	shared  string // directory with data/vuln
 	json    string
 	check   bool
 	keep    bool
@@ -63,21 +63,21 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, err
 }
 
-// limit bounds a run, the making of the tree too.
+// limit limits the duration of a run, including the creation of the tree.
 const limit = 90 * time.Minute
 
 // bench is one run.
 type bench struct {
 	options
 	*row.Report
-	dir     string   // of everything that the run writes but the disks
+	dir     string   // of all files of the run except the disks
 	scanner string   // the program; "" until it is built
-	licence []string // flags with which it finds its own
+	licence []string // flags that select the license file
 	real    string   // database of all advisories; "" until it is built
 	out     io.Writer
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run succeeded.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	if done, err := serve(ctx, args); done {
 		return err == nil, err
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return b.OK(row.Check(o.check)), err
 }
 
-// part measures the rows of a part that are asked for. Those that could not be say why.
+// part measures the selected rows of a part. A failure is recorded in them.
 func (b *bench) part(ctx context.Context, p part) {
 	var names []string
 	for _, r := range p.rows(b.rounds) {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// mix is how often a large tree has each kind: of a hundred packages.
+// mix is the frequency of each kind in a large tree: of a hundred packages.
 var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
@@ -25,14 +25,14 @@ var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 	vulndb.PyPI: catalog.Python, vulndb.RubyGems: catalog.Gem, vulndb.Homebrew: catalog.Brew,
 }
 
-// writePackages writes packages of all kinds as a large tree has them: one in ten has a name
-// that the database knows, each name once, at the version that mended one thing.
+// writePackages writes packages of all kinds as in a large tree: one in ten has a name that the
+// database knows, each name once, at a version that fixed one vulnerability.
 func writePackages(to, database string) error {
 	db, err := vulndb.Open(database)
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // it is only read
+	defer db.Close() //nolint:errcheck // read only
 	known, err := knownPackages(db)
 	if err != nil {
 		return err

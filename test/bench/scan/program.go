@@ -29,7 +29,7 @@ var programPart = part{
 	},
 }
 
-// prepare builds the scanner as users get it, and gives it a license.
+// prepare builds the scanner as users get it, and a license for it.
 func (b *bench) prepare(ctx context.Context) error {
 	if b.scanner != "" {
 		return nil
@@ -45,7 +45,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-// list has the scanner list the packages of a source, with more flags.
+// list runs the scanner to list the packages of a source, with more flags.
 func (b *bench) list(ctx context.Context, source string, more ...string) (usage, error) {
 	args := slices.Concat([]string{source, "-p", "-q", "-f", "json"}, b.licence, more)
 	return b.measured(ctx, b.scanner, args...)

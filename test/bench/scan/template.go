@@ -24,12 +24,12 @@ const (
 	templateID = "11111111-2222-4333-8444-555555555555"
 	storageDir = "storage"
 
-	// A tag rewrites a piece in every stride of the disk, each tag others: 3 % of it.
+	// A tag rewrites a chunk in every stride of the disk, each tag different ones: 3 % of it.
 	stride = 2 << 20
 	piece  = 64 << 10
 )
 
-// inStorage is the source that a template is.
+// inStorage returns the source of the template.
 func inStorage(dir string) []string {
 	return []string{"registry_template:" + templateID, "-s", filepath.Join(dir, storageDir)}
 }
@@ -41,8 +41,8 @@ func makeTemplate(layers int) func(context.Context, *bench, works) error {
 	}
 }
 
-// writeTemplate pushes an image to a registry in a directory, and then as many tags as layers
-// are asked for, each as what it rewrote.
+// writeTemplate pushes an image to a registry in a directory, as the first of several tags. It
+// pushes as many tags as layers are requested, the others each with only its rewritten chunks.
 func writeTemplate(ctx context.Context, dir, image string, layers int) (err error) {
 	reg, err := registry.Open(ctx, registry.Options{Base: filepath.Join(dir, storageDir), Version: "bench"})
 	if err != nil {
@@ -70,7 +70,7 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 	return err
 }
 
-// push pushes a tag and gives the name of its disk's content.
+// push pushes a tag and returns the digest of its disk's content.
 func push(ctx context.Context, c *transfer.Client, tag string, disk transfer.Disk, parent *transfer.PushParent) (string, error) {
 	const file = "disk.img"
 	o := transfer.PushOptions{
@@ -84,8 +84,8 @@ func push(ctx context.Context, c *transfer.Client, tag string, disk transfer.Dis
 	return o.Roots[file], nil
 }
 
-// rewrite makes an overlay with a piece of each stride of the disk, from the first on, with
-// the bytes that are there: reading is the same as if a guest had changed them.
+// rewrite writes an overlay with a chunk of each stride of the disk, from the first on, with
+// unchanged bytes: reading costs the same as if a guest had changed them.
 func rewrite(ctx context.Context, to, disk string, first int64) error {
 	from, err := os.Open(disk)
 	if err != nil {

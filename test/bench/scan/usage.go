@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// usage is what a process used.
+// usage is the resource usage of a process.
 type usage struct {
 	wall, cpu time.Duration
 	memory    int64 // bytes of its largest resident set

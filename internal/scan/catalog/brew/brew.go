@@ -1,10 +1,10 @@
-// Package brew finds what Homebrew installed: formulae by the receipts in the Cellar, and
-// casks by what it keeps in the Caskroom.
+// Package brew finds what Homebrew installed: formulae by the receipts in the Cellar, and casks by
+// the metadata and files in the Caskroom.
 //
-// It asks no tap and no server: a package is what its directories say.
+// It reads no tap and contacts no server: it uses only the names of directories and local files.
 //
-// Invariant: name and version are those of the directories NAME/VERSION below Cellar or
-// Caskroom, as Homebrew itself lists them, with the revision.
+// Invariant: name and version are those of the directories NAME/VERSION below Cellar or Caskroom,
+// as Homebrew itself lists them, with the revision.
 package brew
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxFormula is how much of a formula is read for its license.
+// maxFormula is how many bytes of a formula are read for its license.
 const maxFormula = 256 << 10
 
 // Formulae finds formulae.
@@ -26,21 +26,21 @@ type Formulae struct{}
 
 var _ catalog.Extractor = Formulae{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Formulae) Name() string { return "brew/formula" }
 
-// Patterns asks for receipts.
+// Patterns selects receipts.
 func (Formulae) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"INSTALL_RECEIPT.json"}, Parts: true}
 }
 
-// FileRequired takes Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
+// FileRequired accepts Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
 func (Formulae) FileRequired(p string) bool {
 	_, _, rest, ok := keg(p, "Cellar")
 	return ok && rest == "INSTALL_RECEIPT.json"
 }
 
-// keg cuts a path below FOLDER/NAME/VERSION/.
+// keg splits a path below a directory of formulae: NAME/VERSION/ and the rest.
 func keg(p, folder string) (name, version, rest string, ok bool) {
 	i := strings.LastIndex("/"+p, "/"+folder+"/")
 	if i < 0 {
@@ -53,7 +53,7 @@ func keg(p, folder string) (name, version, rest string, ok bool) {
 	return parts[0], parts[1], parts[2], true
 }
 
-// Extract tells what the path says. The license stands in the formula that was installed.
+// Extract takes name and version from the path. The license is in the installed formula.
 func (Formulae) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	name, version, _, _ := keg(f.Path, "Cellar")
 	p := catalog.Package{Kind: catalog.Brew, Name: name, Version: version}
@@ -61,20 +61,20 @@ func (Formulae) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	return []catalog.Package{p}, nil
 }
 
-// license is a line such as: license "MIT", license any_of: ["MIT", "Apache-2.0"]. What
-// follows is a text or a symbol each.
+// license matches a line such as: license "MIT", license any_of: ["MIT", "Apache-2.0"]. Its
+// arguments are texts or symbols.
 var (
 	license = regexp.MustCompile(`(?m)^\s{2}license\s+(.+(?:\n\s{4,}.+|\n\s{2}\])*)`)
 	quoted  = regexp.MustCompile(`"([^"\n]{1,100})"`)
 )
 
-// formulaLicenses reads the licenses of a formula; a formula that is not there has none.
+// formulaLicenses reads the licenses of a formula; a missing formula has none.
 func formulaLicenses(tree fs.FS, name string) []string {
 	file, err := tree.Open(name)
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // read only
 	data, err := io.ReadAll(io.LimitReader(file, maxFormula))
 	if err != nil {
 		return nil

@@ -58,7 +58,7 @@ func (b broken) Stat(name string) (fs.FileInfo, error) {
 	return b.MapFS.Stat(name)
 }
 
-// A version whose directory cannot be read is missed, not removed.
+// A version whose directory cannot be read is reported as unread, not as removed.
 func TestUnreadCask(t *testing.T) {
 	tree := broken{catalogtest.Tree(catalogtest.Files{
 		"opt/homebrew/Caskroom/firefox/.metadata/130.0.1/20240901/Casks/firefox.json": "{}",

@@ -16,15 +16,15 @@ type Casks struct{}
 
 var _ catalog.Extractor = Casks{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Casks) Name() string { return "brew/cask" }
 
-// Patterns asks for copies of casks, applications and the files by which others know casks.
+// Patterns selects copies of casks, applications and other files by which casks are recognized.
 func (Casks) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true}
 }
 
-// FileRequired takes what lies where it should in the Caskroom.
+// FileRequired accepts files at their expected path in the Caskroom.
 func (Casks) FileRequired(p string) bool {
 	if !strings.Contains(p, "Caskroom/") {
 		return false
@@ -33,7 +33,7 @@ func (Casks) FileRequired(p string) bool {
 	return ok
 }
 
-// cask returns the token and the version of which a path tells:
+// cask returns the token and the version in a path:
 //
 //	Caskroom/TOKEN/.metadata/VERSION/TIME/Casks/TOKEN.json (or .rb)
 //	Caskroom/TOKEN/VERSION/NAME.app (a link) or NAME.app/Contents/Info.plist
@@ -61,8 +61,8 @@ func cask(p string) (token, version string, ok bool) {
 	return token, version, true
 }
 
-// Extract tells what the path says, unless the copy of a cask is left of a version that
-// is gone.
+// Extract takes token and version from the path, unless it is the copy of a cask whose version was
+// removed.
 func (Casks) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	token, version, ok := cask(f.Path)
 	if !ok {
@@ -71,7 +71,7 @@ func (Casks) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, err
 	if i := strings.LastIndex(f.Path, "/.metadata/"); i >= 0 {
 		info, err := f.Stat(f.Path[:i] + "/" + version)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
-			return nil, nil // it was removed, and its copy forgotten
+			return nil, nil // it was removed, and its copy is a leftover
 		}
 		if err != nil {
 			return nil, err

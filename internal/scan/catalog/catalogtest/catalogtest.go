@@ -1,6 +1,6 @@
-// Package catalogtest tries extractors on small trees that tests write down.
+// Package catalogtest runs extractors on small trees in the source of tests.
 //
-// It is not for products, and has no tree of its own.
+// It is for tests only, and contains no tree.
 //
 // Invariant: a tree in memory is scanned as any other is.
 package catalogtest
@@ -21,7 +21,7 @@ import (
 // Files is a tree: path -> content. A content that begins with "-> " is a symbolic link.
 type Files map[string]string
 
-// Tree makes a file system of files.
+// Tree returns a file system with the files.
 func Tree(files Files) fstest.MapFS {
 	out := fstest.MapFS{}
 	for name, text := range files {
@@ -37,8 +37,8 @@ func Tree(files Files) fstest.MapFS {
 	return out
 }
 
-// Expect scans files and compares what is found with want, a line a package: kind, name,
-// version, locations, and what is special in brackets; a warning is "! path: what".
+// Expect scans files and compares the result with want, a line per package: kind, name, version,
+// locations, and other fields in brackets; a warning is "! path: what".
 func Expect(t *testing.T, extractors []catalog.Extractor, files Files, want ...string) {
 	t.Helper()
 	r, err := catalog.Scan(t.Context(), Tree(files), catalog.Options{Extractors: extractors})
@@ -52,7 +52,7 @@ func Expect(t *testing.T, extractors []catalog.Extractor, files Files, want ...s
 	}
 }
 
-// Lines writes a result as Expect compares it, in order.
+// Lines formats a result as Expect compares it, in order.
 func Lines(r *catalog.Result) []string {
 	var out []string
 	for _, p := range r.Packages {

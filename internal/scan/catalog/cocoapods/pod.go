@@ -1,9 +1,9 @@
-// Package cocoapods finds the pods that CocoaPods wrote down: Podfile.lock and the
-// Manifest.lock of what is installed.
+// Package cocoapods finds the pods that CocoaPods recorded: Podfile.lock and the Manifest.lock of
+// what is installed.
 //
-// It does not read podspecs: those of a project are its own.
+// It does not read podspecs: those of a project describe the project itself.
 //
-// Invariant: a pod stands once with its version, whichever of its subspecs are used.
+// Invariant: a pod is listed once with its version, whichever of its subspecs are used.
 package cocoapods
 
 import (
@@ -18,34 +18,34 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
-// maxLock is how large a lock may be.
+// maxLock is the maximum size of a lock file, in bytes.
 const maxLock = 8 << 20
 
-// Lock reads locks.
+// Lock reads lock files.
 type Lock struct{}
 
 var _ catalog.Extractor = Lock{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Lock) Name() string { return "pod/Podfile.lock" }
 
-// Patterns asks for both names.
+// Patterns selects both names.
 func (Lock) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Podfile.lock", "Manifest.lock"}}
 }
 
-// FileRequired takes a Manifest.lock in a directory of pods only.
+// FileRequired accepts a Manifest.lock in a directory of pods only.
 func (Lock) FileRequired(p string) bool {
 	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) && !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// file is what counts of a lock.
+// file has the relevant parts of a lock file.
 type file struct {
 	Pods     []yaml.Node               `yaml:"PODS"`
 	External map[string]map[string]any `yaml:"EXTERNAL SOURCES"`
 }
 
-// line is a pod with its version: "Firebase/Core (10.0.0)".
+// line matches a pod with its version: "Firebase/Core (10.0.0)".
 var line = regexp.MustCompile(`^([^\s(]+) \(([^)=<>~]+)\)$`)
 
 // Extract reads one.
@@ -87,7 +87,7 @@ func parse(data []byte) ([]catalog.Package, error) {
 	return out, nil
 }
 
-// title is the text of an entry: an entry with dependencies is a key with a list.
+// title returns the text of an entry: an entry with dependencies is a key with a list.
 func title(n yaml.Node) string {
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
 		return n.Content[0].Value

@@ -1,10 +1,10 @@
 // Package cpe names packages as NVD does: by vendor and product, in the form of CPE 2.3.
 //
-// It is not a matcher, and a name that it makes up for a package that is in no table is a
-// guess that only serves to tell packages apart.
+// It is not a matcher, and the name that it makes up for a package outside its table is a guess
+// that only serves to tell packages apart.
 //
-// Invariant: every package has at least one CPE, and a name is marked as curated only if
-// somebody wrote it into the table.
+// Invariant: every package has at least one CPE, and a name is marked as curated only if it is in
+// the manually maintained table.
 package cpe
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// Product is what NVD may call a package. Vendor and Product are without escapes.
+// Product is a name that NVD may use for a package. Vendor and Product are without escapes.
 type Product struct {
 	Vendor, Product string
 	TargetSW        string // what the package runs in, such as "node.js"; "" is anything
-	Curated         bool   // it stands in the table
+	Curated         bool   // it is in the table
 }
 
 //go:embed products.tsv
@@ -48,8 +48,8 @@ var curated = sync.OnceValue(func() map[string][]Product {
 	return out
 })
 
-// Products names a package: as the table does, or else by a guess. What it may be is named
-// each by itself, those in the table first, so that none hides another.
+// Products names a package: from the table, or else by a guess. Each possible identity of the
+// package gets its own names, those in the table first, so that none hides another.
 func Products(p catalog.Package) []Product {
 	var names, guesses []Product
 	all := identities(p)
@@ -69,12 +69,12 @@ func Products(p catalog.Package) []Product {
 	})
 }
 
-// The identities of a package of Homebrew: formulae and casks of one name are something else
-// at times ("docker").
+// The identities of a package of Homebrew: a formula and a cask of one name may be different
+// software ("docker").
 const formula, cask = "brew", "cask"
 
-// identities tell apart what may have one kind, name and version: applications by their
-// bundle identifiers, formulae and casks by where they lie. Others have one, "".
+// identities distinguishes packages with the same kind, name and version: applications by their
+// bundle identifiers, formulae and casks by their paths. Others have one, "".
 func identities(p catalog.Package) []string {
 	switch {
 	case p.Kind == catalog.MacOSApp && len(p.BundleIDs) > 0:
@@ -97,12 +97,12 @@ func identities(p catalog.Package) []string {
 	return []string{""}
 }
 
-// IsCask reports whether a package is a cask of Homebrew and no formula.
+// IsCask reports whether a package is a cask of Homebrew, not a formula.
 func IsCask(p catalog.Package) bool {
 	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formula)
 }
 
-// inTable returns what the table calls one identity of a package.
+// inTable returns the products in the table for one identity of a package.
 func inTable(p catalog.Package, id string) []Product {
 	for _, k := range keys(p, id) {
 		if found := curated()[k]; len(found) > 0 {
@@ -112,7 +112,7 @@ func inTable(p catalog.Package, id string) []Product {
 	return nil
 }
 
-// keys are the places in the table where a package may stand, the surest first.
+// keys returns the table keys of a package, the most reliable first.
 func keys(p catalog.Package, id string) []string {
 	base, _, _ := strings.Cut(p.Name, "@")
 	switch p.Kind {
@@ -127,8 +127,8 @@ func keys(p catalog.Package, id string) []string {
 	}
 }
 
-// nameOf is the name of an application if its bundle identifier cannot mean another: that
-// of a helper says what it helps, and begins like that of the application.
+// nameOf returns the name of an application if its bundle identifier cannot mean another: the
+// identifier of a helper names its application, and begins with that of the application.
 func nameOf(p catalog.Package, bundleID string) string {
 	if bundleID == "" || strings.HasPrefix(bundleID, "com.apple.") {
 		return p.Name
@@ -136,19 +136,19 @@ func nameOf(p catalog.Package, bundleID string) string {
 	return ""
 }
 
-// targets are what the packages of a kind run in.
+// targets maps a kind to the software its packages run in.
 var targets = map[catalog.PackageType]string{
 	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
 }
 
-// plain writes a name as NVD does, with something in its place where nothing is left.
+// plain spells a name as NVD does, with a substitute where nothing is left.
 func (n Product) plain() Product {
 	n.Product = cmp.Or(plain(n.Product), "unknown")
 	n.Vendor = cmp.Or(plain(n.Vendor), n.Product)
 	return n
 }
 
-// guess makes a name up from that of the package and what identifies it.
+// guess derives a name from that of the package and its identity.
 func guess(p catalog.Package, id string) Product {
 	target := targets[p.Kind]
 	vendor, product := p.Name, p.Name
@@ -173,14 +173,14 @@ func guess(p catalog.Package, id string) Product {
 		vendor, product = "apple", "macos"
 	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
 	}
-	if p.Kind == catalog.MacOSApp && plain(product) == "" { // of letters that a CPE cannot hold
+	if p.Kind == catalog.MacOSApp && plain(product) == "" { // of letters that a CPE cannot contain
 		product = id[strings.LastIndexByte(id, '.')+1:]
 	}
 	return Product{Vendor: vendor, Product: product, TargetSW: target}
 }
 
-// goProduct names a Go module: by its owner and the last part of its path that is no
-// major version.
+// goProduct names a Go module: by its owner and the last part of its path that is not a major
+// version.
 func goProduct(name string) Product {
 	if name == "stdlib" || name == "toolchain" {
 		return Product{Vendor: "golang", Product: "go"}
@@ -203,8 +203,8 @@ func goProduct(name string) Product {
 	return Product{Vendor: vendor, Product: product, TargetSW: "go"}
 }
 
-// organisation is the owner in a name that begins with a reversed domain:
-// "apache" in "org.apache.commons".
+// organisation returns the owner in a name that begins with a reversed domain: "apache" in
+// "org.apache.commons".
 func organisation(name string) string {
 	parts := strings.Split(name, ".")
 	if len(parts) > 1 && len(parts[0]) <= 4 {
@@ -213,8 +213,8 @@ func organisation(name string) string {
 	return parts[0]
 }
 
-// plain writes a name as NVD does: in lower case, with underscores for blanks, and of what
-// a CPE can hold.
+// plain spells a name as NVD does: in lower case, with underscores for blanks, and without
+// characters that a CPE cannot contain.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {
@@ -229,12 +229,12 @@ func plain(name string) string {
 	return strings.Trim(name, "_:") // the library cannot read a value that begins with a colon
 }
 
-// mostNames is how many names of a package are shown. One has a few, unless somebody made
-// applications of one name with very many bundle identifiers; matched is with all.
+// mostNames limits the names of a package in reports. A package has a few, unless very many
+// applications share a name with different bundle identifiers; matching uses all names.
 const mostNames = 20
 
 // Of returns the CPEs of a package as formatted strings: each name without the software that it
-// runs in, as people write it when they ignore a package, and with it where there is one.
+// runs in, as users write it to ignore a package, and with it where there is one.
 func Of(p catalog.Package) []string {
 	var out []string
 	version := attribute(versionOf(p))
@@ -256,16 +256,16 @@ func Of(p catalog.Package) []string {
 	return out
 }
 
-// special is what stands for itself in a value only behind a backslash.
+// special matches characters that need a backslash in a value.
 var special = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
-// attribute is a plain text as a value of a name; the empty one is any. The function of the
-// library would end it at a colon, and give any for some texts.
+// attribute encodes a plain text as a value of a name; the empty one is any. The function of the
+// library would end it at a colon, and return any for some texts.
 func attribute(text string) string { return special.ReplaceAllString(text, `\$0`) }
 
-// MakersVersion is the version that the maker of a package gave: Homebrew's revision, what a
-// cask has behind a comma, and the number of a build that an application has in parentheses,
-// such as 5.17.5 (29101), are not known to NVD.
+// MakersVersion returns the version as the maker of a package assigned it: NVD does not know
+// Homebrew's revision, the part after a comma of a cask, and the build number in parentheses of an
+// application, such as 5.17.5 (29101).
 func MakersVersion(p catalog.Package) string {
 	if p.Kind == catalog.MacOSApp {
 		v, _, _ := strings.Cut(p.Version, " (")
@@ -281,7 +281,7 @@ func MakersVersion(p catalog.Package) string {
 	return v
 }
 
-// versionOf is a version as NVD writes it: without what a packager added.
+// versionOf returns a version as NVD writes it: without a packager's additions.
 func versionOf(p catalog.Package) string {
 	v := MakersVersion(p)
 	switch p.Kind {

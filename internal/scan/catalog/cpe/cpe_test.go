@@ -50,7 +50,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Things of one kind, name and version are one package: none takes the name of another.
+// Packages of one kind, name and version are merged: none hides the name of another.
 func TestEachIdentityIsNamed(t *testing.T) {
 	app := func(ids ...string) catalog.Package {
 		return catalog.Package{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: ids}
@@ -89,7 +89,7 @@ func TestEachIdentityIsNamed(t *testing.T) {
 	}
 }
 
-// The default of the list of ignored packages is this name, which has to be met exactly.
+// The default of the list of ignored packages is this name, which has to match exactly.
 func TestICloudBindsToDefaultExclusion(t *testing.T) {
 	for _, id := range []string{"", "com.apple.iCloud", "com.apple.CloudDocs.iCloud"} {
 		var uris []string

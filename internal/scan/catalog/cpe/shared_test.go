@@ -18,7 +18,7 @@ var (
 	escaped  = regexp.MustCompile(`\\(.)`)
 )
 
-// named returns every vendor:product that the records of an archive speak of.
+// named collects every vendor:product in the records of an archive.
 func named(t *testing.T, archive string, into map[string]bool) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -49,8 +49,8 @@ func named(t *testing.T, archive string, into map[string]bool) {
 	}
 }
 
-// Each line of the table names a product that the records speak of, but for those that
-// are marked as older; a mark that is no longer needed goes.
+// Each line of the table names a product in the records, except for those that are marked as older;
+// an unneeded mark must be removed.
 func TestTableNamesWhatNVDNames(t *testing.T) {
 	shared := os.Getenv("SHARED")
 	if shared == "" {

@@ -1,10 +1,10 @@
-// Package executable finds what compiled programs say of themselves: Go's build information
+// Package executable finds packages that are recorded in compiled programs: Go's build information
 // and the list that cargo auditable leaves in Rust programs.
 //
-// It is no disassembler: a program that says nothing has no packages.
+// It does not disassemble: a program without such data has no packages.
 //
-// Invariant: of a file that is no program only its first bytes are read, of a program
-// only its headers and the sections that tell of packages.
+// Invariant: of other files only the first bytes are read, of a program only its headers and the
+// sections that list packages.
 package executable
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/golang"
 )
 
-// Bounds of what is read.
+// Limits on what is read.
 const (
 	maxList   = 8 << 20 // bytes of the unpacked list of a Rust program
 	maxArches = 16      // of a universal program
@@ -39,13 +39,13 @@ type Programs struct{}
 
 var _ catalog.Extractor = Programs{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Programs) Name() string { return "program" }
 
-// Patterns asks for what may be a program.
+// Patterns selects possible programs.
 func (Programs) Patterns() catalog.Patterns { return catalog.Patterns{Programs: true, Parts: true} }
 
-// FileRequired takes all.
+// FileRequired accepts all.
 func (Programs) FileRequired(string) bool { return true }
 
 // image is a program for one machine.
@@ -63,7 +63,7 @@ func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	}
 	images, err := open(r, f.Size())
 	if err != nil || len(images) == 0 {
-		return nil, nil //nolint:nilerror // it is no program, or one that nobody can run
+		return nil, nil //nolint:nilerror // not a program, or one that no machine can run
 	}
 	var out []catalog.Package
 	var errs []error
@@ -138,7 +138,7 @@ func machImage(r io.ReaderAt, f *macho.File) image {
 	return i
 }
 
-// openUniversal reads a program that holds one for each machine.
+// openUniversal reads a file with a program for each machine.
 func openUniversal(r io.ReaderAt, size int64) ([]image, error) {
 	fat, err := macho.NewFatFile(r)
 	if err != nil {
@@ -170,8 +170,8 @@ func openPE(r io.ReaderAt) ([]image, error) {
 	return []image{i}, nil
 }
 
-// goData reports whether a section of data begins with Go's build information: in PE files
-// it has no section of its own.
+// goData reports whether a section of data begins with Go's build information, which has no
+// separate section in PE files.
 func goData(s *pe.Section) bool {
 	head := make([]byte, 64<<10)
 	n, _ := s.ReadAt(head, 0)
@@ -204,7 +204,7 @@ func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
 	return out, nil
 }
 
-// crates is the list that cargo auditable writes, as its format has it.
+// crates is the list that cargo auditable writes, in its format.
 type crates struct {
 	Packages []struct {
 		Name    string `json:"name"`

@@ -17,7 +17,7 @@ import (
 
 var all = []catalog.Extractor{Programs{}}
 
-// rustProgram makes the smallest ELF file with a list of crates.
+// rustProgram returns the smallest ELF file with a list of crates.
 func rustProgram(t testing.TB, list string) string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -68,7 +68,7 @@ func TestRust(t *testing.T) {
 	)
 }
 
-// This test is a program of Go itself.
+// This test binary is itself a Go program.
 func TestGo(t *testing.T) {
 	name, err := os.Executable()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package extractors lists the extractors of every kind of package.
 //
-// It is not what reads a file: each extractor is in a package of its own.
+// It reads no file: each extractor is in a separate package.
 //
-// Invariant: the list is the same for every scan, so that what one finds another does.
+// Invariant: the list is the same for every scan, so that all scans find the same packages.
 package extractors
 
 import (
@@ -42,5 +42,5 @@ func All() []catalog.Extractor {
 	}, lockfile.All())
 }
 
-// System returns those of what is only looked for when asked: macOS itself.
+// System returns the extractors that run only on request: of macOS itself.
 func System() []catalog.Extractor { return []catalog.Extractor{macos.System{}} }

@@ -29,7 +29,7 @@ func TestNamesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// One file of each kind, and every package is finished.
+// TestEveryKind scans one file of each kind, and checks that every package is complete.
 func TestEveryKind(t *testing.T) {
 	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{
 		"g/specifications/rack-3.gemspec":        "# stub: rack 3.0 ruby lib\n",

@@ -1,10 +1,9 @@
 // Package gem finds installed Ruby gems by the specifications that RubyGems writes.
 //
-// It is not an interpreter of Ruby: a specification is written by a program and has one
-// assignment a line. Those of a project's own sources are not read.
+// It does not interpret Ruby: a specification is written by a program and has one assignment a
+// line. Those of a project's own sources are not read.
 //
-// Invariant: a gem is named as its specification's fields name it, never by guessing at a
-// file's name.
+// Invariant: the fields of its specification name a gem, never a guess from a file's name.
 package gem
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxSpecification is how large a specification may be.
+// maxSpecification is the maximum size of a specification, in bytes.
 const maxSpecification = 1 << 20
 
 // Installed reads specifications.
@@ -24,22 +23,22 @@ type Installed struct{}
 
 var _ catalog.Extractor = Installed{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Installed) Name() string { return "gem/gemspec" }
 
-// Patterns asks for every specification.
+// Patterns selects every specification.
 func (Installed) Patterns() catalog.Patterns {
 	return catalog.Patterns{Extensions: []string{".gemspec"}}
 }
 
-// FileRequired takes those in the directory in which RubyGems keeps what is installed.
+// FileRequired accepts those in the directory of gems that RubyGems installed.
 func (Installed) FileRequired(p string) bool {
 	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
 	return (strings.HasSuffix("/"+folder, "/specifications") || strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
 }
 
-// A field is assigned a text in any of the ways in which Ruby writes one: "x", 'x', %q{x},
-// "x".freeze, Gem::Version.new("x").
+// Patterns of a text assigned to a field, in all notations of Ruby: "x", 'x', %q{x}, "x".freeze,
+// Gem::Version.new("x").
 var (
 	text  = `(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|%[qQ](?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|<([^>]*)>))`
 	field = regexp.MustCompile(`^\s*\w+\.(name|version|license|platform)\s*=\s*(?:Gem::Version\.new\s*\(?\s*)?` + text)
@@ -96,8 +95,8 @@ func parse(spec string) catalog.Package {
 	return p
 }
 
-// built is a version with the platform where it is JRuby: what is for it holds libraries of
-// Java, of which there are advisories. For any other machine a gem is made of the same.
+// built returns a version with the platform if that is JRuby: gems for it contain Java libraries,
+// which have advisories. For any other platform a gem has the same sources.
 func built(version, platform string) string {
 	if version != "" && (platform == "jruby" || strings.Contains(platform, "java")) {
 		return version + catalog.ForJRuby
@@ -105,7 +104,7 @@ func built(version, platform string) string {
 	return version
 }
 
-// value returns the text of a match, if it is one without anything to be filled in.
+// value returns the text of a match, if it needs no interpolation.
 func value(groups []string) []string {
 	for _, g := range groups {
 		if g != "" && !strings.Contains(g, "#{") && len(g) <= 200 {

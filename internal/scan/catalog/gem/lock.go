@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxLock is how large a Gemfile.lock may be.
+// maxLock is the maximum size of a Gemfile.lock, in bytes.
 const maxLock = 8 << 20
 
 // Lock reads what Bundler locks.
@@ -16,19 +16,19 @@ type Lock struct{}
 
 var _ catalog.Extractor = Lock{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Lock) Name() string { return "gem/Gemfile.lock" }
 
-// Patterns asks for both of its names.
+// Patterns selects both of its names.
 func (Lock) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Gemfile.lock", "gems.locked"}}
 }
 
-// FileRequired takes those of projects.
+// FileRequired accepts those of projects.
 func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
-// spec is a gem in a section, by its depth told from what it depends on: "    rack (3.0.0)".
-// Behind the first hyphen, which a version has not, stands the platform.
+// spec matches a gem in a section; its indent distinguishes it from dependencies: "    rack
+// (3.0.0)". The platform follows the first hyphen, which a version has not.
 var spec = regexp.MustCompile(`^ {4}([^\s(]+) \(([^)\s]+)\)$`)
 
 // Extract reads one.
@@ -38,7 +38,7 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 		return nil, err
 	}
 	var out []catalog.Package
-	counts := false // the gems of PATH are the project's own
+	counts := false // the gems of PATH are the project itself
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimRight(line, "\r\n")
 		if line != "" && line[0] != ' ' {

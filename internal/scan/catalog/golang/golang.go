@@ -1,11 +1,10 @@
-// Package golang finds Go modules: those that go.mod files require, and those that are in
-// a module cache.
+// Package golang finds Go modules: those that go.mod files require, and those that are in a module
+// cache.
 //
-// It is not what reads programs; package program is. What a go.mod of a cached module
-// requires is not there for that, so it does not count.
+// It does not read programs; package executable does. A module that only the go.mod of a cached
+// module requires need not be present, so it does not count.
 //
-// Invariant: a module whose code is not that of its name and version is marked as
-// replaced.
+// Invariant: a module whose code is not that of its name and version is marked as replaced.
 package golang
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxMod is how large a go.mod may be.
+// maxMod is the maximum size of a go.mod, in bytes.
 const maxMod = 4 << 20
 
 // Mod reads go.mod files.
@@ -27,13 +26,13 @@ type Mod struct{}
 
 var _ catalog.Extractor = Mod{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Mod) Name() string { return "go/go.mod" }
 
-// Patterns asks for every go.mod.
+// Patterns selects every go.mod.
 func (Mod) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"go.mod"}} }
 
-// FileRequired takes those of projects and those at the root of a cached module.
+// FileRequired accepts those of projects and those at the root of a cached module.
 func (Mod) FileRequired(p string) bool {
 	if _, _, ok := cached(p); ok {
 		return true
@@ -41,7 +40,7 @@ func (Mod) FileRequired(p string) bool {
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// cached returns the module in whose directory of a module cache a go.mod lies:
+// cached returns the module in a module cache to which a go.mod belongs:
 // pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod.
 func cached(p string) (name, version string, ok bool) {
 	folder := path.Dir(p)
@@ -86,7 +85,7 @@ func (Mod) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error
 	return out, nil
 }
 
-// replacement finds what a module is replaced by: the zero value is nothing.
+// replacement returns the replacement of a module: the zero value is none.
 func replacement(all []*modfile.Replace, m module.Version) module.Version {
 	var every module.Version
 	for _, r := range all {
@@ -101,7 +100,7 @@ func replacement(all []*modfile.Replace, m module.Version) module.Version {
 	return every
 }
 
-// Module is a module as a package. One that is replaced by a version of another is that
+// Module converts a module to a package. A module replaced by a version of another becomes that
 // one; one that is replaced by a directory keeps its name and is marked.
 func Module(m, by module.Version) catalog.Package {
 	p := catalog.Package{Kind: catalog.Go, Name: m.Path, Version: m.Version}
@@ -116,5 +115,5 @@ func Module(m, by module.Version) catalog.Package {
 	return p
 }
 
-// Devel is the version of a module that was built where it was developed.
+// Devel is the version of a module that was built from its working directory.
 const Devel = "(devel)"

@@ -1,10 +1,10 @@
-// Package java finds what Java archives hold: themselves and the archives within them, by
-// the pom.properties that Maven leaves, or else by the file's name and the manifest.
+// Package java finds the packages in Java archives: themselves and the archives within them, by the
+// pom.properties that Maven leaves, or else by the file's name and the manifest.
 //
-// It does not look at classes, and knows nothing of archives that say nothing.
+// It does not read classes, and finds nothing in archives without such data.
 //
-// Invariant: of one file at most a bounded number of bytes is unpacked, however deep its
-// archives are in one another.
+// Invariant: of one file at most a bounded number of bytes is unpacked, however deep its archives
+// are nested.
 package java
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
-// Bounds of what is unpacked of one file.
+// Limits on what is unpacked of one file.
 const (
 	maxOpened = 256 << 20 // bytes in all
-	maxInner  = 32 << 20  // bytes of a packed archive within another, which is held in memory
-	maxHeld   = 64 << 20  // bytes of all that are held at once
-	maxDepth  = 6         // archives in one another
+	maxInner  = 32 << 20  // bytes of a packed archive within another, which is in memory
+	maxHeld   = 64 << 20  // bytes of all that are in memory at a time
+	maxDepth  = 6         // nested archives
 	maxText   = 1 << 20   // bytes of a manifest
-	maxErrors = 5         // that are told of one file
+	maxErrors = 5         // that are reported for one file
 )
 
 // Archives reads archives.
@@ -40,17 +40,17 @@ type Archives struct{}
 
 var _ catalog.Extractor = Archives{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Archives) Name() string { return "java/archive" }
 
 var extensions = []string{".jar", ".war", ".ear", ".jmod", ".par", ".sar", ".jpi", ".hpi", ".lpkg", ".nar"}
 
-// Patterns asks for archives.
+// Patterns selects archives.
 func (Archives) Patterns() catalog.Patterns {
 	return catalog.Patterns{Extensions: extensions, Parts: true}
 }
 
-// FileRequired takes all.
+// FileRequired accepts all.
 func (Archives) FileRequired(string) bool { return true }
 
 // Extract reads one.
@@ -69,16 +69,16 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 // archive is a file that is being read.
 type archive struct {
 	ctx   context.Context
-	left  int64 // bytes that may be unpacked yet
+	left  int64 // bytes that may still be unpacked
 	held  int64 // bytes of packed archives in memory
 	found []catalog.Package
 	errs  []error
 
-	missing bool // one of errs says that something is too large
+	missing bool // one of errs reports that something is too large
 }
 
-// failed notes what could not be read: some of it, and all that is too large, as it says that
-// something is missing.
+// failed records an error: at most maxErrors, but always the first for something too large, because
+// that means missing data.
 func (a *archive) failed(err error) {
 	whole := !errors.Is(err, catalog.ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
 	if len(a.errs) < maxErrors || !whole && !a.missing {
@@ -87,7 +87,7 @@ func (a *archive) failed(err error) {
 	a.missing = a.missing || !whole
 }
 
-// errOpened ends the reading of a file that unpacks to more than it should.
+// errOpened stops the reading of a file that unpacks to more than it should.
 var errOpened = fmt.Errorf("%w: it unpacks to more than %d bytes", catalog.ErrTooLarge, int64(maxOpened))
 
 // read reads an archive and those within it.
@@ -114,7 +114,7 @@ func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error 
 			if err != nil {
 				a.failed(fmt.Errorf("%s: %w", f.Name, err))
 			}
-			man = parseManifest(data) // its first lines are those that count
+			man = parseManifest(data) // the first lines are the relevant ones
 		case slices.Contains(extensions, strings.ToLower(path.Ext(base))):
 			a.inner(section, f, depth)
 		}
@@ -135,8 +135,8 @@ func jmod(r io.ReaderAt, size int64) (offset, rest int64) {
 	return 0, size
 }
 
-// inner reads an archive within another: where it lies when it is stored as it is, from
-// memory when it is packed.
+// inner reads an archive within another: in place when it is stored uncompressed, from memory when
+// it is packed.
 func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
 	if err := a.open(outer, f, depth); err != nil {
 		a.failed(err)
@@ -171,7 +171,7 @@ func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 	return a.read(bytes.NewReader(data), int64(len(data)), f.Name, depth+1)
 }
 
-// unpack reads a file of an archive of at most so many bytes.
+// unpack reads a file of an archive, up to limit bytes.
 func unpack(f *zip.File, limit int64) ([]byte, error) {
 	r, err := f.Open()
 	if err != nil {
@@ -192,7 +192,7 @@ func (a *archive) text(f *zip.File) ([]byte, error) {
 	return unpack(f, n)
 }
 
-// pom reads what Maven wrote of the artifact.
+// pom reads the artifact's properties that Maven wrote.
 func (a *archive) pom(f *zip.File) []catalog.Package {
 	data, err := a.text(f)
 	if err != nil {
@@ -214,13 +214,13 @@ func (a *archive) pom(f *zip.File) []catalog.Package {
 	return []catalog.Package{{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}}
 }
 
-// word reports whether a text can be part of a coordinate: no blanks, nothing to be filled in.
+// word reports whether a text can be part of a coordinate: no blanks, no placeholders.
 func word(s string) bool {
 	return s != "" && len(s) <= 256 && !strings.ContainsAny(s, " \t$%{}@\"'")
 }
 
-// guess names an archive without pom.properties by its file's name and its manifest. A
-// name without a version says too little, unless the manifest says everything.
+// guess names an archive without pom.properties by its file's name and its manifest. A name without
+// a version is too ambiguous, unless the manifest has everything.
 func guess(name string, m *manifest) []catalog.Package {
 	var group, artifact, version string
 	if p := scalibr.ParseFilename(path.Base(name)); p != nil {

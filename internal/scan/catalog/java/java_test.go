@@ -15,8 +15,7 @@ import (
 
 var all = []catalog.Extractor{Archives{}}
 
-// jar makes an archive of names and contents; a name that begins with "=" is stored as it
-// is.
+// jar creates an archive of names and contents; a name that begins with "=" is stored uncompressed.
 func jar(t testing.TB, files ...string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -71,7 +70,7 @@ func TestArchives(t *testing.T) {
 	)
 }
 
-// claim makes an archive with a file that says how large it is unpacked, and is not.
+// claim creates an archive with a file that states a wrong unpacked size.
 func claim(t *testing.T, name string, size uint64) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -105,7 +104,7 @@ func TestBounds(t *testing.T) {
 	)
 }
 
-// All that one file holds counts together.
+// All that is unpacked of one file counts together.
 func TestOpenedBytesAddUp(t *testing.T) {
 	inner := jar(t, pom, log4j)
 	outer := jar(t, "a.jar", inner, "=b.jar", inner, "c.jar", inner)

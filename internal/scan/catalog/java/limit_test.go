@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
-// An archive within that is too large is told, however many others are damaged.
+// An archive within that is too large is reported, however many others are damaged.
 func TestTooLargeAmongDamaged(t *testing.T) {
 	var files []string
 	for i := range 2 * maxErrors {
@@ -74,8 +74,8 @@ func TestLongManifest(t *testing.T) {
 	}
 }
 
-// TestTooManyAmongDamaged: that an archive within has too many files is told, however many others
-// are damaged.
+// TestTooManyAmongDamaged: an archive within that has too many files is reported, however many
+// others are damaged.
 func TestTooManyAmongDamaged(t *testing.T) {
 	a := &archive{}
 	for range 2 * maxErrors {

@@ -36,7 +36,7 @@ func parseManifest(data []byte) *manifest {
 	return m
 }
 
-// pick returns the first of some attributes that suits.
+// pick returns the first value among some attributes that suits accepts.
 func (m *manifest) pick(suits func(string) bool, keys ...string) string {
 	for _, k := range keys {
 		v, _, _ := strings.Cut(m.values[k], ";") // directives follow
@@ -47,7 +47,7 @@ func (m *manifest) pick(suits func(string) bool, keys ...string) string {
 	return ""
 }
 
-// group is what in a manifest is most like a group: a name with dots.
+// group returns the value that is most likely a group: a name with dots.
 func (m *manifest) group() string {
 	g := m.pick(func(s string) bool {
 		return word(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
@@ -56,7 +56,7 @@ func (m *manifest) group() string {
 	return strings.ToLower(g)
 }
 
-// artifact is what is most like an artifact.
+// artifact returns the value that is most likely an artifact.
 func (m *manifest) artifact() string {
 	if m.values["created-by"] == "Apache Maven Bundle Plugin" {
 		if name := m.pick(word, "bundle-symbolicname"); name != "" {
@@ -66,8 +66,7 @@ func (m *manifest) artifact() string {
 	return m.pick(word, "implementation-title", "specification-title", "bundle-name", "short-name", "extension-name", "bundle-symbolicname")
 }
 
-// version is the version that its maker gave it, not that of a specification if another
-// is there.
+// version returns the maker's version, not that of a specification if another is there.
 func (m *manifest) version() string {
 	v := m.pick(func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' },
 		"implementation-version", "bundle-version", "plugin-version", "specification-version")
@@ -75,7 +74,7 @@ func (m *manifest) version() string {
 	return v
 }
 
-// licenses is the address or name that bundles give.
+// licenses returns the address or name in the manifest of a bundle.
 func (m *manifest) licenses() []string {
 	l := m.pick(func(s string) bool { return s != "" && len(s) <= 200 }, "bundle-license")
 	if l == "" {
@@ -84,8 +83,8 @@ func (m *manifest) licenses() []string {
 	return []string{l}
 }
 
-// knownGroups are those of archives that are found a lot without pom.properties and whose
-// manifests name something else.
+// knownGroups are those of common archives without pom.properties and whose manifests name another
+// group.
 var knownGroups = map[string]string{
 	"log4j":               "log4j",
 	"ant":                 "org.apache.ant",

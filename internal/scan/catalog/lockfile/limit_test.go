@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// bomb is a project whose properties unfold to 2^n texts.
+// bomb is a project whose properties expand to 2^n texts.
 func bomb(n int) string {
 	var b strings.Builder
 	b.WriteString("<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties><p0>xxxxxxxx</p0>")
@@ -20,7 +20,8 @@ func bomb(n int) string {
 	return b.String()
 }
 
-// What would take indefinitely, all memory, or end in silence is refused and told.
+// Input that would take unlimited time or memory, or be silently truncated, is refused and
+// reported.
 func TestRefused(t *testing.T) {
 	var pip, bun strings.Builder
 	for i := range 20_000 {
@@ -45,8 +46,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Very many properties are refused: to compare their values would keep a processor busy for
-// a minute, and nobody could end it.
+// Very many properties are refused: comparing their values would keep a processor busy for a
+// minute, without a way to cancel it.
 func TestManyProperties(t *testing.T) {
 	project := func(n int) string {
 		var b strings.Builder
@@ -60,7 +61,7 @@ func TestManyProperties(t *testing.T) {
 		"! /pom.xml: java/pom.xml: the file is too large: it has more than 10000 properties")
 }
 
-// Properties of the projects above count, too, those that mean well and the others.
+// Properties of the parent projects count, too, both of benign and of hostile ones.
 func TestProjectsAbove(t *testing.T) {
 	child := `<project><parent><groupId>g</groupId><artifactId>a</artifactId><version>1</version></parent><artifactId>c</artifactId><properties><rest>3</rest></properties>` +
 		`<dependencies><dependency><groupId>${project.parent.groupId}.x</groupId><artifactId>b</artifactId><version>${rest}.0</version></dependency></dependencies></project>`

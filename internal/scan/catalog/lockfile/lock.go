@@ -1,10 +1,10 @@
 // Package lockfile reads the lock files of package managers with the extractors of osv-scalibr,
 // each of which is one small package there.
 //
-// It is not what decides how a file is found or opened, and of osv-scalibr it takes these
-// extractors and nothing else: no walk, no plug-in lists, no log.
+// It does not decide how a file is found or opened, and of osv-scalibr it uses these extractors and
+// nothing else: no walk, no plug-in lists, no log.
 //
-// Invariant: what a lock file names for development alone is no package.
+// Invariant: dependencies for development alone are left out.
 package lockfile
 
 import (
@@ -39,7 +39,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
-// maxLock is how large a lock file may be: it is read into memory as a whole.
+// maxLock is the maximum size of a lock file in bytes: it is read into memory as a whole.
 const maxLock = 16 << 20
 
 const pomXML = "java/pom.xml"
@@ -49,7 +49,7 @@ type File struct {
 	name  string
 	kind  catalog.PackageType
 	claim catalog.Patterns
-	match string // pattern of base names, for those that are claimed by their extension
+	match string // pattern of base names, for those that are selected by their extension
 	keep  func(*extractor.Package) bool
 	by    filesystem.Extractor
 }
@@ -89,13 +89,13 @@ func All() []catalog.Extractor {
 	return out
 }
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (l *File) Name() string { return l.name }
 
-// Patterns asks for the file's names.
+// Patterns selects the file's names.
 func (l *File) Patterns() catalog.Patterns { return l.claim }
 
-// FileRequired takes those of projects.
+// FileRequired accepts those of projects.
 func (l *File) FileRequired(p string) bool {
 	if l.match != "" {
 		if ok, err := path.Match(l.match, path.Base(p)); err != nil || !ok {
@@ -131,7 +131,7 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	}
 	found, err := l.by.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
 	if p.err != nil {
-		err = p.err // the reader may go on without a file that it cannot open
+		err = p.err // the reader may continue without a file that it cannot open
 	}
 	var out []catalog.Package
 	for _, p := range found.Packages {
@@ -143,19 +143,19 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	return out, err
 }
 
-// How many bytes the readers that look through all of a file for each package may look at: half
-// a minute's worth of each, which is 4,500 packages of a Pipfile and 7,800 of bun.
+// Limits in bytes for readers that search the whole file for each package: half a minute's worth of
+// each, which is 4,500 packages of a Pipfile and 7,800 of bun.
 const (
 	pipfileWork = 4 << 30
 	bunWork     = 12 << 30
 )
 
-// maxLines is how many lines a lock file may have: each may become a package, which takes about
-// a kilobyte in its reader.
+// maxLines is the maximum number of lines: each may become a package, which takes about a kilobyte
+// in its reader.
 const maxLines = 500_000
 
-// sane refuses what would end the program that reads it, keep it busy for hours, or make it
-// end before the end in silence.
+// sane refuses a file that would crash its reader, keep it busy for hours, or make it silently stop
+// before the end.
 func (l *File) sane(f *catalog.File, p *poms) error {
 	var check func([]byte) error
 	switch l.name {
@@ -195,7 +195,7 @@ func quick(data []byte, bracket string, work int64) error {
 	return nil
 }
 
-// lines refuses a file with a line that its reader takes for its end.
+// lines refuses a file with a line that its reader mistakes for the end.
 func lines(data []byte) error {
 	for line := range bytes.Lines(data) {
 		if len(line) >= bufio.MaxScanTokenSize {
@@ -205,8 +205,7 @@ func lines(data []byte) error {
 	return nil
 }
 
-// developmentOnly reports whether all groups of dependencies that name a package are of
-// development.
+// developmentOnly reports whether all dependency groups that name a package are for development.
 func developmentOnly(p *extractor.Package) bool {
 	g, ok := p.Metadata.(osv.DepGroups)
 	if !ok || len(g.DepGroups()) == 0 {
@@ -227,12 +226,12 @@ func pinned(p *extractor.Package) bool {
 	return ok && strings.HasPrefix(m.VersionComparator, "==")
 }
 
-// concrete reports whether a version is one, and no range and nothing to be filled in.
+// concrete reports whether a text is a version, without ranges and placeholders.
 func concrete(v string) bool {
 	return len(v) <= 256 && !strings.ContainsAny(v, " ,*${}[]()<>^~|\t")
 }
 
-// discardLogger is a log that says nothing: what goes wrong is returned too.
+// discardLogger discards all messages: errors are returned too.
 type discardLogger struct{}
 
 func (discardLogger) Errorf(string, ...any) {}

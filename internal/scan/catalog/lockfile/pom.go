@@ -16,13 +16,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// Bounds of a pom.xml and of those above it.
+// Limits of a pom.xml and of its parents.
 const (
 	maxPOM     = 1 << 20   // bytes of one
-	maxSteps   = 1_000_000 // properties that are put in
-	maxUnfold  = 16 << 20  // bytes that come of it
+	maxSteps   = 1_000_000 // properties that are expanded
+	maxUnfold  = 16 << 20  // bytes of the expansion
 	maxInside  = 100       // properties within properties
-	maxNoted   = 10_000    // properties, the values of each of which are compared with one another
+	maxNoted   = 10_000    // properties, whose values are each compared with one another
 	properties = "properties"
 )
 
@@ -30,14 +30,14 @@ var errNoted = fmt.Errorf("%w: it has more than %d properties", catalog.ErrTooLa
 
 var errUnfold = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
 
-// poms is a tree for the reader of pom.xml files, which puts properties into one another
-// without bounds: a few lines could take all memory. A file that it would read is looked at
-// first, together with those before it.
+// poms is a tree for the reader of pom.xml files, which expands properties without limits: a few
+// lines could take all memory. A file that it would read is checked first, together with those
+// before it.
 type poms struct {
 	scalibrfs.FS
 	values map[string][]string // of properties, in any of the files
-	noted  int                 // properties that were seen
-	texts  []string            // that properties are put into
+	noted  int                 // properties found
+	texts  []string            // texts with properties
 	err    error
 }
 
@@ -59,7 +59,7 @@ func (p *poms) Open(name string) (fs.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// pomFile is a file that was looked at: what is read is what was seen.
+// pomFile is a checked file: its reader gets the bytes that were checked.
 type pomFile struct {
 	*bytes.Reader
 	info fs.FileInfo
@@ -68,7 +68,7 @@ type pomFile struct {
 func (f *pomFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f *pomFile) Close() error               { return nil }
 
-// add looks at one more file.
+// add checks one more file.
 func (p *poms) add(data []byte) error {
 	if len(data) > maxPOM {
 		return fmt.Errorf("%w: more than %d bytes", catalog.ErrTooLarge, maxPOM)
@@ -85,7 +85,7 @@ func (p *poms) add(data []byte) error {
 	return nil
 }
 
-// collect notes the texts of all elements, and those that properties stand for.
+// collect records the texts of all elements, and the values of properties.
 func (p *poms) collect(data []byte) error {
 	d := datasource.NewMavenDecoder(bytes.NewReader(data))
 	var names []string
@@ -116,8 +116,8 @@ func (p *poms) collect(data []byte) error {
 	}
 }
 
-// note keeps the text of an element that is in others. Of those that are no property a
-// project's version and group may be put in, too.
+// note records the text of a nested element. Besides properties, a project's version and group may
+// be expanded, too.
 func (p *poms) note(names []string, text string) {
 	last := len(names) - 1
 	name := names[last]
@@ -144,15 +144,15 @@ func (p *poms) note(names []string, text string) {
 	}
 }
 
-// propertyExpander puts properties into texts as their reader does, and counts.
+// propertyExpander expands properties in texts as their reader does, and counts.
 type propertyExpander struct {
 	values map[string][]string
-	inside []string // keys that are being put in
+	inside []string // keys being expanded
 	steps  int
 	bytes  int
 }
 
-// put reports whether all that a text unfolds to is little enough.
+// put reports whether the expansion of a text is within the limits.
 func (u *propertyExpander) put(text string) bool {
 	u.steps++
 	u.bytes += len(text)
@@ -162,7 +162,7 @@ func (u *propertyExpander) put(text string) bool {
 	for {
 		_, rest, ok := strings.Cut(text, "${")
 		key, after, closed := strings.Cut(rest, "}")
-		if !ok || !closed || slices.Contains(u.inside, key) { // a circle ends there
+		if !ok || !closed || slices.Contains(u.inside, key) { // a cycle ends there
 			return true
 		}
 		u.inside = append(u.inside, key)

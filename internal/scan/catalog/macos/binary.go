@@ -5,18 +5,18 @@ import (
 	"errors"
 )
 
-// trailerSize is the size of the end of a binary property list: six unused bytes, the
-// sizes of an offset and of a reference, and the counts of objects, the top one and
-// where their offsets lie.
+// trailerSize is the size of the end of a binary property list: six unused bytes, the sizes of an
+// offset and of a reference, and the counts of objects, the top one and the offset of their
+// offsets.
 const trailerSize = 32
 
-// maxVisits bounds how many objects a list unfolds to: an object that is referred to
-// twice is read twice, so that few bytes can hold very many.
+// maxVisits limits how many objects a list expands to: an object that is referred to twice is read
+// twice, so that a few bytes can expand to very many.
 const maxVisits = 100_000
 
 var errPlist = errors.New("the property list is damaged")
 
-// binaryList is a binary property list whose sizes were found to fit its bytes.
+// binaryList is a binary property list whose sizes match its bytes.
 type binaryList struct {
 	data    []byte
 	objects uint64
@@ -26,8 +26,8 @@ type binaryList struct {
 	visits  int
 }
 
-// sane reports whether the sizes of a binary property list fit its bytes, and whether it
-// unfolds to a bounded number of objects.
+// sane returns an error unless the sizes of a binary property list match its bytes, and it expands
+// to a bounded number of objects.
 func sane(data []byte) error {
 	if len(data) < 8+trailerSize {
 		return errPlist
@@ -59,7 +59,7 @@ func (l *binaryList) number(at uint64, size int) (uint64, bool) {
 	return n, true
 }
 
-// visit follows an object to all that it holds.
+// visit follows an object to all objects in it.
 func (l *binaryList) visit(object uint64, depth int) error {
 	l.visits++
 	if object >= l.objects || depth > maxDepth || l.visits > maxVisits {
@@ -106,8 +106,8 @@ func (l *binaryList) visit(object uint64, depth int) error {
 	return nil
 }
 
-// count reads how many elements an object has, and where the first lies: in the low half
-// of its first byte, or in a number behind it.
+// count reads how many elements an object has, and the offset of the first: in the low half of its
+// first byte, or in a number after it.
 func (l *binaryList) count(at uint64) (n, start uint64, ok bool) {
 	low := uint64(l.data[at] & 0xf)
 	if low != 0xf {

@@ -1,9 +1,9 @@
-// Package macos finds applications of macOS by the Info.plist of their bundles, wherever
-// they lie and however deep in one another, and macOS itself when asked.
+// Package macos finds applications of macOS by the Info.plist of their bundles. It finds them at
+// any path and however deep they are nested, and macOS itself on request.
 //
-// It is not what finds frameworks, plug-ins or applications for phones.
+// It does not find frameworks, plug-ins or applications for phones.
 //
-// Invariant: an application has a name: what its property list says, or else its directory's.
+// Invariant: an application has a name: from its property list, or else its directory's.
 package macos
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxList is how large a property list may be. One of an application has some kilobytes;
-// some hold lists of every type of file.
+// maxList is the maximum size of a property list, in bytes. One of an application has some
+// kilobytes; some have lists of every type of file.
 const maxList = 4 << 20
 
 // Applications finds applications.
@@ -28,20 +28,20 @@ type Applications struct{}
 
 var _ catalog.Extractor = Applications{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Applications) Name() string { return "macos/application" }
 
-// Patterns asks for property lists of bundles.
+// Patterns selects property lists of bundles.
 func (Applications) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Info.plist"}}
 }
 
-// FileRequired takes NAME.app/Contents/Info.plist.
+// FileRequired accepts NAME.app/Contents/Info.plist.
 func (Applications) FileRequired(p string) bool {
 	return strings.HasSuffix(p, ".app/Contents/Info.plist")
 }
 
-// bundle is what counts of a property list. Its values may be of any type.
+// bundle has the relevant keys of a property list. Its values may be of any type.
 type bundle struct {
 	Name        any `plist:"CFBundleName"`
 	DisplayName any `plist:"CFBundleDisplayName"`
@@ -71,8 +71,7 @@ func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Packa
 	return []catalog.Package{p}, nil
 }
 
-// first returns the first value that is a text with something in it, and nothing that a
-// build should have filled in.
+// first returns the first value that is a text, not empty, and without a placeholder of the build.
 func first(values ...any) string {
 	for _, v := range values {
 		s, ok := v.(string)
@@ -84,8 +83,8 @@ func first(values ...any) string {
 	return ""
 }
 
-// decode reads a property list of either form. The reader for binary ones counts on sizes
-// that the file tells, so that these are looked at before.
+// decode reads a property list of either form. The reader for binary ones trusts sizes in the file,
+// so that these are checked before.
 func decode(data []byte, into any) (err error) {
 	if len(data) == 0 {
 		return errors.New("it is empty")
@@ -103,11 +102,11 @@ func decode(data []byte, into any) (err error) {
 	return nil
 }
 
-// maxDepth is how deep the elements of a property list may be nested.
+// maxDepth limits the nesting of the elements of a property list.
 const maxDepth = 100
 
-// depth is how deep the elements of a property list as XML, or the brackets of one as
-// text, are nested at most, or more than that.
+// depth returns the maximum nesting of a property list, or a larger number. It counts the elements
+// of an XML list, or the brackets of a text list.
 func depth(data []byte) int {
 	open, most := 0, 0
 	for i := 0; i+1 < len(data); i++ {

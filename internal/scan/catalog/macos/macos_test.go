@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// list makes a property list of one of the forms.
+// list returns a property list of one of the forms.
 func list(t testing.TB, form int, values any) string {
 	data, err := plist.Marshal(values, form)
 	if err != nil {
@@ -45,7 +45,7 @@ func TestApplications(t *testing.T) {
 	)
 }
 
-// Anybody may call an application like another: the package is all of them.
+// Different applications may have one name: the package represents all of them.
 func TestApplicationsOfOneName(t *testing.T) {
 	firefox := func(id string) string {
 		return list(t, plist.XMLFormat, values{"CFBundleName": "Firefox", "CFBundleShortVersionString": "100.0", "CFBundleIdentifier": id})

@@ -12,15 +12,15 @@ type System struct{}
 
 var _ catalog.Extractor = System{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (System) Name() string { return "macos/system" }
 
-// Patterns asks for the list that names the system's version.
+// Patterns selects the list that names the system's version.
 func (System) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"SystemVersion.plist"}}
 }
 
-// FileRequired takes it where it is in a system volume, as the root or below a directory.
+// FileRequired accepts it where it is in a system volume, as the root or below a directory.
 func (System) FileRequired(p string) bool {
 	return strings.HasSuffix("/"+p, "/System/Library/CoreServices/SystemVersion.plist")
 }

@@ -16,26 +16,26 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// Bounds of an archive.
+// Limits of an archive.
 const (
 	maxIndex = 32 << 20 // bytes of its list of files
 	maxNodes = 200_000  // entries
-	maxWrong = 10       // files that cannot be read, before the rest is given up
+	maxWrong = 10       // files that cannot be read, before the rest is skipped
 )
 
-// Archive reads app.asar, in which applications made with Electron carry their packages:
-// 16 bytes of sizes, a list of files in JSON, and the files.
+// Archive reads app.asar, which has the packages of applications made with Electron: 16 bytes of
+// sizes, a list of files in JSON, and the files.
 type Archive struct{}
 
 var _ catalog.Extractor = Archive{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Archive) Name() string { return "npm/asar" }
 
-// Patterns asks for archives of applications.
+// Patterns selects archives of applications.
 func (Archive) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"app.asar"}} }
 
-// FileRequired takes all.
+// FileRequired accepts all.
 func (Archive) FileRequired(string) bool { return true }
 
 // node is an entry of the list of files.
@@ -46,7 +46,7 @@ type node struct {
 	Unpacked bool             `json:"unpacked"` // the file is next to the archive, where the walk finds it
 }
 
-// Extract reads the package.json files of what is in node_modules.
+// Extract reads the package.json files below node_modules.
 func (Archive) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
@@ -63,13 +63,13 @@ func (Archive) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	return a.found, errors.Join(a.errs...)
 }
 
-// Errors that end the reading of an archive before its end.
+// Errors that stop the reading of an archive before its end.
 var (
 	errEntries = fmt.Errorf("%w: its list of files has more than %d entries", catalog.ErrTooLarge, maxNodes)
 	errWrong   = fmt.Errorf("%w: further files in it are not read", catalog.ErrTooLarge)
 )
 
-// index reads the list of files, and where the first of them begins.
+// index returns the list of files, and the offset of the first of them.
 func index(r io.ReaderAt, size int64) (*node, int64, error) {
 	var head [16]byte
 	if _, err := r.ReadAt(head[:], 0); err != nil {
@@ -106,7 +106,7 @@ type archive struct {
 	errs  []error
 }
 
-// folder looks through a directory; installed says that it is one of node_modules or in one.
+// folder walks a directory; installed reports that it is a node_modules or below one.
 func (a *archive) folder(n *node, name string, installed bool) error {
 	for _, child := range slices.Sorted(maps.Keys(n.Files)) {
 		c := n.Files[child]
@@ -126,7 +126,7 @@ func (a *archive) folder(n *node, name string, installed bool) error {
 	return nil
 }
 
-// entry looks at an entry of a directory.
+// entry handles an entry of a directory.
 func (a *archive) entry(c *node, full, base string, installed bool) error {
 	switch {
 	case c == nil:
@@ -159,7 +159,7 @@ func (a *archive) file(n *node, within bool) error {
 		a.found = append(a.found, p)
 	}
 	if within {
-		return nil // data of a package may look like one and be none
+		return nil // data of a package may look like a package.json
 	}
 	return err
 }

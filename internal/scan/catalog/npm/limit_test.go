@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// An archive that is not read to its end says so, and what was read counts.
+// An archive that is not read to its end has a warning, and the packages read so far count.
 func TestArchiveThatIsCut(t *testing.T) {
 	const ws = `"ws":{"files":{"package.json":{"offset":"0","size":34}}}`
 	inModules := func(entries string) string {
@@ -48,7 +48,7 @@ func TestArchiveThatIsCut(t *testing.T) {
 	}
 }
 
-// A license may be anything, which takes no memory.
+// A license may have any type, and takes no memory.
 func TestLicenseOfALock(t *testing.T) {
 	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
 		"package-lock.json": `{"packages":{"node_modules/a":{"version":"1.0.0","license":[[[["MIT"]]]]},"node_modules/b":{"version":"1.0.0","license":"M\u0049T"}}}`,

@@ -8,27 +8,27 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxLock is how large a lock may be.
+// maxLock is the maximum size of a lock file, in bytes.
 const maxLock = 32 << 20
 
-// Lock reads the locks of npm itself, of all three versions.
+// Lock reads the lock files of npm itself, of all three versions.
 type Lock struct{}
 
 var _ catalog.Extractor = Lock{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Lock) Name() string { return "npm/package-lock.json" }
 
-// Patterns asks for both of its names.
+// Patterns selects both of its names.
 func (Lock) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
 }
 
-// FileRequired takes those of projects.
+// FileRequired accepts those of projects.
 func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
 
-// lock is what counts of a lock. Since version 2 packages are listed by the directory they go
-// into, before that they are in one another by name.
+// lock has the relevant parts of a lock file. Since version 2 packages are listed by their target
+// directory, before that they are nested by name.
 type lock struct {
 	Packages     map[string]locked  `json:"packages"`
 	Dependencies map[string]*nested `json:"dependencies"`
@@ -41,7 +41,7 @@ type locked struct {
 	Dev     bool   `json:"dev"`
 }
 
-// word is a text, or nothing where something else stands: what that is takes no memory.
+// word is a text, or empty for a value of another type, which then takes no memory.
 type word string
 
 // UnmarshalJSON never fails.
@@ -90,7 +90,7 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 	return out, nil
 }
 
-// byName lists packages that are in one another.
+// byName lists nested packages.
 func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 	for name, p := range all {
 		if p == nil {
@@ -110,8 +110,8 @@ func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 	return out
 }
 
-// appendReleased adds a package if its version is one, and not the address of a directory or
-// a repository.
+// appendReleased adds a package if its version is one, not the address of a directory or a
+// repository.
 func appendReleased(out []catalog.Package, p catalog.Package) []catalog.Package {
 	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' || strings.Contains(p.Version, "/") {
 		return out

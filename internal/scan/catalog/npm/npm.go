@@ -1,10 +1,9 @@
-// Package npm finds installed npm packages by their package.json, in node_modules and in
-// the archives of Electron applications.
+// Package npm finds installed npm packages by their package.json, in node_modules and in the
+// archives of Electron applications.
 //
-// It is not what reads lock files, and a project's own package.json is no package: nobody
-// installed it.
+// It does not read lock files, and ignores a project's own package.json: that is not installed.
 //
-// Invariant: a package has a name and a version that stand in one package.json.
+// Invariant: name and version of a package are from one package.json.
 package npm
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxManifest is how large a package.json may be.
+// maxManifest is the maximum size of a package.json, in bytes.
 const maxManifest = 4 << 20
 
 // Installed reads the package.json files of installed packages.
@@ -24,16 +23,16 @@ type Installed struct{}
 
 var _ catalog.Extractor = Installed{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Installed) Name() string { return "npm/package.json" }
 
-// Patterns asks for every package.json.
+// Patterns selects every package.json.
 func (Installed) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"package.json"}}
 }
 
-// FileRequired takes those below node_modules, where packages also carry others within
-// themselves, and those that Debian installs, but none of tests.
+// FileRequired accepts those below node_modules, where packages also bundle other packages, and
+// those that Debian installs, but not those of tests.
 func (Installed) FileRequired(p string) bool {
 	if inside, ok := modules(p); ok {
 		return root(inside) || !ofTests(inside)
@@ -50,8 +49,8 @@ func modules(p string) (inside string, ok bool) {
 	return p[i+len("node_modules/"):], true
 }
 
-// ofTests reports whether a path within a package leads to its tests or examples, which are
-// full of packages that nobody installed.
+// ofTests reports whether a path within a package leads to its tests or examples, which contain
+// many packages that are not installed.
 func ofTests(inside string) bool {
 	for part := range strings.SplitSeq(inside, "/") {
 		switch part {
@@ -78,7 +77,7 @@ func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 	within := ok && !root(inside)
 	p, ok, err := parse(data, within)
 	if within {
-		err = nil // data of a package may look like one and be none
+		err = nil // data of a package may look like a package.json
 	}
 	if err != nil || !ok {
 		return nil, err
@@ -86,7 +85,7 @@ func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 	return []catalog.Package{p}, nil
 }
 
-// manifest is what counts of a package.json.
+// manifest has the relevant keys of a package.json.
 type manifest struct {
 	Name     string          `json:"name"`
 	Version  string          `json:"version"`
@@ -97,10 +96,9 @@ type manifest struct {
 	Private  any             `json:"private"`
 }
 
-// parse reads a package.json. It is no package without name and version, nor when it is
-// that of an extension of an editor or of a game engine, which share the file's name.
-// Within another package it is one only if it was published: packages mark their own
-// folders as private.
+// parse reads a package.json. It reports false without name and version, and for an extension of an
+// editor or of a game engine, which share the file's name. Within another package it is one only if
+// it was published: packages mark their own directories as private.
 func parse(data []byte, within bool) (catalog.Package, bool, error) {
 	var m manifest
 	data = trimMark(data)
@@ -135,8 +133,8 @@ func versioned(v string) bool {
 	return v != "" && len(v) <= 256 && !strings.ContainsAny(v, " \t\n<>{}")
 }
 
-// licenses reads a license as npm wrote it over the years: a text, {"type": text}, or a
-// list of these.
+// licenses reads a license in the historical forms of npm: a text, {"type": text}, or a list of
+// these.
 func licenses(raw json.RawMessage) []string {
 	var text string
 	var object struct {

@@ -41,7 +41,7 @@ func TestInstalled(t *testing.T) {
 	)
 }
 
-// asar makes an archive: sizes, the list of files, the files.
+// asar returns an archive: sizes, the list of files, the files.
 func asar(index, data string) string {
 	pickle := (len(index) + 3) &^ 3
 	head := make([]byte, 16)

@@ -1,10 +1,9 @@
 // Package python finds installed Python packages by the metadata that installers leave:
 // *.dist-info, *.egg-info, eggs and wheels.
 //
-// It is not what reads lock files or lists of requirements.
+// It does not read lock files or lists of requirements.
 //
-// Invariant: of an archive only its metadata is opened, and never more than a bounded
-// part.
+// Invariant: of an archive only its metadata is opened, and never more than a bounded part.
 package python
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
-// maxMetadata is how much of a file of metadata is read: headers come first, and then
-// comes a description of any length.
+// maxMetadata is how many bytes of a metadata file are read: headers come first, and then a
+// description of any length.
 const maxMetadata = 1 << 20
 
 // Installed reads metadata.
@@ -31,15 +30,15 @@ type Installed struct{}
 
 var _ catalog.Extractor = Installed{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Installed) Name() string { return "python/metadata" }
 
-// Patterns asks for the names of metadata and of archives.
+// Patterns selects the names of metadata and of archives.
 func (Installed) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
 }
 
-// FileRequired takes metadata in the directories that installers make, and archives.
+// FileRequired accepts metadata in the directories that installers make, and archives.
 func (Installed) FileRequired(p string) bool {
 	folder := path.Dir(p)
 	switch path.Base(p) {
@@ -111,7 +110,7 @@ func parse(r io.Reader) (catalog.Package, error) {
 		}
 		key, value, ok := bytes.Cut(line, []byte(":"))
 		if !ok || len(key) == 0 || key[0] == ' ' || key[0] == '\t' {
-			continue // goes on from the line before
+			continue // continuation of the line before
 		}
 		text := strings.TrimSpace(string(value))
 		switch strings.ToLower(string(key)) {
@@ -139,7 +138,7 @@ func parse(r io.Reader) (catalog.Package, error) {
 	return p, nil
 }
 
-// first returns what came first.
+// first returns had, or now if had is empty.
 func first(had, now string) string {
 	if had != "" {
 		return had
@@ -147,7 +146,7 @@ func first(had, now string) string {
 	return now
 }
 
-// licenses prefers an expression; a whole text of a license in that field is of no use.
+// licenses prefers an expression; a full license text in that field is ignored.
 func licenses(expression, license string, classifiers []string) []string {
 	switch {
 	case expression != "":

@@ -64,7 +64,7 @@ func FuzzInstalled(f *testing.F) {
 	})
 }
 
-// A header without a name is passed over.
+// A header without a name is ignored.
 func TestHeaderWithoutName(t *testing.T) {
 	catalogtest.Expect(t, all, catalogtest.Files{"a.dist-info/METADATA": ": x\nName: a\n:\nVersion: 1\n"}, "python a 1 /a.dist-info/METADATA")
 }

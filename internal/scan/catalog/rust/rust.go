@@ -1,7 +1,7 @@
-// Package rust finds crates: those that a Cargo.lock names and those whose sources are in
-// cargo's registry.
+// Package rust finds crates: those that a Cargo.lock names and those whose sources are in cargo's
+// registry.
 //
-// It is not what reads programs; package program is.
+// It does not read programs; package executable does.
 //
 // Invariant: the crates of a workspace itself, which come from no source, never count.
 package rust
@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 )
 
-// maxLock is how large a Cargo.lock may be.
+// maxLock is the maximum size of a Cargo.lock, in bytes.
 const maxLock = 16 << 20
 
 // Lock reads Cargo.lock files.
@@ -25,15 +25,15 @@ type Lock struct{}
 
 var _ catalog.Extractor = Lock{}
 
-// Name is told in warnings.
+// Name returns the name of the extractor in warnings.
 func (Lock) Name() string { return "rust/Cargo.lock" }
 
-// Patterns asks for every Cargo.lock, and for every Cargo.toml.
+// Patterns selects every Cargo.lock, and for every Cargo.toml.
 func (Lock) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Cargo.lock", "Cargo.toml"}}
 }
 
-// FileRequired takes the locks of projects, and the manifests at the root of a downloaded crate.
+// FileRequired accepts the locks of projects, and the manifests at the root of a downloaded crate.
 func (Lock) FileRequired(p string) bool {
 	if path.Base(p) == "Cargo.toml" {
 		_, _, ok := downloaded(p)
@@ -42,7 +42,7 @@ func (Lock) FileRequired(p string) bool {
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// downloaded returns the crate whose directory a manifest is in:
+// downloaded returns the crate to whose directory a manifest belongs:
 // registry/src/index.x-6f17d22bba15001f/serde_json-1.0.1/Cargo.toml.
 func downloaded(p string) (name, version string, ok bool) {
 	i := strings.LastIndex("/"+p, "/registry/src/")
@@ -53,7 +53,7 @@ func downloaded(p string) (name, version string, ok bool) {
 	if len(parts) != 3 {
 		return "", "", false
 	}
-	// A version begins behind the first dash that a digit with a dot follows.
+	// A version begins after the first dash before a digit and a dot.
 	for at, c := range parts[1] {
 		rest := parts[1][at+1:]
 		if dot := strings.IndexByte(rest, '.'); c == '-' && dot > 0 && strings.Trim(rest[:dot], "0123456789") == "" {
@@ -63,7 +63,7 @@ func downloaded(p string) (name, version string, ok bool) {
 	return "", "", false
 }
 
-// lock is what counts of a Cargo.lock.
+// lock has the relevant parts of a Cargo.lock.
 type lock struct {
 	Package []struct {
 		Name    string

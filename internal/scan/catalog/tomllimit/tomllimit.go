@@ -1,7 +1,7 @@
-// Package tomllimit looks at TOML documents of which nothing is known, before they are read.
+// Package tomllimit checks untrusted TOML documents before they are parsed.
 //
-// It is not a reader of its own: it only sees how deep a document is nested. The reader
-// calls itself for each level, and a stack without end ends the program.
+// It is not a parser: it only measures how deep a document is nested. The parser is recursive, and
+// unlimited recursion crashes the program.
 //
 // Invariant: a document that passes has no more than a bounded number of levels and values.
 package tomllimit
@@ -13,18 +13,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// MaxDepth is how deep arrays and tables may are in one another, and how many parts a
-// key may have.
+// MaxDepth limits the nesting of arrays and tables, and the number of parts of a key.
 const MaxDepth = 64
 
-// MaxValues is how many values and keys a document may have: in memory each takes far more
-// than in the text.
+// MaxValues limits the values and keys of a document: in memory each takes far more than in the
+// text.
 const MaxValues = 2_000_000
 
-// ErrDeep says that a document is nested deeper than any that means well.
+// ErrDeep reports a document nested deeper than any benign one.
 var ErrDeep = fmt.Errorf("it is nested more than %d deep", MaxDepth)
 
-// Check looks at a document.
+// Check checks a document.
 func Check(data []byte) error {
 	open, dots := 0, 0
 	for i := 0; i < len(data); i++ {
@@ -56,7 +55,7 @@ func Check(data []byte) error {
 	return nil
 }
 
-// lineEnd is where the line ends.
+// lineEnd returns the offset of the line's end.
 func lineEnd(data []byte, at int) int {
 	if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
 		return at + n
@@ -64,8 +63,8 @@ func lineEnd(data []byte, at int) int {
 	return len(data)
 }
 
-// textEnd is behind the end of a text. One of a single line that does not end there is an
-// error to the reader, which goes no further.
+// textEnd returns the offset after a text. A text of a single line that does not end there is an
+// error to the parser, which then stops.
 func textEnd(data []byte, at int) int {
 	quote := data[at]
 	long := bytes.Repeat([]byte{quote}, 3)
@@ -83,7 +82,7 @@ func textEnd(data []byte, at int) int {
 		case !lines:
 			return at + 1
 		case bytes.HasPrefix(data[at:], long):
-			end := at + 3 // up to two more quotes belong to the text
+			end := at + 3 // up to two more quotes are part of the text
 			for n := 0; n < 2 && end < len(data) && data[end] == quote; n++ {
 				end++
 			}

@@ -1,8 +1,7 @@
-// Package yamllimit looks at YAML documents of which nothing is known, before they are read.
+// Package yamllimit checks untrusted YAML documents before they are parsed.
 //
-// It is not a reader of its own: it only counts the characters without which there is no
-// further key and no further value. The reader compares each key of a mapping with all
-// others, and takes far more memory than the text.
+// It is not a parser: it only counts the characters that every further key or value requires. The
+// parser compares each key of a mapping with all others, and takes far more memory than the text.
 //
 // Invariant: a document that passes has no more than a bounded number of keys and values.
 package yamllimit
@@ -14,13 +13,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// Bounds of a document. Lock files of the largest projects have a tenth.
+// Limits of a document. Lock files of the largest projects reach a tenth of them.
 const (
 	MaxKeys   = 200_000
 	MaxValues = 1_000_000
 )
 
-// Check looks at a document.
+// Check checks a document.
 func Check(data []byte) error {
 	keys := bytes.Count(data, []byte(":")) + bytes.Count(data, []byte("?"))
 	values := keys

@@ -1,7 +1,7 @@
-// Package ziplimit opens zip archives of which nothing is known.
+// Package ziplimit opens untrusted zip archives.
 //
-// It is not a reader of its own: it looks at what the archive says of its list of files
-// before the standard library reads that list into memory.
+// It is not a zip reader: it checks the size of the archive's list of files, as the archive states
+// it, before the standard library reads that list into memory.
 //
 // Invariant: no archive is opened whose list of files takes more than a bounded memory.
 package ziplimit
@@ -15,16 +15,16 @@ import (
 	"math"
 )
 
-// Bounds of an archive's list of files.
+// Limits of an archive's list of files.
 const (
 	MaxFiles = 100_000
 	maxList  = 10 << 20 // bytes
 )
 
-// ErrTooMany says that an archive holds more files than any that means well.
+// ErrTooMany reports an archive with more files than any benign one.
 var ErrTooMany = errors.New("the archive holds too many files")
 
-// Sizes of the records at the end of an archive, as the format has them.
+// Sizes of the records at the end of an archive, as the format defines them.
 const (
 	endSize   = 22
 	end64Size = 56
@@ -41,8 +41,7 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	if files > MaxFiles || list > maxList {
 		return nil, fmt.Errorf("%w: %d", ErrTooMany, files)
 	}
-	// The standard library reads entries until they end, whatever their number was said to
-	// be.
+	// The standard library reads entries until they end, whatever number the archive stated.
 	b := &bounded{r: r, left: maxList + 1<<20}
 	z, err := zip.NewReader(b, size)
 	b.left = math.MaxInt64
@@ -52,8 +51,7 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return z, err
 }
 
-// end reads how many files the last record of an archive tells of, and how long their
-// list is.
+// end returns the number of files, and the size of their list, from the last record of an archive.
 func end(r io.ReaderAt, size int64) (files, list uint64, err error) {
 	n := min(size, endSize+comment)
 	if n < endSize {
@@ -79,7 +77,7 @@ func end(r io.ReaderAt, size int64) (files, list uint64, err error) {
 	return 0, 0, zip.ErrFormat
 }
 
-// end64 reads the same from the larger record that a large archive has before its last.
+// end64 reads the same from the larger record that precedes the last one in a large archive.
 func end64(r io.ReaderAt, last int64, files, list uint64) (uint64, uint64, error) {
 	var loc [locSize]byte
 	if last < locSize {
@@ -102,7 +100,7 @@ func end64(r io.ReaderAt, last int64, files, list uint64) (uint64, uint64, error
 	return binary.LittleEndian.Uint64(rec[32:]), binary.LittleEndian.Uint64(rec[40:]), nil
 }
 
-// bounded is a file of which only so much is read while its list is.
+// bounded is a reader that limits how many bytes are read while the list is.
 type bounded struct {
 	r    io.ReaderAt
 	left int64

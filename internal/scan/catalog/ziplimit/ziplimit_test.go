@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// archiveOf makes an archive of so many empty files, each with a comment.
+// archiveOf returns an archive of so many empty files, each with a comment.
 func archiveOf(t *testing.T, files int, comment string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -26,16 +26,16 @@ func archiveOf(t *testing.T, files int, comment string) []byte {
 	return b.Bytes()
 }
 
-// TestBounds opens the largest archive that is allowed, and none beyond, whatever its last record
-// says of its list.
+// TestBounds opens the largest permitted archive, and none beyond, whatever its last record states
+// about its list.
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("x", 1<<16-1)
-	lies := archiveOf(t, (maxList+2<<20)/len(long), long) // a list of more than is read
+	lies := archiveOf(t, (maxList+2<<20)/len(long), long) // a list larger than is read
 	last := lies[len(lies)-endSize:]
 	binary.LittleEndian.PutUint16(last[8:], 1)
 	binary.LittleEndian.PutUint16(last[10:], 1)
 	binary.LittleEndian.PutUint32(last[12:], 100)
-	most := archiveOf(t, MaxFiles, "") // with a record of 64 bits, which says how many there are
+	most := archiveOf(t, MaxFiles, "") // with a record of 64 bits, which has their number
 	more := bytes.Clone(most)
 	record := more[len(more)-endSize-locSize-end64Size:]
 	binary.LittleEndian.PutUint64(record[24:], MaxFiles+1)

@@ -1,7 +1,7 @@
 // Package disktest writes partition tables and storages of registries for tests.
 //
-// It is no partitioning tool and no way to push: nothing is synced, and versions have no
+// It is not a partitioning tool and does not push: nothing is synced, and versions have no
 // directories.
 //
-// Invariant: what it writes is well formed; tests spoil it themselves.
+// Invariant: its output is well formed; tests damage it themselves.
 package disktest

@@ -16,7 +16,7 @@ const (
 	Swap  = "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F"
 )
 
-// Part is a partition that is to be written; Start and Length are in bytes.
+// Part is a partition to write; Start and Length are in bytes.
 type Part struct {
 	Type, Name    string
 	Start, Length int64
@@ -86,7 +86,7 @@ func (p Part) encode(b []byte, sector int64) error {
 	le.PutUint16(b[4:], c)
 	le.PutUint16(b[6:], d)
 	binary.BigEndian.PutUint64(b[8:], e<<48|f)
-	b[16] = byte(p.Start / sector) // its own GUID is nobody's
+	b[16] = byte(p.Start / sector) // its own GUID is arbitrary
 	le.PutUint64(b[32:], uint64(p.Start/sector))
 	le.PutUint64(b[40:], uint64((p.Start+p.Length)/sector-1))
 	for k, u := range utf16.Encode([]rune(p.Name)) {

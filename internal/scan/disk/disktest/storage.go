@@ -12,12 +12,12 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Template is what is to be written into a storage: each version is a disk, of which the
-// changes to the one before are a layer.
+// Template describes a template to write: each version is a disk, of which the changes to the one
+// before are a layer.
 type Template struct {
 	ID       string
 	Versions []string // raw files
-	Format   string   // "raw", or "" for a file that is kept as it is
+	Format   string   // "raw", or "" for a file that is stored unchanged
 }
 
 // WriteTemplate adds a template to a storage. Its tags are v0, v1 and so on.

@@ -35,7 +35,7 @@ func (m *image) open() (*apfs.Container, error) {
 	return apfs.Open(bytes.NewReader(m.b), int64(len(m.b)))
 }
 
-// write makes a container that must be without fault.
+// write creates a container that must be free of errors.
 func write(t testing.TB, c apfstest.Container) (*image, apfstest.Layout) {
 	t.Helper()
 	m := &image{}
@@ -94,7 +94,7 @@ func some() []apfstest.File {
 	}
 }
 
-// content returns what a reader must see of a file.
+// content returns the expected content of a file.
 func content(f apfstest.File) []byte {
 	b := make([]byte, max(f.Size, int64(len(f.Data))))
 	copy(b, f.Data)
@@ -105,7 +105,7 @@ func content(f apfstest.File) []byte {
 	return b
 }
 
-// compare reads each file that was written, whole and in parts.
+// compare reads each written file, whole and in parts.
 func compare(t *testing.T, fsys fs.FS, written []apfstest.File) {
 	t.Helper()
 	for _, f := range written {
@@ -138,8 +138,8 @@ func compare(t *testing.T, fsys fs.FS, written []apfstest.File) {
 	}
 }
 
-// TestShapes reads the same tree from volumes of every shape: sorted by hash or by name,
-// sealed, with nodes of few records, and with hashes that are wrong.
+// TestShapes reads the same tree from volumes of every shape: sorted by hash or by name, sealed,
+// with nodes of few records, and with wrong hashes.
 func TestShapes(t *testing.T) {
 	shapes := map[string]apfstest.Volume{
 		"insensitive": {},
@@ -166,7 +166,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// checkSome looks at what is special in the tree of some.
+// checkSome checks the special files in the tree of some.
 func checkSome(t *testing.T, fsys *apfs.FS) {
 	list, err := fsys.ReadDir(".")
 	if err != nil || len(list) != 8 {
@@ -264,7 +264,7 @@ func checkFolder(t *testing.T, fsys *apfs.FS) {
 	}
 }
 
-// TestNames finds names that are written in another way, on volumes that allow for it.
+// TestNames finds names in another spelling, on volumes that allow for it.
 func TestNames(t *testing.T) {
 	names := []string{"Ångström", "straße", "İstanbul", "ΑΒΓς", "日本語", "e\u0301te\u0301", "K\u212a", "Plain.TXT"}
 	other := []string{"ångström", "STRASSE", "i\u0307stanbul", "αβγσ", "日本語", "ÉTÉ", "kk", "pLAIN.txt"}
@@ -286,7 +286,7 @@ func TestNames(t *testing.T) {
 			}
 			ascii := strings.IndexFunc(other[i], func(r rune) bool { return r > 127 }) < 0
 			if v.WrongHashes && ascii {
-				continue // the hash of ASCII is not in doubt
+				continue // the hash of ASCII is certain
 			}
 			insensitive := !v.Sensitive && !v.CaseOnly
 			if !found(n) || found(other[i]) != (insensitive || n == other[i]) || found(decomposed[i]) != (!v.Sensitive || n == decomposed[i]) {
@@ -342,10 +342,10 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// TestManyExtents reads a file with more extents than are held at once, from its beginning and
-// from places behind them.
+// TestManyExtents reads a file with more extents than are in memory at a time, from its beginning
+// and from later offsets.
 func TestManyExtents(t *testing.T) {
-	want := noise(5, 300*apfstest.BlockSize+17) // in blocks that do not follow each other
+	want := noise(5, 300*apfstest.BlockSize+17) // in blocks that are not contiguous
 	f := files(t, apfstest.Volume{Files: []apfstest.File{{Path: "name", Data: want, Scattered: true}}})
 	if got, err := fs.ReadFile(f, "name"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes are not those that were written: %v", len(got), err)

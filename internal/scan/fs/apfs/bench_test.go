@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 )
 
-// forest is a tree of 100,000 entries: 9,100 directories with ten files each, of which one is
-// of interest to whoever walks it.
+// forest is a tree of 100,000 entries: 9,100 directories with ten files each, of which a walk reads
+// one.
 func forest() []apfstest.File {
 	var out []apfstest.File
 	for i := range 9100 {
@@ -29,7 +29,7 @@ func forest() []apfstest.File {
 	return out
 }
 
-// walk goes through a tree, and reads what is of interest.
+// walk walks a tree, and reads the files of interest.
 func walk(b *testing.B, fsys fs.FS) (entries, read int) {
 	var step func(dir fs.DirEntry, p string)
 	step = func(dir fs.DirEntry, p string) {

@@ -20,7 +20,7 @@ const (
 	noValue = 0xffff
 )
 
-// node is a node of a B-tree. Its bytes are never changed.
+// node is a node of a B-tree. Its bytes are immutable.
 type node struct {
 	b       []byte
 	table   int // where the table of contents begins
@@ -102,7 +102,7 @@ func (n *node) value(i, size int) []byte {
 	return n.b[from : from+size : from+size]
 }
 
-// tree is a B-tree. Usable from several goroutines.
+// tree is a B-tree. It is safe for concurrent use.
 type tree struct {
 	d        *device
 	omap     *omap // nil where nodes are named by their block
@@ -139,7 +139,7 @@ func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
 	return t, nil
 }
 
-// find returns the block of a node, and whether it is said to have no header.
+// find returns the block of a node, and whether a flag states that it has no header.
 func (t *tree) find(id uint64) (block uint64, headless bool, err error) {
 	if t.omap == nil {
 		return id, false, nil
@@ -148,7 +148,7 @@ func (t *tree) find(id uint64) (block uint64, headless bool, err error) {
 	return at.block, at.flags&omapNoHeader != 0, err
 }
 
-// load reads a node, or finds it among those that were read last.
+// load returns a node, from the cache if possible.
 func (t *tree) load(block uint64) (*node, error) {
 	k := nodeKey{block, !t.noHeader}
 	if n, ok := t.d.nodes.get(k); ok {
@@ -174,7 +174,7 @@ func (t *tree) load(block uint64) (*node, error) {
 	return n, nil
 }
 
-// headless reports whether a node says itself that it has no header: in its place are zeros.
+// headless reports whether a node itself has no header: in its place are zeros.
 func headless(b []byte) bool {
 	return le.Uint16(b[32:])&nodeNoHeader != 0 && [objectHeader]byte(b) == [objectHeader]byte{}
 }
@@ -197,14 +197,14 @@ func (t *tree) child(n *node, i int) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Levels that go down one by one are what makes every descent end.
+	// Levels that decrease by one ensure that every descent ends.
 	if c.level != n.level-1 || c.root || c.fixed != t.root.fixed {
 		return nil, damaged("block %d is not where it belongs in its tree", block)
 	}
 	return c, nil
 }
 
-// target is what a tree is searched for: it says how a key compares to it.
+// target is a search key of a tree: it compares itself with a key.
 type target interface {
 	compare(key []byte) int
 }
@@ -223,7 +223,7 @@ func (t *tree) search(n *node, to target) int {
 	return low
 }
 
-// cursor stands at a record of a tree. Used by one goroutine.
+// cursor is a position in a tree. One goroutine uses it.
 type cursor struct {
 	t    *tree
 	path [maxLevel + 1]struct {
@@ -236,7 +236,7 @@ type cursor struct {
 
 const maxLeaves = 1 << 20
 
-// seek stands at the first record whose key is not before the target, or at the end.
+// seek returns a cursor at the first record whose key is not before the target, or at the end.
 func (t *tree) seek(to target) (cursor, error) {
 	c := cursor{t: t, left: maxLeaves}
 	n := t.root
@@ -261,8 +261,8 @@ func (t *tree) seek(to target) (cursor, error) {
 	return c, c.settle()
 }
 
-// before stands at the last record whose key is not behind the target; ok is false
-// where there is none.
+// before returns a cursor at the last record whose key is not after the target; ok is false where
+// there is none.
 func (t *tree) before(to target) (c cursor, ok bool, err error) {
 	c = cursor{t: t, left: maxLeaves}
 	n := t.root
@@ -338,8 +338,8 @@ func (c *cursor) descend() error {
 	}
 }
 
-// skip continues behind a child that could not be read, which an error of seek or next
-// said. It is false where nothing is left to go to.
+// skip continues after a child that could not be read, which an error of seek or next reported. It
+// returns false at the end.
 func (c *cursor) skip() bool {
 	for c.depth >= 0 {
 		c.path[c.depth].i++

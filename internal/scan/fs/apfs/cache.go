@@ -2,9 +2,9 @@ package apfs
 
 import "sync"
 
-// cache keeps what was used last, by two generations: what is in neither was not used
-// among the last "most" items, and what is in the old one moves up when it is used. It
-// holds at most twice "most" items. The zero value is not usable.
+// cache keeps the most recently used items, in two generations: an item in neither was not used
+// among the last "most" items, and one in the old generation moves up when it is used. It keeps at
+// most twice "most" items. The zero value is not usable.
 type cache[K comparable, V any] struct {
 	most int
 
@@ -35,7 +35,7 @@ func (c *cache[K, V]) add(k K, v V) {
 	c.put(k, v)
 }
 
-// put needs the lock.
+// put requires the lock.
 func (c *cache[K, V]) put(k K, v V) {
 	if len(c.now) >= c.most {
 		c.old, c.now = c.now, make(map[K]V, c.most)

@@ -17,16 +17,16 @@ const (
 	mostNodes = 8 << 20 // bytes of nodes in each generation of the cache
 
 	mostVolumes     = 100
-	mostDescriptors = 1 << 16 // blocks of the ring of checkpoints
+	mostDescriptors = 1 << 16 // blocks in the ring of checkpoints
 	mostTried       = 64      // checkpoints
 
 	featureFusion  = 0x100
-	notContiguous  = 1 << 31 // flag of a number of blocks: the ring is in pieces
-	lostBlockTries = 64      // blocks that are looked through for a lost ring
+	notContiguous  = 1 << 31 // flag of a number of blocks: the ring is in several parts
+	lostBlockTries = 64      // blocks that are searched for a lost ring
 )
 
-// Container is an APFS container as its newest good checkpoint has it. Usable from
-// several goroutines.
+// Container is an APFS container in the state of its newest good checkpoint. It is safe for
+// concurrent use.
 type Container struct {
 	d       *device
 	omap    *omap
@@ -73,9 +73,9 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 	return s, true
 }
 
-// Open reads the container that fills r, which stays the caller's: a partition or a
-// whole image. It takes the newest of the checkpoints that have the most of its volumes;
-// Notes says what it passed over, and Lost which volumes none has.
+// Open reads the container that fills r, which the caller owns: a partition or a whole image. It
+// uses the newest of the checkpoints that have the most of its volumes; Notes describes what it
+// passed over, and Lost the volumes that no checkpoint has.
 func Open(r io.ReaderAt, size int64) (*Container, error) {
 	c := &Container{}
 	hint, err := c.hint(r, size)
@@ -92,8 +92,8 @@ func Open(r io.ReaderAt, size int64) (*Container, error) {
 	return c, nil
 }
 
-// choose takes one of the checkpoints, which are sorted, the newest first. A container has
-// the volumes that the newest one names: an older one may be from before they were made.
+// choose selects one of the checkpoints, which are sorted, the newest first. A container has the
+// volumes that the newest one names: an older one may precede their creation.
 func (c *Container) choose(found []superblock) error {
 	found = found[:min(len(found), mostTried)]
 	if has := uint64(c.d.size) / uint64(c.d.blockSize); len(found) > 0 && found[0].blocks > has {
@@ -124,8 +124,8 @@ func (c *Container) choose(found []superblock) error {
 	return c.take(found[best], found[0].volumes)
 }
 
-// hint returns the superblock in block 0, which may be older than the newest one, or of a
-// container whose start was overwritten one of the first that is found.
+// hint returns the superblock in block 0, which may be older than the newest one. For a container
+// whose start was overwritten it returns one of the first that it finds.
 func (c *Container) hint(r io.ReaderAt, size int64) (superblock, error) {
 	for n := range int64(lostBlockTries) {
 		b := make([]byte, minBlock)
@@ -158,7 +158,7 @@ func (c *Container) hint(r io.ReaderAt, size int64) (superblock, error) {
 	return superblock{}, fmt.Errorf("this is no APFS container: %w", damaged("it has no superblock"))
 }
 
-// note keeps what callers may want to tell of a container that could be read.
+// note records a message about a readable container for the caller.
 func (c *Container) note(format string, args ...any) {
 	if len(c.notes) < 100 {
 		c.notes = append(c.notes, fmt.Sprintf(format, args...))
@@ -193,7 +193,7 @@ func (c *Container) checkpoints(hint superblock) []superblock {
 			out = append(out, s)
 		}
 	}
-	// That in block 0 repeats one of the ring: it stays behind its equals.
+	// That in block 0 repeats one of the ring: it stays after its equals.
 	slices.SortStableFunc(out, func(a, b superblock) int {
 		return cmp.Or(cmp.Compare(b.xid, a.xid), cmp.Compare(b.block, a.block))
 	})
@@ -233,7 +233,7 @@ func (c *Container) ring(s superblock) ([]uint64, error) {
 	return out, err
 }
 
-// uintKey finds keys that are one number.
+// uintKey is a search key of one number.
 type uintKey uint64
 
 func (k uintKey) compare(b []byte) int {
@@ -243,7 +243,7 @@ func (k uintKey) compare(b []byte) int {
 	return cmp.Compare(le.Uint64(b), uint64(k))
 }
 
-// take makes a checkpoint the one that is read, if any of the volumes are in order there.
+// take switches to a checkpoint, if at least one of its volumes is valid.
 func (c *Container) take(s superblock, volumes []uint64) error {
 	if s.features&featureFusion != 0 {
 		return fmt.Errorf("a container over two drives (fusion): %w", ErrUnsupported)
@@ -284,8 +284,8 @@ func (c *Container) volume(id uint64) (*Volume, error) {
 // Volumes lists the volumes in the order of the container.
 func (c *Container) Volumes() []*Volume { return slices.Clone(c.volumes) }
 
-// Lost says of what the container has what cannot be read, and why: the end of an image that is
-// cut off, in which the newest state may lie, and volumes.
+// Lost describes the unreadable parts of the container, and why: the missing end of a truncated
+// image, which may have the newest state, and volumes.
 func (c *Container) Lost() []error {
 	lost := slices.Clone(c.lost)
 	if c.cut != nil {
@@ -294,6 +294,5 @@ func (c *Container) Lost() []error {
 	return lost
 }
 
-// Notes says, in sentences, what of the container was damaged and passed over when it
-// was opened.
+// Notes describes, in sentences, damage that was passed over when the container was opened.
 func (c *Container) Notes() []string { return slices.Clone(c.notes) }

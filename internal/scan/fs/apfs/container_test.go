@@ -97,7 +97,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestCheckpoints damages what the newest checkpoints need.
+// TestCheckpoints damages structures that the newest checkpoints need.
 func TestCheckpoints(t *testing.T) {
 	v := []apfstest.Volume{{Name: "v", Files: one("name")}}
 	for name, c := range map[string]struct {
@@ -145,8 +145,8 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
-// TestCutOff reads what an image has that ends before its container, and says so: the newest
-// state may have been behind its end.
+// TestCutOff reads an image that ends before its container, and expects a report of that: the
+// newest state may have been after its end.
 func TestCutOff(t *testing.T) {
 	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "v", Files: one("name")}}})
 	for _, n := range []uint64{0, l.Checkpoints[0], l.Checkpoints[1]} {
@@ -203,7 +203,7 @@ func TestLostVolume(t *testing.T) {
 // TestLostSuperblock names a volume that cannot be read, unless an older checkpoint has all
 // volumes of the newest one.
 func TestLostSuperblock(t *testing.T) {
-	// place gives the tree of an object map, and in it the block of the second volume.
+	// place returns the tree of an object map, and in it the block of the second volume.
 	place := func(m *image, omap uint64) (tree, block []byte) {
 		tree = m.block(binary.LittleEndian.Uint64(m.block(omap)[48:]))
 		return tree, tree[apfstest.BlockSize-40-2*16+8:][:8]
@@ -251,7 +251,7 @@ func TestLostSuperblock(t *testing.T) {
 	}
 }
 
-// TestLostNodes reads what can be read of a directory whose tree lacks nodes.
+// TestLostNodes reads the readable part of a directory whose tree lacks nodes.
 func TestLostNodes(t *testing.T) {
 	var list []apfstest.File
 	for i := range 1000 {
@@ -300,7 +300,7 @@ func many() []apfstest.File {
 	return append(list, apfstest.File{Path: "folder/within/more/x"})
 }
 
-// TestLoop has nodes of a tree be their own children, and the same child many times.
+// TestLoop makes nodes of a tree be their own children, and the same child many times.
 func TestLoop(t *testing.T) {
 	for _, same := range []bool{false, true} {
 		m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: many()}}})
@@ -328,7 +328,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestWithin has a directory that is in a directory below it.
+// TestWithin makes a directory be in a directory below it.
 func TestWithin(t *testing.T) {
 	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: []apfstest.File{{Path: "outer/inner/x"}}}}})
 	leaf := m.block(l.Catalogs[0][0])

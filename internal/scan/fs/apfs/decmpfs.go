@@ -40,7 +40,7 @@ type blockKey struct {
 	block int
 }
 
-// packed is the content of a compressed file. Usable from several goroutines.
+// packed is the content of a compressed file. It is safe for concurrent use.
 type packed struct {
 	f      *FS
 	inode  uint64
@@ -71,8 +71,8 @@ func (f *FS) compression(id uint64) (a attr, kind uint32, size int64, err error)
 	return a, kind, size, nil
 }
 
-// plainSize sets the size of a compressed file, where the inode does not have it. A file
-// whose header cannot be read says so when it is opened.
+// plainSize sets the size of a compressed file, where the inode does not have it. For a file with
+// an unreadable header, opening it returns the error.
 func (f *FS) plainSize(n *inode) {
 	if n.sized {
 		return
@@ -115,12 +115,12 @@ func (f *FS) compressed(n *inode) (*packed, error) {
 	return p, nil
 }
 
-// blocks is how many the file has.
+// blocks returns the number of blocks of the file.
 func (p *packed) blocks() int { return int((p.size + plainBlock - 1) / plainBlock) }
 
-// table reads where the blocks are. The older kinds have a resource fork of the classic
-// Mac OS, whose header is big-endian, with starts and lengths; the newer ones begin with
-// the starts, and the end of the last block.
+// table reads the offsets of the blocks. The older kinds have a resource fork of the classic Mac
+// OS, whose header is big-endian, with starts and lengths; the newer ones begin with the starts,
+// and the end of the last block.
 func (p *packed) table() error {
 	p.base, p.pairs = 0, p.kind == kindZlib || p.kind == kindRaw
 	at, words := int64(0), p.blocks()+1
@@ -191,7 +191,7 @@ func (p *packed) ReadAt(b []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// block returns a decompressed block, which has the length that it must have.
+// block returns a decompressed block, and checks its length.
 func (p *packed) block(i int) ([]byte, error) {
 	k := blockKey{p.inode, i}
 	if b, ok := p.f.blocks.get(k); ok {

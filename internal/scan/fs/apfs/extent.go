@@ -10,7 +10,7 @@ import (
 const (
 	extentLength = 1<<56 - 1 // the flags are above
 	mostFile     = 1 << 60   // bytes
-	window       = 128       // extents of a file that are held at once
+	window       = 128       // extents of a file in memory at a time
 )
 
 // extent is a range of a file. Without a block it reads as zeros.
@@ -21,15 +21,15 @@ type extent struct {
 
 func (e extent) end() int64 { return e.off + e.len }
 
-// stream reads a data stream. Usable from several goroutines.
+// stream reads a data stream. It is safe for concurrent use.
 type stream struct {
 	f    *FS
-	id   uint64 // that its extents have
+	id   uint64 // of its extents
 	size int64
-	near atomic.Pointer[[]extent] // those that were used last: in order, without gaps
+	near atomic.Pointer[[]extent] // the most recently used ones: in order, without gaps
 }
 
-// extentKey finds extents in the tree of a sealed volume.
+// extentKey is a search key in the tree of extents of a sealed volume.
 type extentKey struct{ id, off uint64 }
 
 func (k extentKey) compare(b []byte) int {
@@ -68,7 +68,7 @@ func (s *stream) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// extentAt returns the extent around a place before the stream's end.
+// extentAt returns the extent around an offset before the stream's end.
 func (s *stream) extentAt(off int64) (extent, error) {
 	if near := s.near.Load(); near != nil {
 		if e, ok := covering(*near, off); ok {
@@ -100,8 +100,8 @@ func covering(list []extent, off int64) (extent, bool) {
 	return list[low], true
 }
 
-// load reads the extents around a place and behind it; what lies between them is holes.
-// The list covers the place.
+// load reads the extents around an offset and after it; gaps between them are holes. The list
+// covers the offset.
 func (s *stream) load(off int64) ([]extent, error) {
 	c, err := s.seek(off)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *stream) load(off int64) ([]extent, error) {
 	return list, nil
 }
 
-// seek stands at the extent that begins at or before a place, or else at the one behind.
+// seek returns a cursor at the extent that begins at or before an offset, or else at the next one.
 func (s *stream) seek(off int64) (cursor, error) {
 	t := s.f.t
 	var to target = recordKey{id: s.id, kind: recordExtent, num: uint64(off)}
@@ -154,7 +154,7 @@ func (s *stream) seek(off int64) (cursor, error) {
 	return t.seek(to)
 }
 
-// parse reads the extent at a cursor; ok is false for what is none of this stream.
+// parse reads the extent at a cursor; ok is false for records of other streams.
 func (s *stream) parse(c *cursor) (e extent, ok bool) {
 	k, v := c.key(), c.value()
 	if len(k) < 16 || len(v) < 16 {

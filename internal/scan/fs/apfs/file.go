@@ -13,8 +13,7 @@ var (
 	errDataless = errors.New("the file's content is not on this volume but with a cloud service")
 )
 
-// file is an opened file. Usable from several goroutines, though Read and Seek share one
-// place in it.
+// file is an open file. It is safe for concurrent use, though Read and Seek share one position.
 type file struct {
 	info
 	io.ReaderAt

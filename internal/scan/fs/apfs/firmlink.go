@@ -14,8 +14,8 @@ const (
 	mostFirmlinks = 1 << 20 // bytes of the file that lists them
 )
 
-// Firmlink is a directory of a system volume that shows a directory of the data volume of its
-// group once the system runs.
+// Firmlink is a directory of a system volume that leads to one of the data volume. Once the system
+// runs, it shows that directory of the data volume in its group.
 type Firmlink struct {
 	Path   string // in the system volume
 	Target string // in the data volume
@@ -23,8 +23,8 @@ type Firmlink struct {
 
 // Firmlinks lists the firmlinks of a volume, sorted by path: those that its file
 // /usr/share/firmlinks names, and directories of the root that are marked as such. On disk a
-// firmlink is a directory of its own, usually empty, and is read as that: whoever reads both
-// volumes sees every file once.
+// firmlink is a separate directory, usually empty, and is read as that: a walk of both volumes
+// reads every file once.
 func (f *FS) Firmlinks() ([]Firmlink, error) {
 	out := map[string]string{}
 	bad := f.listedFirmlinks(out)

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Bounds of a directory that is read as a whole.
+// Limits of a directory that is read as a whole.
 const (
 	maxEntries = 1 << 20
 	maxNames   = 32 << 20 // bytes
@@ -32,8 +32,8 @@ func (e *entry) IsDir() bool       { return e.kind.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.kind }
 func (e *entry) String() string    { return fs.FormatDirEntry(e) }
 
-// inode reads the inode. A directory that says to be in another one is damage: this is what
-// keeps directories from being within themselves.
+// inode reads the inode. A directory with another parent is damage: this prevents directories from
+// containing themselves.
 func (e *entry) inode() (*inode, error) {
 	n, err := e.f.inode(e.id)
 	if err == nil && n.mode.IsDir() && n.parent != e.dir {
@@ -51,7 +51,7 @@ func (e *entry) Info() (fs.FileInfo, error) {
 	return info{e.name, n}, nil
 }
 
-// Open opens the file without looking its path up again. A symbolic link is not followed.
+// Open opens the file without another path lookup. A symbolic link is not followed.
 func (e *entry) Open() (fs.File, error) {
 	n, err := e.inode()
 	if err != nil {
@@ -64,7 +64,7 @@ func (e *entry) Open() (fs.File, error) {
 	return file, nil
 }
 
-// ReadDir lists the directory without looking its path up again.
+// ReadDir lists the directory without another path lookup.
 func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	n, err := e.inode()
 	if err != nil {
@@ -77,7 +77,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// parseEntry reads a record of a directory.
+// parseEntry decodes a record of a directory.
 func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	_, name := nameOf(key, f.hashed)
 	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
@@ -95,12 +95,12 @@ func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	return e, nil
 }
 
-// scan calls see with each record of a kind of an inode, from a key on, until it says
-// false. It passes over what is damaged, and tells of it in the end. Leaves must be in
-// order, so that no tree that names a leaf many times has more records than it has bytes.
+// scan calls see with each record of a kind of an inode, from a key on, until it returns false. It
+// skips damaged parts, and returns an error for them at the end. Leaves must be in order, so that
+// no tree that names a leaf many times has more records than it has bytes.
 func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 	var bad error
-	leaf := -1          // what c.left was in the leaf
+	leaf := -1          // value of c.left in the leaf
 	var first recordKey // of that leaf
 	c, err := f.t.seek(from)
 	for {
@@ -130,7 +130,7 @@ func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 	}
 }
 
-// list returns the entries of a directory, sorted by name, and what could not be read of it.
+// list returns the entries of a directory, sorted by name, and an error for unreadable ones.
 func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	if !dir.mode.IsDir() {
 		return nil, fmt.Errorf("not a folder")
@@ -159,7 +159,7 @@ func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	return out, err
 }
 
-// keyOf is the key that a record of names or a plain one has.
+// keyOf decodes the key of a name record or of a plain one.
 func (f *FS) keyOf(b []byte) recordKey {
 	k, _ := parseRecordKey(b)
 	k.hashed = f.hashed
@@ -174,8 +174,8 @@ func (f *FS) entryKey(dir, num uint64, name string) recordKey {
 	return recordKey{id: dir, kind: recordEntry, hashed: f.hashed, num: num, name: name}
 }
 
-// lookup finds a name in a directory. Where names are hashed the hash only says where to
-// look first: writers and this package may know different versions of Unicode.
+// lookup finds a name in a directory. Where names are hashed the hash only decides where to look
+// first: writers and this package may use different versions of Unicode.
 func (f *FS) lookup(dir uint64, name string) (entry, error) {
 	if !f.hashed {
 		return f.match(f.entryKey(dir, 0, name), func(_ uint64, have string) (same, more bool) {
@@ -196,7 +196,7 @@ func (f *FS) lookup(dir uint64, name string) (entry, error) {
 	})
 }
 
-// match returns the first entry from a key on that is the same, while there is more to see.
+// match returns the first matching entry from a key on, as long as see returns more.
 func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more bool)) (entry, error) {
 	var out entry
 	found, bad := false, error(nil)
@@ -218,7 +218,7 @@ func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more
 	return out, fs.ErrNotExist
 }
 
-// folder is an opened directory.
+// folder is an open directory.
 type folder struct {
 	info
 	f *FS
@@ -240,7 +240,7 @@ func (d *folder) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errFolder}
 }
 
-// ReadDir returns the next entries, as fs.ReadDirFile has it.
+// ReadDir returns the next entries, as fs.ReadDirFile requires.
 func (d *folder) ReadDir(n int) ([]fs.DirEntry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 
 const (
 	rootInode = 2
-	mostLinks = 40 // symbolic links on the way to one file
+	mostLinks = 40 // symbolic links on the path to one file
 )
 
-// FS is the files of a volume or a snapshot. Usable from several goroutines.
+// FS is the files of a volume or a snapshot. It is safe for concurrent use.
 type FS struct {
 	d       *device
 	t       *tree
 	extents *tree // of a sealed volume; nil where extents are records of t
 	name    string
-	hashed  bool // names of directories stand behind a hash of them
+	hashed  bool // names of directories are stored after a hash of them
 	folded  bool // names that differ in case only are the same
 
 	inodes *cache[uint64, *inode]
@@ -33,7 +33,7 @@ var (
 	_ fs.ReadLinkFS = (*FS)(nil)
 )
 
-// open returns the files that a volume's superblock names, as of a transaction.
+// open returns the files of a volume's superblock, as of a transaction.
 func (v *Volume) open(sb volumeBlock, xid uint64, name string) (*FS, error) {
 	m, err := v.objects()
 	if err != nil {
@@ -59,7 +59,7 @@ func (v *Volume) open(sb volumeBlock, xid uint64, name string) (*FS, error) {
 	return f, nil
 }
 
-// openAs opens a tree whose type says how its nodes are named.
+// openAs opens a tree whose type defines how its nodes are named.
 func openAs(d *device, m *omap, kind uint32, root, xid uint64) (*tree, error) {
 	switch kind & storageMask {
 	case storagePhysical:
@@ -93,20 +93,20 @@ func (f *FS) inode(id uint64) (*inode, error) {
 	return &n, nil
 }
 
-// at reports whether a cursor stands at a record of an inode.
+// at reports whether a cursor is at a record of an inode.
 func (f *FS) at(c *cursor, id uint64, kind uint8) bool {
 	k, ok := parseRecordKey(c.key())
 	return ok && k.id == id && k.kind == kind
 }
 
-// walk goes along a path and follows symbolic links within the volume; of the last part
-// only if follow says so.
+// walk resolves a path and follows symbolic links within the volume; of the last part only if
+// follow is set.
 func (f *FS) walk(name string, follow bool) (*inode, error) {
 	root, err := f.inode(rootInode)
 	if err != nil {
 		return nil, err
 	}
-	trail := []*inode{root} // the directories down to where the walk stands
+	trail := []*inode{root} // the directories down to the current one
 	rest, links := name, 0
 	for rest != "" {
 		part, after, _ := strings.Cut(rest, "/")
@@ -153,7 +153,7 @@ func (f *FS) child(dir *inode, name string) (*inode, error) {
 	return e.inode()
 }
 
-// find returns the inode of a path, as the functions of io/fs have it.
+// find returns the inode of a path, with the errors of io/fs.
 func (f *FS) find(op, name string, follow bool) (*inode, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -178,7 +178,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// Stat describes a file or directory, behind symbolic links.
+// Stat describes a file or directory, and follows symbolic links.
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	n, err := f.find("stat", name, true)
 	if err != nil {
@@ -196,7 +196,7 @@ func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), n}, nil
 }
 
-// ReadLink returns the target of a symbolic link, as it is written there.
+// ReadLink returns the unresolved target of a symbolic link.
 func (f *FS) ReadLink(name string) (string, error) {
 	n, err := f.find("readlink", name, false)
 	if err != nil {
@@ -212,8 +212,8 @@ func (f *FS) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir lists a directory, sorted by name. When it is damaged, what could be read comes
-// with the error.
+// ReadDir lists a directory, sorted by name. For a damaged one it returns the readable part with
+// the error.
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	n, err := f.find("readdir", name, true)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs/apfstest"
 )
 
-// small are containers of few blocks with much in them.
+// small are containers of few blocks with many features.
 func small(f *testing.F) []*image {
 	f.Helper()
 	list := []apfstest.File{
@@ -40,7 +40,8 @@ func small(f *testing.F) []*image {
 	return out
 }
 
-// reseal returns every block that has a header its checksum, so that changes get behind it.
+// reseal recomputes the checksum of every block that has a header, so that changes pass
+// verification.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
 		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 && binary.LittleEndian.Uint32(block[24:]) != 0 {
@@ -49,8 +50,8 @@ func reseal(b []byte) {
 	}
 }
 
-// FuzzContainer changes bytes of containers, whose checksums are then made right: what
-// is read may be wrong, but reading ends.
+// FuzzContainer changes bytes of containers and recomputes their checksums: the result may be
+// wrong, but reading ends.
 func FuzzContainer(f *testing.F) {
 	images := small(f)
 	for i := range images {
@@ -60,7 +61,7 @@ func FuzzContainer(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, which int, changes []byte, seal bool) {
 		b := bytes.Clone(images[uint(which)%uint(len(images))].b)
-		// Each change is five bytes of place and one of value.
+		// Each change is five bytes of offset and one of value.
 		for ; len(changes) >= 6; changes = changes[6:] {
 			block := int(changes[2])%(len(b)/apfstest.BlockSize)*apfstest.BlockSize + int(changes[3])%16*256 + int(changes[4])
 			b[block%len(b)] = changes[5]
@@ -72,7 +73,7 @@ func FuzzContainer(f *testing.F) {
 	})
 }
 
-// readAll reads what there is, as far as is sensible.
+// readAll reads the whole container, up to a sensible limit.
 func readAll(b []byte) {
 	c, err := apfs.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {

@@ -42,7 +42,7 @@ func everything(c *apfs.Container) (entries int, errs []error) {
 	return entries, errs
 }
 
-// leadsTo reads what one name leads to.
+// leadsTo reads the file of one name.
 func leadsTo(f *apfs.FS, p string, e fs.DirEntry) (errs []error) {
 	names, err := f.Xattrs(p)
 	errs = append(errs, err)
@@ -69,8 +69,8 @@ func leadsTo(f *apfs.FS, p string, e fs.DirEntry) (errs []error) {
 	return errs
 }
 
-// TestHostile makes structures that are in one place each. Reading ends, takes little memory
-// and tells what is wrong.
+// TestHostile creates structures that refer to one location each. Reading ends, takes little memory
+// and reports the damage.
 func TestHostile(t *testing.T) {
 	le := binary.LittleEndian
 	files := []apfstest.File{
@@ -80,7 +80,7 @@ func TestHostile(t *testing.T) {
 		{Path: "i", Data: text(300), Compression: 3},
 		{Path: "x", Xattrs: map[string][]byte{"big": noise(1, 5000)}},
 	}
-	// replace changes all places at which some bytes stand.
+	// replace changes all occurrences of some bytes.
 	replace := func(b, old, fresh []byte) (n int) {
 		for at := 0; ; at += len(old) {
 			next := bytes.Index(b[at:], old)

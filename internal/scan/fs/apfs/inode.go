@@ -29,7 +29,7 @@ const (
 	modeSticky  = 0o1000
 )
 
-// Stat is what Sys of a file's info gives: what io/fs has no field for.
+// Stat is the result of Sys of a file's info: fields that io/fs lacks.
 type Stat struct {
 	Inode    uint64
 	Links    uint32 // names of a file; entries of a directory
@@ -44,17 +44,17 @@ type Stat struct {
 // ID returns the inode's number: names with the same one are hard links.
 func (s *Stat) ID() uint64 { return s.Inode }
 
-// Dataless says that the file's content is not there but with a cloud service.
+// Dataless reports whether the file's content is only in a cloud service.
 func (s *Stat) Dataless() bool { return s.Flags&flagDataless != 0 }
 
-// Compressed says that the file's content is compressed, and decompressed when read.
+// Compressed reports whether the file's content is compressed; reads decompress it.
 func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
 
 // inode is the record of a file or directory.
 type inode struct {
 	stat    Stat
 	parent  uint64 // directory; of a file with several names one of its directories
-	stream  uint64 // the number that its extents have
+	stream  uint64 // the number of its extents
 	mode    fs.FileMode
 	modTime time.Time
 	size    int64 // of the data stream, or of a compressed file when that is known
@@ -62,7 +62,7 @@ type inode struct {
 	streams bool  // it has a data stream
 }
 
-// parseInode reads the value of an inode's record.
+// parseInode decodes the value of an inode's record.
 func parseInode(id uint64, b []byte) (inode, error) {
 	if len(b) < inodeHeader {
 		return inode{}, damaged("inode %d has %d bytes", id, len(b))
@@ -86,8 +86,8 @@ func parseInode(id uint64, b []byte) (inode, error) {
 	return n, nil
 }
 
-// fields reads the extended fields: their number, the length of all, a list of kinds and
-// lengths, then the values, each filled up to eight bytes.
+// fields decodes the extended fields: their number, the length of all, a list of kinds and lengths,
+// then the values, each padded to eight bytes.
 func (n *inode) fields(b []byte) error {
 	if len(b) < 4 {
 		return nil
@@ -114,7 +114,7 @@ func (n *inode) fields(b []byte) error {
 	return nil
 }
 
-// modeOf turns a mode of Unix into one of io/fs.
+// modeOf converts a mode of Unix to one of io/fs.
 func modeOf(m uint16) fs.FileMode {
 	out := fs.FileMode(m & 0o777)
 	switch m & modeType {
@@ -142,8 +142,8 @@ func modeOf(m uint16) fs.FileMode {
 	return out
 }
 
-// typeOf turns the kind of a directory's entry into a mode; ok is false for one that only
-// the inode tells.
+// typeOf converts the kind of a directory's entry to a mode; ok is false for one that only the
+// inode has.
 func typeOf(flags uint16) (mode fs.FileMode, ok bool) {
 	switch flags & 0xf {
 	case 1:

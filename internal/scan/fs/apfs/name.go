@@ -7,8 +7,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normal returns what names are compared by: decomposed, and folded where case does not
-// count.
+// normal returns the form of a name for comparisons: decomposed, and folded where case is ignored.
 func normal(name string, folded bool) string {
 	if isASCII(name) {
 		if !folded {
@@ -50,8 +49,8 @@ func lower(s string) string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// hashOf returns the 22 bits that directories are sorted by: CRC-32C without the last
-// complement over the characters of a name that is normal, each as four bytes.
+// hashOf returns the 22 bits that directories are sorted by: CRC-32C without the last complement
+// over the characters of a normalized name, each as four bytes.
 func hashOf(name string) uint64 {
 	b := make([]byte, 0, 4*len(name))
 	for _, r := range name {

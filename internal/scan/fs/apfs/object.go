@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Types of objects, as their headers have them.
+// Types of objects in their headers.
 const (
 	objectHeader = 32 // bytes
 
@@ -24,14 +24,14 @@ const (
 // device reads blocks of a container.
 type device struct {
 	r         io.ReaderAt
-	size      int64 // bytes that r has
+	size      int64 // size of r in bytes
 	blockSize int
-	blocks    uint64 // that the container says to have
+	blocks    uint64 // that the container claims to have
 
 	nodes *cache[nodeKey, *node]
 }
 
-// read fills b from a block on. What lies outside of the container is damage.
+// read fills b from a block on. A range outside of the container is damage.
 func (d *device) read(b []byte, block uint64, off int64) error {
 	at, err := d.place(block, off, len(b))
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *device) read(b []byte, block uint64, off int64) error {
 	return nil
 }
 
-// place returns where bytes of a block are in the file.
+// place returns the offset in the file of bytes of a block.
 func (d *device) place(block uint64, off int64, length int) (int64, error) {
 	if block >= d.blocks || block > uint64(math.MaxInt64/d.blockSize) || off < 0 {
 		return 0, damaged("block %d is outside of it", block)
@@ -64,7 +64,7 @@ func (d *device) block(n uint64) ([]byte, error) {
 	return b, d.read(b, n, 0)
 }
 
-// object reads a block that begins with a header, and compares its checksum and type.
+// object reads a block that begins with a header, and checks its checksum and type.
 func (d *device) object(n uint64, kind uint32) ([]byte, error) {
 	b, err := d.block(n)
 	if err != nil {
@@ -79,8 +79,8 @@ func (d *device) object(n uint64, kind uint32) ([]byte, error) {
 	return b, nil
 }
 
-// sound reports whether the checksum of an object is right: Fletcher's with two sums of 32
-// bits over everything behind it. Its length is a multiple of four.
+// sound reports whether the checksum of an object is correct: Fletcher's with two sums of 32 bits
+// over all bytes after it. Its length is a multiple of four.
 func sound(b []byte) bool {
 	return le.Uint64(b) == checksum(b[8:])
 }
@@ -89,7 +89,7 @@ func checksum(b []byte) uint64 {
 	const mod = math.MaxUint32
 	var a, c uint64
 	for len(b) > 0 {
-		// 1024 words at once keep the second sum far below 64 bits.
+		// 1024 words at a time keep the second sum far below 64 bits.
 		n := min(len(b), 4096)
 		for i := 0; i+4 <= n; i += 4 {
 			a += uint64(le.Uint32(b[i:]))

@@ -9,7 +9,7 @@ const (
 	omapNoHeader  = 8
 )
 
-// omap says in which block a virtual object is, as of a transaction.
+// omap maps a virtual object to its block, as of a transaction.
 type omap struct {
 	t     *tree
 	found *cache[omapKey, omapEntry]
@@ -49,7 +49,7 @@ func (k omapKey) compare(b []byte) int {
 	return cmp.Compare(le.Uint64(b[8:]), k.xid)
 }
 
-// find returns the newest place of an object that is not newer than xid.
+// find returns the newest entry of an object that is not newer than xid.
 func (m *omap) find(id, xid uint64) (omapEntry, error) {
 	k := omapKey{id, xid}
 	if e, ok := m.found.get(k); ok {

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// rawNode makes a node: header, table of contents, keys from its end on, values from the end down.
+// rawNode creates a node: header, table of contents, keys from its end on, values from the end
+// down.
 func rawNode(change func(b []byte)) []byte {
 	b := make([]byte, 512)
 	le.PutUint16(b[32:], nodeLeaf)
@@ -24,7 +25,7 @@ func rawNode(change func(b []byte)) []byte {
 	return b
 }
 
-// A node is taken up to the bounds of its block, and refused behind them.
+// A node is accepted up to the bounds of its block, and refused beyond them.
 func TestParseNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(b []byte)
@@ -51,7 +52,7 @@ func TestParseNode(t *testing.T) {
 	}
 }
 
-// Keys and values are those bytes that the table names, within the node.
+// Keys and values are the bytes at the offsets in the table, within the node.
 func TestKeysAndValues(t *testing.T) {
 	open := func(change func(b []byte)) *node {
 		n, err := parseNode(rawNode(change))
@@ -68,7 +69,7 @@ func TestKeysAndValues(t *testing.T) {
 	const keys, end = 56 + 16, 512
 	for name, c := range map[string]struct {
 		change     func(b []byte)
-		key, value []int // first byte and the one behind the last; nil = none
+		key, value []int // first byte and the one after the last; nil = none
 	}{
 		"variable":       {func(b []byte) { put(b, 8, 4, 20, 10) }, []int{keys + 8, keys + 12}, []int{end - 20, end - 10}},
 		"key to the end": {func(b []byte) { put(b, 8, end-keys-8, 20, 20) }, []int{keys + 8, end}, []int{end - 20, end}},
@@ -101,7 +102,7 @@ func TestKeysAndValues(t *testing.T) {
 	}
 }
 
-// Keys stand in the order of the format: by number, then kind, then what the kind has.
+// Keys are in the order of the format: by number, then kind, then the fields of the kind.
 func TestOrderOfKeys(t *testing.T) {
 	key := func(id uint64, kind uint8, rest ...byte) []byte {
 		return append(le.AppendUint64(nil, id|uint64(kind)<<kindShift), rest...)
@@ -437,7 +438,7 @@ type unreadable struct{}
 
 func (unreadable) ReadAt([]byte, int64) (int, error) { return 0, errUnreadable }
 
-// Checksums are Fletcher's, as a sum word by word gives them.
+// Checksums are Fletcher's, compared with a sum word by word.
 func TestChecksum(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, words := range []int{0, 1, 2, 1022, 1024, 1025, 4094} {
@@ -475,7 +476,7 @@ func TestCovering(t *testing.T) {
 	}
 }
 
-// What was used among the last items is kept, and never more than twice as many.
+// The most recently used items are kept, and never more than twice as many.
 func TestCache(t *testing.T) {
 	c := newCache[int, int](3)
 	for i := range 3 {
@@ -500,7 +501,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Compressed blocks that are stored as they are begin with a byte that says so.
+// Compressed blocks that are stored uncompressed begin with a byte that marks them.
 func TestExpand(t *testing.T) {
 	for _, c := range []struct {
 		kind uint32
@@ -531,7 +532,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// packedOf is a compressed file of raw blocks.
+// packedOf returns a compressed file of raw blocks.
 func packedOf(size int64, src []byte) *packed {
 	return &packed{
 		f: &FS{blocks: newCache[blockKey, []byte](4)}, inode: 7, kind: kindRaw, size: size, src: bytes.NewReader(src), length: int64(len(src)),
@@ -610,7 +611,7 @@ func TestTableOfBlocks(t *testing.T) {
 	}
 }
 
-// Reading and seeking a file are as io has them.
+// Reading and seeking a file follow the contracts of io.
 func TestFile(t *testing.T) {
 	f := &file{info: info{"name", &inode{size: 5}}, ReaderAt: bytes.NewReader([]byte("value"))}
 	p := make([]byte, 3)
@@ -640,7 +641,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// An opened directory gives its entries in parts, and an error behind them, once.
+// An open directory returns its entries in parts, and an error after them, once.
 func TestFolder(t *testing.T) {
 	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
 	open := func(err error) *folder { return &folder{list: entries, err: err, read: true} }

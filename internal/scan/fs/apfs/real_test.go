@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
-// unpack writes what r gives into a file with holes.
+// unpack copies r into a file with holes.
 func unpack(t testing.TB, r io.Reader) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
@@ -156,7 +156,7 @@ func TestLinux(t *testing.T) {
 	}
 }
 
-// record is what the manifest of the image from a Mac says of a file.
+// record is a file in the manifest of the image from a Mac.
 type record struct {
 	Compressed   bool
 	Mode         string

@@ -22,13 +22,12 @@ const (
 	lengths   = 1<<hashShift - 1
 )
 
-// recordKey is the key of a record of a volume's tree, as far as it says where the
-// record stands: by number, kind, then a number (the hash of a name, or a place in a
-// file), then a name.
+// recordKey is the key of a record of a volume's tree, with the parts that decide its position:
+// number, kind, then a number (the hash of a name, or an offset in a file), then a name.
 type recordKey struct {
 	id     uint64
 	kind   uint8
-	hashed bool   // names of directories stand behind a hash of them
+	hashed bool   // names of directories are stored after a hash of them
 	num    uint64 // of recordExtent, and of recordEntry where hashed
 	name   string // of recordXattr and recordEntry
 }
@@ -42,7 +41,7 @@ func parseRecordKey(b []byte) (recordKey, bool) {
 	return recordKey{id: v & idMask, kind: uint8(v >> kindShift)}, true
 }
 
-// compare orders the keys of a volume's tree. One that is too short comes first.
+// compare compares keys of a volume's tree. One that is too short comes first.
 func (k recordKey) compare(b []byte) int {
 	have, ok := parseRecordKey(b)
 	if !ok {
@@ -67,7 +66,7 @@ func (k recordKey) compare(b []byte) int {
 	return 0
 }
 
-// nameOf returns the name in a key, and what stands before it where names are hashed.
+// nameOf returns the name in a key, and the number before it where names are hashed.
 func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
 	head := 10
 	if hashed {
@@ -86,5 +85,5 @@ func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
 	return num, bytes.TrimSuffix(name, []byte{0})
 }
 
-// timeOf turns nanoseconds since 1970 into a time.
+// timeOf converts nanoseconds since 1970 to a time.
 func timeOf(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }

@@ -13,7 +13,7 @@ import (
 // rec is a record of a tree.
 type rec struct{ key, value []byte }
 
-// leafOf makes a tree of one node, with records in the order that they are given in.
+// leafOf creates a tree of one node, with records in the given order.
 func leafOf(t *testing.T, list ...rec) *tree {
 	t.Helper()
 	b := make([]byte, 16<<10)
@@ -82,7 +82,7 @@ func TestExtentRecords(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		list []rec
-		want string // a digit for each block: what is there; "" = it is damaged
+		want string // a digit for each block: its content; "" = it is damaged
 	}{
 		"none":          {nil, "00000000"},
 		"all":           {[]rec{extentRec(5, 0, size, 1)}, "23456789"},
@@ -132,7 +132,8 @@ func TestExtentRecords(t *testing.T) {
 	}
 }
 
-// Names lead to inodes of this volume, each directory by one way; what is no name is told, beside the others.
+// Names resolve to inodes of this volume, each directory by one path; an invalid name is reported,
+// next to the valid ones.
 func TestNamesOfFolder(t *testing.T) {
 	short := entryRec(2, "s", 16, 8)
 	short.value = short.value[:17]
@@ -152,7 +153,7 @@ func TestNamesOfFolder(t *testing.T) {
 	if strings.Join(names, "") != "deflmno" || !errors.Is(err, ErrDamaged) {
 		t.Errorf("%q, %v", names, err)
 	}
-	if entries[len(entries)-1].Type() != 0 { // which only the inode tells
+	if entries[len(entries)-1].Type() != 0 { // only the inode has the type
 		t.Errorf("o is a %v", entries[len(entries)-1].Type())
 	}
 	for path, want := range map[string]error{
@@ -212,7 +213,7 @@ func TestNamesOfFolder(t *testing.T) {
 	}
 }
 
-// A name in ASCII stands behind its own hash, and nowhere else.
+// A name in ASCII is stored after its own hash, and nowhere else.
 func TestHashedNames(t *testing.T) {
 	hashed := func(name string, hash uint64) rec {
 		r := entryRec(2, name, 16, 8)
@@ -234,7 +235,7 @@ func TestHashedNames(t *testing.T) {
 	}
 }
 
-// Compressed files have a header that says how, within the limits.
+// Compressed files have a header with the method, within the limits.
 func TestCompressionHeader(t *testing.T) {
 	head := func(magic, kind uint32, size uint64, rest string) []byte {
 		return append(le.AppendUint64(le.AppendUint32(le.AppendUint32(nil, magic), kind), size), rest...)
@@ -274,7 +275,7 @@ func TestCompressionHeader(t *testing.T) {
 	}
 }
 
-// An object is where the newest entry that is not too new says, unless that is no place.
+// An object is in the block of its newest entry that is not too new, unless that is invalid.
 func TestObjects(t *testing.T) {
 	entry := func(id, xid uint64, flags uint32, block uint64) rec {
 		v := le.AppendUint64(le.AppendUint32(le.AppendUint32(nil, flags), 4096), block)
@@ -286,7 +287,7 @@ func TestObjects(t *testing.T) {
 		t:     leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60), entry(7, 1, omapEncrypted, 70), bare),
 		found: newCache[omapKey, omapEntry](10),
 	}
-	for range 2 { // the second time from what is kept
+	for range 2 { // the second time from the cache
 		for _, c := range []struct {
 			id, xid, block uint64
 			bad            error
@@ -311,7 +312,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// A list of firmlinks that is none, or too long, is told.
+// A list of firmlinks that is invalid, or too long, is reported.
 func TestFirmlinkFile(t *testing.T) {
 	path := []rec{
 		inodeRec(2, 1, modeFolder, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeFolder, 0), entryRec(16, "share", 17, 4), inodeRec(17, 16, modeFolder, 0),
@@ -338,7 +339,7 @@ func TestFirmlinkFile(t *testing.T) {
 	}
 }
 
-// A node says itself that it has no header, and has none.
+// A flag of a node states that it has no header, and it has none.
 func TestHeadless(t *testing.T) {
 	b := make([]byte, 64)
 	if headless(b) {
@@ -354,7 +355,7 @@ func TestHeadless(t *testing.T) {
 	}
 }
 
-// What cannot be read is said so, and is not taken for damage of its content.
+// A read error is reported as such, and is not mistaken for damaged content.
 func TestObjectOfDevice(t *testing.T) {
 	b := make([]byte, 2*4096)
 	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 3}

@@ -24,14 +24,14 @@ const (
 	mostSnapshots = 10_000
 )
 
-// roles are the uses of volumes that have one bit, and those that are numbered above them.
+// roles are the uses of volumes: those with one bit, and those with a number above the bits.
 var roles = map[uint16]string{
 	0: "none", 1: "system", 2: "user", 4: "recovery", 8: "vm", 0x10: "preboot", 0x20: "installer",
 	1 << 6: "data", 2 << 6: "baseband", 3 << 6: "update", 4 << 6: "xart", 5 << 6: "hardware",
 	6 << 6: "backup", 9 << 6: "enterprise", 11 << 6: "prelogin",
 }
 
-// volumeBlock is what is read of a volume's superblock, the live one or a snapshot's.
+// volumeBlock has the fields of a volume's superblock, the live one or a snapshot's.
 type volumeBlock struct {
 	xid             uint64
 	features        uint64 // those that a reader must know
@@ -62,7 +62,7 @@ func parseVolume(b []byte) (volumeBlock, error) {
 	}, nil
 }
 
-// Volume is a volume of a container. Usable from several goroutines.
+// Volume is a volume of a container. It is safe for concurrent use.
 type Volume struct {
 	c  *Container
 	sb volumeBlock
@@ -76,11 +76,11 @@ func newVolume(c *Container, b []byte) (*Volume, error) {
 	return &Volume{c: c, sb: sb}, err
 }
 
-// Name is the volume's name.
+// Name returns the volume's name.
 func (v *Volume) Name() string { return v.sb.name }
 
-// Role is what the volume is for: "system", "data", "preboot", "recovery", "vm",
-// "update", ... or "none". One that is not known is a number.
+// Role returns the use of the volume: "system", "data", "preboot", "recovery", "vm", "update", ...
+// or "none". An unknown one is a number.
 func (v *Volume) Role() string {
 	if name, ok := roles[v.sb.role]; ok {
 		return name
@@ -88,8 +88,8 @@ func (v *Volume) Role() string {
 	return fmt.Sprintf("role-%d", v.sb.role)
 }
 
-// Group is the UUID of the volume group, which a system and a data volume share; "" for
-// a volume in none.
+// Group returns the UUID of the volume group, which a system and a data volume share; "" for a
+// volume in none.
 func (v *Volume) Group() string {
 	if v.sb.group == ([16]byte{}) {
 		return ""
@@ -104,7 +104,7 @@ func (v *Volume) CaseSensitive() bool { return v.sb.features&caseInsensitive == 
 // Encrypted reports whether the volume is encrypted, so that FS refuses it.
 func (v *Volume) Encrypted() bool { return v.sb.flags&unencrypted == 0 }
 
-// Sealed reports whether the volume is a sealed one: its extents are in a tree of their own.
+// Sealed reports whether the volume is sealed: its extents are in a separate tree.
 func (v *Volume) Sealed() bool { return v.sb.features&sealedVolume != 0 }
 
 // objects returns the volume's object map, which its snapshots share.
@@ -121,9 +121,9 @@ func (v *Volume) objects() (*omap, error) {
 	return v.omap, nil
 }
 
-// FS returns the volume's files. Of a volume that starts from a snapshot, as a sealed
-// system volume does, it gives those of the snapshot. The error of an encrypted volume
-// wraps ErrEncrypted.
+// FS returns the volume's files. For a volume that starts from a snapshot, as a sealed system
+// volume does, it returns those of the snapshot. The error of an encrypted volume wraps
+// ErrEncrypted.
 func (v *Volume) FS() (*FS, error) {
 	if v.Encrypted() {
 		return nil, fmt.Errorf("volume %q cannot be read: %w", v.sb.name, ErrEncrypted)
@@ -155,7 +155,7 @@ func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.sb.name, err)
 }
 
-// Snapshot is a state of a volume that was kept.
+// Snapshot is a preserved state of a volume.
 type Snapshot struct {
 	Name    string
 	Created time.Time
@@ -164,8 +164,8 @@ type Snapshot struct {
 	block uint64 // of its copy of the volume's superblock
 }
 
-// updateSnapshot begins the names of the snapshots that macOS starts from, where the
-// superblock does not name one.
+// updateSnapshot is the prefix of the snapshots that macOS starts from, where the superblock does
+// not name one.
 const updateSnapshot = "com.apple.os.update-"
 
 // start returns the snapshot that the volume starts from, or nil.
@@ -236,7 +236,7 @@ func parseSnapshot(b []byte) (s Snapshot, ok bool) {
 	return Snapshot{Name: string(name), Created: timeOf(le.Uint64(b[16:])), block: le.Uint64(b[8:])}, true
 }
 
-// openSnapshot reads the superblock that was kept for a snapshot, and opens its files.
+// openSnapshot reads the superblock of a snapshot, and opens its files.
 func (v *Volume) openSnapshot(s Snapshot) (*FS, error) {
 	b, err := v.c.d.object(s.block, typeVolume)
 	if err != nil {

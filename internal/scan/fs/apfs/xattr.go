@@ -111,9 +111,8 @@ func (f *FS) Xattrs(name string) ([]string, error) {
 	return out, err
 }
 
-// Xattr reads an extended attribute of a file, without following a last symbolic link.
-// One of more than 32 MiB is refused. fs.ErrNotExist says that the file has none of
-// this name.
+// Xattr reads an extended attribute of a file, without following a last symbolic link. One of more
+// than 32 MiB is refused. It returns fs.ErrNotExist when the file has no attribute of this name.
 func (f *FS) Xattr(name, key string) ([]byte, error) {
 	n, err := f.find("getxattr", name, false)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// content reads what an inode holds: the bytes of a file, or the entries of a directory.
-// It may be used from many goroutines.
+// content reads the content of an inode: the bytes of a file, or the entries of a directory. It is
+// safe for concurrent use.
 type content struct {
 	fs     *FS
 	n      *inode
-	inline []byte // where it is in the inode; what comes behind is zero
+	inline []byte // where it is in the inode; the rest is zero
 	last   atomic.Pointer[run]
 }
 
-// content opens what an inode holds.
+// content opens the content of an inode.
 func (f *FS) content(n *inode) (*content, error) {
 	c := &content{fs: f, n: n}
 	switch {
@@ -42,7 +42,7 @@ func (c *content) ReadAt(p []byte, off int64) (int, error) {
 	}
 	want := p[:min(int64(len(p)), c.n.size-off)]
 	if c.n.flags&flagInline != 0 {
-		clear(want) // a file may be longer than what its inode holds: mke2fs makes such of files without data
+		clear(want) // a file may be longer than its inline content: mke2fs creates such files without data
 		if off < int64(len(c.inline)) {
 			copy(want, c.inline[off:])
 		}
@@ -66,7 +66,7 @@ func short(asked, got int) error {
 	return nil
 }
 
-// piece reads what is in one run.
+// piece reads within one run.
 func (c *content) piece(p []byte, off int64) (int, error) {
 	size := c.fs.super.blockSize
 	r, err := c.run(uint64(off / size))
@@ -89,7 +89,7 @@ func (c *content) piece(p []byte, off int64) (int, error) {
 	return n, fmt.Errorf("inode %d: %w", c.n.number, err)
 }
 
-// run finds the run of a block; the one that was used last is mostly right.
+// run returns the run of a block; it is mostly the most recently used one.
 func (c *content) run(block uint64) (run, error) {
 	if r := c.last.Load(); r != nil && r.has(block) {
 		return *r, nil
@@ -101,7 +101,7 @@ func (c *content) run(block uint64) (run, error) {
 	return r, err
 }
 
-// Attributes in an inode, of which one holds what does not fit among the block numbers.
+// Attributes in an inode, one of which has the content that does not fit among the block numbers.
 const (
 	attrMagic  = 0xea020000
 	attrEntry  = 16

@@ -6,17 +6,16 @@ import (
 	"io/fs"
 )
 
-// ahead is how much is read at once for small reads, and how much memory an open file
-// takes.
+// ahead is how many bytes a small read reads ahead, and the memory of an open file.
 const ahead = 16 << 10
 
-// file is an open file. ReadAt may be called from many goroutines.
+// file is an open file. ReadAt is safe for concurrent use.
 type file struct {
 	*content
 	info info
 	pos  int64
 	buf  []byte // read ahead
-	from int64  // place of buf
+	from int64  // offset of buf
 }
 
 var _ interface {
@@ -63,7 +62,7 @@ func (f *file) fill() error {
 	n, err := f.ReadAt(f.buf, f.pos)
 	f.buf = f.buf[:n]
 	if n > 0 {
-		return nil // the error comes with the next read
+		return nil // the next read returns the error
 	}
 	return err
 }

@@ -15,14 +15,14 @@ const (
 	maxEntries  = 1 << 20  // of a directory that is read
 	maxNames    = 32 << 20 // bytes of the names of a directory
 	maxBlocks   = 1 << 18  // of a directory
-	maxBad      = 16       // damaged blocks of a directory, before the rest is given up
+	maxBad      = 16       // damaged blocks of a directory, before the rest is skipped
 	entryHeader = 8
-	tailSize    = 12 // a checksum behind the entries of a block, in the form of an entry
+	tailSize    = 12 // a checksum after the entries of a block, in the form of an entry
 	tailKind    = 0xde
 )
 
-// entry is a name in a directory. It knows the way to what it names, so nothing is looked
-// up again to open it.
+// entry is a name in a directory. It has the number of its inode, so opening it needs no path
+// lookup.
 type entry struct {
 	fs     *FS
 	name   string
@@ -44,8 +44,8 @@ func (e *entry) Name() string      { return e.name }
 func (e *entry) IsDir() bool       { return e.mode.IsDir() }
 func (e *entry) Type() fs.FileMode { return e.mode }
 
-// Alone is a copy that does not hold on to the other entries of its directory, whose memory
-// they share.
+// Alone returns a copy that does not keep the other entries of its directory in memory, which they
+// share.
 func (e *entry) Alone() fs.DirEntry {
 	c := *e
 	c.name = strings.Clone(e.name)
@@ -61,8 +61,8 @@ func (e *entry) Info() (fs.FileInfo, error) {
 	return info{e.name, n}, nil
 }
 
-// Open opens what the entry names. A symbolic link is not followed: only its path says
-// where it leads.
+// Open opens the file of the entry. A symbolic link is not followed: its target depends on its
+// path.
 func (e *entry) Open() (fs.File, error) {
 	n, err := e.inode()
 	if err == nil && n.isLink() {
@@ -74,7 +74,7 @@ func (e *entry) Open() (fs.File, error) {
 	return e.fs.open(n, e.parent, e.name)
 }
 
-// ReadDir reads the directory that the entry names. What could be read comes with an error.
+// ReadDir reads the directory of the entry. On an error it also returns the readable part.
 func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	n, err := e.inode()
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 	return e.fs.readDir(n, e.parent, e.name)
 }
 
-// inode reads the inode, which is of the kind that the directory says.
+// inode reads the inode, and checks its type against that in the directory.
 func (e *entry) inode() (*inode, error) {
 	n, err := e.fs.inode(e.number)
 	if err == nil && typeOf(n.kind()) != e.mode {
@@ -105,10 +105,10 @@ func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error
 	return out, err
 }
 
-// list reads a directory. What could be read comes with an error.
+// list reads a directory. On an error it also returns the readable part.
 //
-// A directory says which one it is in, and no directory has two names: so there is one way
-// to each, and every walk ends.
+// A directory names its parent, and no directory has two names: so there is one path to each, and
+// every walk ends.
 func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 	if !n.isFolder() {
 		return nil, errors.New("it is no folder")
@@ -132,7 +132,7 @@ func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 type lister struct {
 	fs    *FS
 	n     *inode
-	above uint32 // what the name ".." leads to
+	above uint32 // inode of ".."
 	out   []entry
 	names int   // bytes of all names
 	count int   // damaged blocks
@@ -146,7 +146,7 @@ func (l *lister) damage(err error) {
 	}
 }
 
-// read reads all blocks. It fails when none can be looked at.
+// read reads all blocks. It fails when no block is readable.
 func (l *lister) read() error {
 	c, err := l.fs.content(l.n)
 	if err != nil {
@@ -182,10 +182,10 @@ func (l *lister) read() error {
 	return nil
 }
 
-// folderBlocks is the memory for blocks of directories, each of which a walk reads once.
+// folderBlocks has buffers for blocks of directories, each of which a walk reads once.
 var folderBlocks = sync.Pool{New: func() any { return new([]byte) }}
 
-// block reads the entries of a block, which needs memory meanwhile. It says whether to go on.
+// block reads the entries of a block into a temporary buffer. It reports whether to continue.
 func (l *lister) block(place uint64, into *[]byte) bool {
 	b, err := l.fs.blockInto(place, into)
 	if err == nil {
@@ -203,8 +203,8 @@ func (l *lister) block(place uint64, into *[]byte) bool {
 	return l.count < maxBad && len(l.out) < maxEntries
 }
 
-// checked compares a block with the checksum behind its entries, which it cuts off. The
-// blocks of an index have none there; they look like empty ones.
+// checked verifies the checksum after the entries of a block, and cuts it off. The blocks of an
+// index have none there; they look like empty ones.
 func (l *lister) checked(b []byte) ([]byte, error) {
 	if !l.fs.super.checksums() {
 		return b, nil
@@ -221,8 +221,7 @@ func (l *lister) checked(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// inline reads a directory that is in its inode: the number of the directory above and two
-// lists.
+// inline reads a directory that is in its inode: the number of the parent and two lists.
 func (l *lister) inline(b []byte) error {
 	if len(b) < 4 {
 		return damaged("folder %d has %d bytes", l.n.number, len(b))
@@ -236,7 +235,7 @@ func (l *lister) inline(b []byte) error {
 	return nil
 }
 
-// entries reads a list of entries. All names of it share their memory.
+// entries reads a list of entries. All their names share memory.
 func (l *lister) entries(b []byte) error {
 	le := binary.LittleEndian
 	var names strings.Builder
@@ -274,7 +273,7 @@ func (l *lister) entries(b []byte) error {
 	return damage
 }
 
-// recordLength reads the length of an entry: a block of 64 KiB needs more than its bits.
+// recordLength decodes the length of an entry: a block of 64 KiB needs more than its bits.
 func recordLength(v uint16, block int64) int {
 	switch {
 	case block < maxBlock:
@@ -285,7 +284,7 @@ func recordLength(v uint16, block int64) int {
 	return int(v&0xfffc) | int(v&3)<<16
 }
 
-// keeps reports whether a name is one that a directory lists.
+// keeps reports whether a name is listed.
 func (l *lister) keeps(name string, number uint32) (bool, error) {
 	switch {
 	case name == ".":
@@ -305,17 +304,17 @@ func (l *lister) keeps(name string, number uint32) (bool, error) {
 	return true, nil
 }
 
-// kinds are the numbers of file types in entries.
+// kinds maps the file types of entries to modes.
 var kinds = [...]uint16{0, modeRegular, modeFolder, modeChar, modeBlock, modeFIFO, modeSocket, modeLink}
 
-// mode gives the type of what an entry names. Older file systems say it in the inode only.
+// mode returns the type of an entry's file. Older file systems have it only in the inode.
 func (l *lister) mode(kind byte, number uint32) fs.FileMode {
 	if l.fs.super.incompat&hasFileType != 0 && kind > 0 && int(kind) < len(kinds) {
 		return typeOf(kinds[kind])
 	}
 	n, err := l.fs.inode(number)
 	if err != nil {
-		return fs.ModeIrregular // to open it gives the error
+		return fs.ModeIrregular // opening it returns the error
 	}
 	return typeOf(n.kind())
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
-// Folders are kept up to their memory, those that were used last; a large one is not.
+// Directories are cached up to a limit of memory, the most recently used; a large one is not.
 func TestFolders(t *testing.T) {
 	c := newFolders()
 	large := func(names int) []entry { return []entry{{name: strings.Repeat("n", names)}} }
@@ -25,7 +25,7 @@ func TestFolders(t *testing.T) {
 	if _, ok := c.get(0); !ok {
 		t.Error("what fits is not kept")
 	}
-	c.put(0, nil) // it stays as it is
+	c.put(0, nil) // it stays unchanged
 	if e, ok := c.get(0); !ok || len(e) != 1 {
 		t.Error("a folder that is kept was replaced")
 	}
@@ -80,7 +80,7 @@ func record(number uint32, name string, length int) []byte {
 	return b
 }
 
-// Entries of a directory are read up to what makes no sense, which is named.
+// Entries of a directory are read up to the first invalid one, which is named.
 func TestEntries(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
 	list := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
@@ -150,7 +150,7 @@ func TestRecordLength(t *testing.T) {
 	}
 }
 
-// A name counts once, and so does a directory, whatever it is called.
+// A name counts once, and so does a directory, whatever its names.
 func TestTwins(t *testing.T) {
 	l := lister{n: &inode{number: 5}, out: []entry{
 		{name: "a", number: 1},
@@ -170,7 +170,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// A directory in its inode has the number of the one above, and two lists.
+// A directory in its inode has the number of its parent, and two lists.
 func TestInlineFolder(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
 	b := le.AppendUint32(nil, 77)
@@ -193,7 +193,7 @@ func TestInlineFolder(t *testing.T) {
 	}
 }
 
-// Content that an inode has no room for is in its attribute system.data.
+// Content that does not fit into an inode is in its attribute system.data.
 func TestAttribute(t *testing.T) {
 	attr := func(change func(b []byte)) []byte {
 		b := make([]byte, 4+16+4+20+12+40)
@@ -246,7 +246,7 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// What is read of a carried image is what the interfaces of io and io/fs promise.
+// A stored image, read through this package, satisfies the interfaces of io and io/fs.
 func TestInterfaces(t *testing.T) {
 	for _, name := range []string{"extents", "mapped", "checked"} {
 		b := treetest.Unpacked(t, "testdata/"+name+".img.zst")

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// FS is a file system as io/fs. It may be used from many goroutines.
+// FS is a file system as io/fs. It is safe for concurrent use.
 //
-// Names may hold any bytes but zero. Symbolic links are followed within the tree. Where a
-// folder is damaged, ReadDir gives what could be read together with the error.
+// Names may have any bytes but zero. Symbolic links are followed within the tree. For a damaged
+// directory, ReadDir returns the readable part together with the error.
 type FS struct {
 	r       io.ReaderAt
 	super   *super
@@ -27,8 +27,8 @@ var (
 	_ fs.ReadLinkFS = (*FS)(nil)
 )
 
-// Open reads the superblock of the file system in the size bytes of r, which is the
-// caller's and must not change. ErrNone when there is none.
+// Open reads the superblock of the file system in the size bytes of r, which the caller owns and
+// which must not change. It returns ErrNone when there is none.
 func Open(r io.ReaderAt, size int64) (*FS, error) {
 	s, err := readSuper(r)
 	if err != nil {
@@ -46,7 +46,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	return f, nil
 }
 
-// note returns what a reader should know.
+// note adds notes for the reader of a report.
 func (f *FS) note(size int64) {
 	s := f.super
 	if s.incompat&hasRecovery != 0 {
@@ -60,13 +60,13 @@ func (f *FS) note(size int64) {
 	}
 }
 
-// Notes say in sentences what may be wrong with what is read.
+// Notes returns sentences about possible errors in what is read.
 func (f *FS) Notes() []string { return f.notes }
 
-// Label is the name that the file system was given; "" without one.
+// Label returns the name of the file system; "" without one.
 func (f *FS) Label() string { return f.super.label }
 
-// LastMounted is where it was mounted last, such as "/"; "" when that is not known.
+// LastMounted returns the last mount point, such as "/"; "" when unknown.
 func (f *FS) LastMounted() string { return f.super.mounted }
 
 // Open opens a file or a directory.
@@ -87,7 +87,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return f.readDir(n, parent, name)
 }
 
-// Stat describes what a path leads to.
+// Stat describes the file of a path, and follows links.
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	n, _, err := f.at("stat", name, through)
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	return info{base(name), n}, nil
 }
 
-// Lstat describes what a path names, be it a symbolic link.
+// Lstat describes the file of a path, possibly a symbolic link.
 func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	n, _, err := f.at("lstat", name, stay)
 	if err != nil {
@@ -105,7 +105,7 @@ func (f *FS) Lstat(name string) (fs.FileInfo, error) {
 	return info{base(name), n}, nil
 }
 
-// ReadLink returns the target of a symbolic link as it stands there.
+// ReadLink returns the unresolved target of a symbolic link.
 func (f *FS) ReadLink(name string) (string, error) {
 	n, _, err := f.at("readlink", name, stay)
 	if err != nil {
@@ -146,7 +146,7 @@ func valid(name string) bool {
 
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// target reads a symbolic link. A short one lies where others have the places of blocks.
+// target reads a symbolic link. A short one is stored in the field for block pointers.
 func (f *FS) target(n *inode) (string, error) {
 	switch {
 	case !n.isLink():

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/treetest"
 )
 
-// carried reads one of the small file systems.
+// carried reads one of the stored small file systems.
 func carried(t testing.TB, name string) []byte {
 	t.Helper()
 	return treetest.Unpacked(t, "testdata/"+name+".img.zst")
@@ -23,7 +23,7 @@ func carried(t testing.TB, name string) []byte {
 
 var images = []string{"extents", "mapped", "checked"}
 
-// tour is a walk over a whole file system that continues behind errors.
+// tour is a walk over a whole file system that continues after errors.
 type tour struct {
 	fsys    *ext4.FS
 	entries int
@@ -31,7 +31,7 @@ type tour struct {
 	errs    []string
 }
 
-// mostOfAFile is what is read of a file: a small image may say that one is large.
+// mostOfAFile limits how many bytes of a file are read: a small image may claim that one is large.
 const mostOfAFile = 1 << 20
 
 func (w *tour) failed(name string, err error) {
@@ -136,20 +136,20 @@ func inodeAt(image []byte, number uint32) []byte {
 	return image[table+(number-1)*size:]
 }
 
-// number returns the inode that a name leads to.
+// number returns the inode of a name.
 func number(t testing.TB, image []byte, name string) uint32 {
 	t.Helper()
 	return binary.LittleEndian.Uint32(record(t, image, name))
 }
 
-// What contradicts itself is named, and everything beside it is read.
+// A contradiction is reported, and everything else is read.
 func TestLies(t *testing.T) {
 	le := binary.LittleEndian
 	for name, c := range map[string]struct {
 		image string
 		lie   func(t *testing.T, b []byte)
 		want  string // in an error of the walk
-		least int    // entries that are read nevertheless
+		least int    // entries that are still read
 	}{
 		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "lies in folder", 40},
 		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "lies in folder", 40},
@@ -172,7 +172,7 @@ func TestLies(t *testing.T) {
 		"extents too deep":      {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 9) }, "is 9 deep", 42},
 		"extents in a circle": {"extents", func(t *testing.T, b []byte) {
 			n := inodeAt(b, number(t, b, "large"))
-			le.PutUint16(n[46:], 3) // three deep, and the node beneath says so, too
+			le.PutUint16(n[46:], 3) // a depth of three, and the node below has the same
 			block := le.Uint32(n[40+12+8:])
 			le.PutUint32(n[40+12+4:], block)
 			le.PutUint32(n[40+12+8:], 0)
@@ -183,7 +183,7 @@ func TestLies(t *testing.T) {
 		"record of nothing":  {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 0) }, "an entry of 0 bytes", 12},
 		"target without end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "short"))[4:], 1<<31) }, "2147483648", 42},
 		"folder without end": {"extents", func(t *testing.T, b []byte) {
-			b[1024+96+1] |= 0x40 // folders may be large
+			b[1024+96+1] |= 0x40 // directories may be large
 			le.PutUint32(inodeAt(b, number(t, b, "many"))[108:], 1<<9)
 		}, "", 42},
 		"folder of holes": {"mapped", func(t *testing.T, b []byte) {
@@ -217,7 +217,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// A superblock that lies is refused with a sentence.
+// An invalid superblock is refused with a descriptive error.
 func TestLyingSuperblocks(t *testing.T) {
 	le := binary.LittleEndian
 	for name, c := range map[string]struct {
@@ -262,8 +262,8 @@ func TestLyingSuperblocks(t *testing.T) {
 	}
 }
 
-// FuzzWalk changes some bytes of a file system and walks over it. A patch is three bytes
-// of place and two of content.
+// FuzzWalk changes some bytes of a file system and walks it. A patch is three bytes of offset and
+// two of content.
 func FuzzWalk(f *testing.F) {
 	var all [][]byte
 	for _, name := range images {
@@ -287,7 +287,7 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// Many goroutines may use a file system at once.
+// Many goroutines may use a file system at a time.
 func TestManyReaders(t *testing.T) {
 	for _, name := range images {
 		b := carried(t, name)

@@ -28,10 +28,10 @@ const (
 	modeSocket  = 0xc000
 )
 
-// blockArea is the number of bytes of an inode that say where its content lies.
+// blockArea is the size in bytes of the block map of an inode.
 const blockArea = 60
 
-// inode is what is read of an inode.
+// inode has the fields of an inode.
 type inode struct {
 	number     uint32
 	generation uint32
@@ -41,14 +41,14 @@ type inode struct {
 	size       int64
 	mtime      time.Time
 	where      [blockArea]byte
-	tail       []byte // of one with inline data: its attributes, behind the fixed fields
+	tail       []byte // of one with inline data: its attributes, after the fixed fields
 }
 
 func (n *inode) kind() uint16   { return n.mode & modeKind }
 func (n *inode) isFolder() bool { return n.kind() == modeFolder }
 func (n *inode) isLink() bool   { return n.kind() == modeLink }
 
-// inode reads an inode that a name leads to.
+// inode reads the inode of a name.
 func (f *FS) inode(number uint32) (*inode, error) {
 	if number == 0 || number > f.super.inodes {
 		return nil, damaged("a name leads to inode %d of %d", number, f.super.inodes)
@@ -68,7 +68,7 @@ func (f *FS) inode(number uint32) (*inode, error) {
 	return n, nil
 }
 
-// table returns the place of a group's inodes.
+// table returns the offset of a group's inodes.
 func (f *FS) table(group uint32) (int64, error) {
 	raw, err := f.pages.get(f.super.descriptor(group), f.super.groupSize)
 	if err != nil {
@@ -131,17 +131,17 @@ func (f *FS) parseInode(number uint32, raw []byte) (*inode, error) {
 	n.mtime = time.Unix(seconds, nanos)
 	copy(n.where[:], raw[40:])
 	if n.flags&flagInline != 0 {
-		n.tail = bytes.Clone(raw[min(goodInode+extra, int64(len(raw))):]) // a page is not kept for its sake
+		n.tail = bytes.Clone(raw[min(goodInode+extra, int64(len(raw))):]) // a copy, which keeps no page in memory
 	}
 	return n, nil
 }
 
-// seedOf begins a checksum of something that belongs to an inode.
+// seedOf begins a checksum of metadata that belongs to an inode.
 func (f *FS) seedOf(n *inode) uint32 {
 	return checksum32(checksum32(f.super.seed, n.number), n.generation)
 }
 
-// checkInode compares an inode with its checksum, which lies within it in two parts.
+// checkInode verifies the checksum of an inode, which is stored in it in two parts.
 func (f *FS) checkInode(n *inode, raw []byte, extra int64) error {
 	const low, high = 124, 130
 	le := binary.LittleEndian
@@ -164,7 +164,7 @@ func (f *FS) checkInode(n *inode, raw []byte, extra int64) error {
 	return nil
 }
 
-// fileMode returns the mode as io/fs has it.
+// fileMode converts the mode to one of io/fs.
 func (n *inode) fileMode() fs.FileMode {
 	m := fs.FileMode(n.mode & 0o777)
 	for _, b := range []struct {
@@ -199,7 +199,7 @@ func typeOf(kind uint16) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// info is what Stat says of an inode.
+// info is the result of Stat for an inode.
 type info struct {
 	name string
 	n    *inode
@@ -214,8 +214,8 @@ func (i info) IsDir() bool        { return i.n.isFolder() }
 // Sys returns the inode: its ID and its number of names.
 func (i info) Sys() any { return i.n }
 
-// ID is the number of the inode: files with the same one are the same file.
+// ID returns the number of the inode: files with the same one are the same file.
 func (n *inode) ID() uint64 { return uint64(n.number) }
 
-// Links is the number of names that the file has.
+// Links returns the number of names of the file.
 func (n *inode) Links() uint64 { return uint64(n.links) }

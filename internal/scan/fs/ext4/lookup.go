@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	maxLinks     = 40      // symbolic links on the way to one file
-	maxParts     = 1 << 16 // names on the way to one file
-	folderMemory = 6 << 20 // of the directories that are kept
+	maxLinks     = 40      // symbolic links on the path to one file
+	maxParts     = 1 << 16 // names on the path to one file
+	folderMemory = 6 << 20 // of the cached directories, in bytes
 	entryMemory  = 64
 )
 
-// resolve finds the inode of a path, and the directory that it is in. Links lead to places
-// within the tree only: above its root there is the root.
+// resolve returns the inode of a path, and that of its directory. Links resolve within the tree
+// only: the parent of its root is the root.
 func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err error) {
 	if n, err = f.inode(rootInode); err != nil {
 		return nil, 0, err
@@ -61,7 +61,7 @@ func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err err
 	return way[len(way)-1], above(way), nil
 }
 
-// follow says what becomes of a link at the end of a path.
+// follow reports whether a link at the end of a path is followed.
 type follow bool
 
 const (
@@ -69,7 +69,7 @@ const (
 	stay    follow = false
 )
 
-// above returns the directory that the last of a way is in.
+// above returns the parent of the last inode of a path.
 func above(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
 
 // parts splits a path.
@@ -97,11 +97,10 @@ func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 	return nil, fs.ErrNotExist
 }
 
-// fold returns the form of a name in which two of them are equal for a directory that does not
-// tell upper from lower case.
+// fold normalizes a name for comparison in a directory that ignores case.
 func fold(name string) string { return cases.Fold().String(norm.NFD.String(name)) }
 
-// folder returns the entries of a directory, which may be kept.
+// folder returns the entries of a directory, possibly from the cache.
 func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
 	if kept, ok := f.folders.get(n.number); ok {
 		return kept, nil
@@ -113,7 +112,7 @@ func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
 	return entries, err
 }
 
-// folders keeps the directories that names were looked up in last.
+// folders caches the directories of the last lookups.
 type folders struct {
 	mu   sync.Mutex // guards the fields below
 	at   map[uint32]*list.Element
@@ -121,7 +120,7 @@ type folders struct {
 	size int
 }
 
-// folder is never changed.
+// folder is immutable.
 type folder struct {
 	number  uint32
 	entries []entry

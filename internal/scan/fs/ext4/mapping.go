@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// run says where blocks of a file lie that follow each other.
+// run is a mapping of contiguous blocks of a file.
 type run struct {
 	first uint64 // block of the file
 	n     uint64
@@ -20,11 +20,11 @@ const (
 	extentMagic   = 0xf30a
 	extentSize    = 12 // of a header and of an entry
 	maxDepth      = 5
-	maxExtent     = 32768 // blocks; a larger number says that nothing was written there
+	maxExtent     = 32768 // blocks; a larger number marks an unwritten extent
 	maxFileBlocks = 1 << 32
 )
 
-// find returns the run that holds a block of an inode.
+// find returns the run with a block of an inode.
 func (f *FS) find(n *inode, block uint64) (r run, err error) {
 	if block >= maxFileBlocks {
 		return run{}, damaged("block %d of a file", block)
@@ -43,8 +43,7 @@ func (f *FS) find(n *inode, block uint64) (r run, err error) {
 	return r, err
 }
 
-// findExtent goes down the tree of extents. Each node says how deep it lies, so that a
-// loop ends.
+// findExtent descends the tree of extents. Each node has its depth, so that a loop ends.
 func (f *FS) findExtent(n *inode, block uint64) (run, error) {
 	node, end := n.where[:], uint64(maxFileBlocks)
 	le := binary.LittleEndian
@@ -81,7 +80,7 @@ func (f *FS) findExtent(n *inode, block uint64) (run, error) {
 	}
 }
 
-// nodeOf returns the entries of a node and how deep the tree is beneath it.
+// nodeOf returns the entries of a node and the depth of the tree below it.
 func nodeOf(node []byte) (entries []byte, depth int, err error) {
 	le := binary.LittleEndian
 	count := int(le.Uint16(node[2:]))
@@ -91,7 +90,7 @@ func nodeOf(node []byte) (entries []byte, depth int, err error) {
 	return node[extentSize : (count+1)*extentSize], int(le.Uint16(node[6:])), nil
 }
 
-// before finds the last entry that begins at a block or before it; -1 when none does.
+// before returns the index of the last entry that begins at a block or before it; -1 without one.
 func before(entries []byte, block uint64) int {
 	low, high := 0, len(entries)/extentSize
 	for low < high {
@@ -105,7 +104,7 @@ func before(entries []byte, block uint64) int {
 	return low - 1
 }
 
-// leaf reads an extent; end is where the next one begins.
+// leaf decodes an extent; end is where the next one begins.
 func leaf(e []byte, block, end uint64) (run, error) {
 	le := binary.LittleEndian
 	r := run{
@@ -129,13 +128,13 @@ func leaf(e []byte, block, end uint64) (run, error) {
 	return r, nil
 }
 
-// extentBlock reads a node that is in a block of its own.
+// extentBlock reads a node that has a separate block.
 func (f *FS) extentBlock(n *inode, place uint64) ([]byte, error) {
 	b, err := f.block(place)
 	if err != nil || !f.super.checksums() {
 		return b, err
 	}
-	tail := (int(binary.LittleEndian.Uint16(b[4:])) + 1) * extentSize // behind the most entries that fit
+	tail := (int(binary.LittleEndian.Uint16(b[4:])) + 1) * extentSize // after the maximum number of entries
 	if tail > len(b)-4 || checksum(f.seedOf(n), b[:tail]) != binary.LittleEndian.Uint32(b[tail:]) {
 		return nil, damaged("a node of its tree of extents is not what its checksum says")
 	}
@@ -150,7 +149,7 @@ func (f *FS) block(place uint64) ([]byte, error) {
 	return f.pages.get(int64(place)*f.super.blockSize, f.super.blockSize)
 }
 
-// blockInto reads a block past the pages, into memory that is enlarged if need be.
+// blockInto reads a block without the page cache, into a buffer that grows as needed.
 func (f *FS) blockInto(place uint64, into *[]byte) ([]byte, error) {
 	if err := f.within(place); err != nil {
 		return nil, err
@@ -160,7 +159,7 @@ func (f *FS) blockInto(place uint64, into *[]byte) ([]byte, error) {
 	return *into, f.pages.read(*into, int64(place)*f.super.blockSize)
 }
 
-// within reports whether there is such a block.
+// within reports whether the block exists.
 func (f *FS) within(place uint64) error {
 	if place == 0 || place >= f.super.blocks {
 		return damaged("it refers to block %d of %d", place, f.super.blocks)
@@ -208,8 +207,7 @@ func (f *FS) findMapped(n *inode, block uint64) (run, error) {
 	}
 }
 
-// pointers returns the run around a block in a table of pointers to blocks, from that
-// block on.
+// pointers returns the run that begins at a block, from a table of block pointers.
 func pointers(table []byte, block, first uint64) run {
 	at := func(k uint64) uint64 { return uint64(binary.LittleEndian.Uint32(table[k*pointerSize:])) }
 	k, count := block-first, uint64(len(table)/pointerSize)

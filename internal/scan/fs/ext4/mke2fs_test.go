@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// tool finds a program of e2fsprogs, or skips the test.
+// tool returns the path of a program of e2fsprogs, or skips the test.
 func tool(t testing.TB, name string) string {
 	t.Helper()
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
@@ -78,7 +78,7 @@ func same(t testing.TB, want treetest.List, fsys fs.FS) {
 	t.Logf("%d/%d equal", equal, len(want))
 }
 
-// Whatever the form of the file system, its tree reads as the directory that it was made of.
+// In every form of the file system, its tree reads as the directory that it was made of.
 func TestTreesOfMke2fs(t *testing.T) {
 	tool(t, "mke2fs")
 	folder := t.TempDir()
@@ -111,7 +111,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 	}
 	for _, name := range fulltest.Some(t, 6, slices.Sorted(maps.Keys(trees))) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of it waits for the disk
+			t.Parallel() // it mostly waits for the disk
 			if name == "ext2 old" && !supportsOld(t) {
 				t.Skip("this mke2fs makes no file systems of revision 0")
 			}
@@ -125,7 +125,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 				lengthen(t, image, want)
 			}
 			if strings.HasPrefix(name, "indexed") {
-				_ = exec.Command(tool(t, "e2fsck"), "-fyD", image).Run() // it says 1 for what it changed
+				_ = exec.Command(tool(t, "e2fsck"), "-fyD", image).Run() // its exit code is 1 after changes
 			}
 			fsys := open(t, image)
 			same(t, want, fsys)
@@ -141,8 +141,8 @@ func supportsOld(t testing.TB) bool {
 	return exec.Command(tool(t, "mke2fs"), "-q", "-F", "-r", "0", "-O", "none", "-t", "ext2", image, "8M").Run() == nil
 }
 
-// lengthen mends the sizes of files that end with a hole: mke2fs forgets them where small
-// files are in inodes.
+// lengthen repairs the sizes of files that end with a hole: mke2fs loses them where small files are
+// in inodes.
 func lengthen(t testing.TB, image string, want treetest.List) {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {

@@ -2,21 +2,21 @@ package ext4
 
 import "sync"
 
-// owners knows which directory each block of directories belongs to. Blocks that many directories
-// share would make a walk as long as the product of both.
+// owners maps each block of directories to its directory. Blocks that many directories share would
+// make a walk as long as the product of both.
 type owners struct {
 	mu sync.Mutex // guards the field below
 	at map[uint64]*[ownersOf]uint32
 }
 
 const (
-	ownersOf  = 64      // blocks side by side
-	maxOwners = 1 << 17 // of those; for what lies beyond, nothing is known
+	ownersOf  = 64      // consecutive blocks
+	maxOwners = 1 << 17 // of those; owners beyond are unknown
 )
 
 func newOwners() *owners { return &owners{at: map[uint64]*[ownersOf]uint32{}} }
 
-// claim returns a block to a directory, unless another one has it.
+// claim assigns a block to a directory, unless another one has it.
 func (o *owners) claim(place uint64, folder uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

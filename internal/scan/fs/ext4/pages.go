@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// Inodes are read in pages, larger than most blocks, since those that are wanted together
-// lie together. Blocks of directories do not: each is read once, and by itself.
+// Inodes are read in pages, larger than most blocks, since those that are needed together are
+// stored together. Directory blocks are not: each is read once, and alone.
 const (
 	leastPage = 16 << 10
-	pageBytes = 16 << 20 // of all pages that are kept
+	pageBytes = 16 << 20 // of all cached pages
 )
 
-// pages keeps what was read last of the metadata.
+// pages caches the most recently used metadata.
 type pages struct {
 	r    io.ReaderAt
-	size int64 // of what r holds
+	size int64 // size of r in bytes
 	page int64 // bytes
 	most int
 
@@ -27,7 +27,7 @@ type pages struct {
 	used *list.List // of *page, the newest first
 }
 
-// page is never changed once it is in the list.
+// page is immutable once it is in the list.
 type page struct {
 	number int64
 	b      []byte
@@ -38,7 +38,7 @@ func newPages(r io.ReaderAt, size, block int64) *pages {
 	return &pages{r: r, size: size, page: n, most: int(pageBytes / n), at: map[int64]*list.Element{}, used: list.New()}
 }
 
-// get gives n bytes at off, all within one block. They must not be changed.
+// get returns n bytes at off, all within one block. They must not be changed.
 func (p *pages) get(off, n int64) ([]byte, error) {
 	if off < 0 || off > p.size-n {
 		return nil, damaged("it refers to byte %d of %d", off, p.size)
@@ -54,7 +54,7 @@ func (p *pages) get(off, n int64) ([]byte, error) {
 	return b[within : within+n : within+n], nil
 }
 
-// load returns a page. Several that want it at once may each read it.
+// load returns a page. Concurrent calls for one page may each read it.
 func (p *pages) load(number int64) ([]byte, error) {
 	p.mu.Lock()
 	if e := p.at[number]; e != nil {
@@ -80,7 +80,7 @@ func (p *pages) load(number int64) ([]byte, error) {
 	return b, nil
 }
 
-// read fills b, past what is kept.
+// read fills b, bypassing the cache.
 func (p *pages) read(b []byte, off int64) error {
 	if off < 0 || off > p.size-int64(len(b)) {
 		return damaged("it refers to byte %d of %d", off, p.size)

@@ -14,11 +14,11 @@ import (
 
 var le = binary.LittleEndian
 
-// Superblocks are taken up to the limits of the format, and refused behind them.
+// Superblocks are accepted up to the limits of the format, and refused beyond them.
 func TestLimitsOfSuperblock(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(s *super)
-		want   string // in the error; "" = it is taken
+		want   string // in the error; "" = it is accepted
 	}{
 		"as it is":           {func(*super) {}, ""},
 		"every feature":      {func(s *super) { s.incompat = known }, ""},
@@ -75,7 +75,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Descriptors of groups are behind the superblock, or with meta_bg in the first group of those that
+// Group descriptors follow the superblock, or with meta_bg are in the first group of those that
 // they describe.
 func TestDescriptors(t *testing.T) {
 	small := super{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, ro: roSparseSuper}
@@ -121,7 +121,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// An inode of a real image, changed in one place, says what it must.
+// An inode of a real image, changed at one offset, decodes as documented.
 func TestParseInode(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, inodes: 100}}
 	raw := func(size int, change func(b []byte)) []byte {
@@ -133,7 +133,7 @@ func TestParseInode(t *testing.T) {
 	nothing := func([]byte) {}
 	for name, c := range map[string]struct {
 		raw         []byte
-		large       bool // folders may be
+		large       bool // directories may be
 		size, nanos int64
 		seconds     int64
 		want        string
@@ -200,7 +200,7 @@ func TestMappedBlocks(t *testing.T) {
 	f, b := blocksOf(400)
 	r := rand.New(rand.NewPCG(7, 7))
 	n := &inode{number: 3}
-	free := uint32(300) // places below are data
+	free := uint32(300) // blocks below are data
 	var fill func(table []byte, level int)
 	fill = func(table []byte, level int) {
 		for at := 0; at < len(table); at += 4 {
@@ -285,7 +285,7 @@ func node(b []byte, depth int, entries ...[3]uint64) {
 	}
 }
 
-// Trees of extents give the run around a block, holes and what was never written as zeros.
+// Trees of extents return the run around a block; holes and unwritten extents read as zeros.
 func TestExtents(t *testing.T) {
 	f, b := blocksOf(100)
 	n := &inode{number: 3, flags: flagExtents}
@@ -347,7 +347,7 @@ func TestExtents(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	// What the node above says of where the next one begins holds in those below.
+	// The start of the next extent in the upper node limits those in the nodes below.
 	twisted := &inode{number: 3, flags: flagExtents}
 	node(twisted.where[:], 1, [3]uint64{10, 0, 90}, [3]uint64{12, 0, 91})
 	if r, err := f.find(twisted, 11); err != nil || r != (run{10, 5, 20}) {
@@ -355,7 +355,8 @@ func TestExtents(t *testing.T) {
 	}
 }
 
-// A node in a block of its own has a checksum behind the entries that fit, where the file system has some.
+// A node in a separate block has a checksum after the space for entries, where the file system has
+// checksums.
 func TestSumOfExtents(t *testing.T) {
 	const fit = (1024-4)/12 - 1 // entries
 	for name, c := range map[string]struct {
@@ -383,7 +384,7 @@ func TestSumOfExtents(t *testing.T) {
 	}
 }
 
-// reads counts what is read of a file system, and fails from a byte on.
+// reads counts the reads of a file system, and fails from a byte on.
 type reads struct {
 	b    []byte
 	at   []int64
@@ -400,7 +401,7 @@ func (r *reads) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(r.b).ReadAt(p, off)
 }
 
-// Pages are read once while there is room for them, and nothing behind the end is.
+// Pages are read once while the cache has space for them, and nothing after the end is read.
 func TestPages(t *testing.T) {
 	r := &reads{b: make([]byte, 5*leastPage+100)}
 	for k := range r.b {

@@ -45,12 +45,12 @@ func (t *tree) put(number uint32, mode uint16, flags uint32, content []byte) {
 	t.forget()
 }
 
-// forget has everything be read again.
+// forget clears the caches.
 func (t *tree) forget() {
 	t.f.pages, t.f.folders = newPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newFolders()
 }
 
-// folder writes a directory with names in its inode, each with 60 bytes at most in all.
+// folder writes a directory with names in its inode, of at most 60 bytes in all.
 func (t *tree) folder(number, above uint32, entries ...[]byte) {
 	b := le.AppendUint32(nil, above)
 	for _, e := range entries {
@@ -66,7 +66,7 @@ func name(number uint32, kind byte, text string) []byte {
 	return b
 }
 
-// Paths lead where the names and links on the way say, within the tree.
+// Paths resolve by the names and links in them, within the tree.
 func TestPaths(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 7, "l"), name(14, 7, "a"), name(18, 7, "z"))
@@ -77,7 +77,7 @@ func TestPaths(t *testing.T) {
 	tr.put(16, modeLink|0o777, 0, []byte("../../..//./d/x"))
 	tr.put(17, modeLink|0o777, 0, []byte("o"))
 	tr.put(18, modeLink|0o777, 0, nil)
-	tr.folder(19, 0) // it does not say where it lies
+	tr.folder(19, 0) // it does not name its parent
 	for path, want := range map[string]uint64{".": 2, "d": 12, "d/x": 15, "l": 15, "a": 12, "a/x": 15, "d/u": 15, "a/u": 15} {
 		st, err := tr.f.Stat(path)
 		if err != nil || st.Sys().(*inode).ID() != want || st.Name() != path[strings.LastIndexByte(path, '/')+1:] || st.IsDir() != (want == 2 || want == 12) {
@@ -118,7 +118,7 @@ func TestPaths(t *testing.T) {
 		t.Errorf("a folder that lies nowhere: %v", err)
 	}
 
-	// A directory that does not tell upper from lower case finds both, the same spelling first.
+	// A directory that ignores case finds both, the same spelling first.
 	le.PutUint32(tr.inode(12)[32:], flagInline|flagCaseFold)
 	tr.forget()
 	for path, want := range map[string]bool{"d/X": true, "d/x": true, "D": false, "d/y": false} {
@@ -134,7 +134,7 @@ func TestManyLinks(t *testing.T) {
 	tr.folder(rootInode, rootInode, name(50, 7, "l"), name(12, 2, "d"))
 	tr.folder(12, rootInode)
 	for links, want := range map[int]bool{maxLinks: true, maxLinks + 1: false} {
-		// The link is to the root, so a path names it again behind itself.
+		// The link is to the root, so a path can repeat its name.
 		tr.put(50, modeLink|0o777, 0, []byte("/"))
 		_, err := tr.f.Stat(strings.Repeat("l/", links) + "d")
 		if (err == nil) != want || err != nil && !errors.Is(err, syscall.ELOOP) {
@@ -205,7 +205,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// Inodes and blocks that are not there are damage, up to the last one that is.
+// Inodes and blocks beyond the last one are reported as damage.
 func TestPlaces(t *testing.T) {
 	tr := newTree(t)
 	for number, want := range map[uint32]bool{0: false, 1: true, 100: true, 101: false} {
@@ -235,7 +235,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A directory with damage gives what could be read of it, and its error once.
+// A damaged directory returns its readable part, and its error once.
 func TestDamagedFolder(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 2, "e"))
@@ -287,7 +287,7 @@ func TestDamagedFolder(t *testing.T) {
 	}
 }
 
-// A name says of what kind it is, where the file system has such names and knows the kind.
+// An entry has the type of its file, where the file system stores it and knows the type.
 func TestKindsOfNames(t *testing.T) {
 	tr := newTree(t)
 	tr.put(15, modeFIFO, 0, nil)
@@ -321,7 +321,8 @@ func TestKindsOfNames(t *testing.T) {
 	}
 }
 
-// A directory of blocks is read block by block, none twice; so much damage, or so many entries, end it.
+// A directory of blocks is read block by block, none twice; a limit of damage or of entries ends
+// the read.
 func TestFolderOfBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks []uint32
@@ -375,7 +376,7 @@ func TestFolderOfBlocks(t *testing.T) {
 	}
 }
 
-// The checksum behind the entries of a block holds where it stands there, and only there.
+// The checksum after the entries of a block counts where it exists, and only there.
 func TestTails(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, ro: roMetaChecksums}}
 	l := lister{fs: f, n: &inode{number: 30}}
@@ -410,7 +411,7 @@ func TestTails(t *testing.T) {
 	}
 }
 
-// What a disk does not give is told, with what could be read before it.
+// A read error of the disk is returned, with what could be read before it.
 func TestUnreadable(t *testing.T) {
 	tr := newTree(t)
 	tr.put(30, modeRegular, 0, nil)
@@ -460,7 +461,7 @@ func TestUnreadable(t *testing.T) {
 	if got, err := open().ReadAt(p, 0); got != 2053 || !errors.Is(err, ErrDamaged) {
 		t.Errorf("a disk that was cut: %d bytes, %v", got, err)
 	}
-	for _, size := range []int{ahead - 1, ahead, ahead + 1} { // large reads go past what is read ahead
+	for _, size := range []int{ahead - 1, ahead, ahead + 1} { // large reads bypass the read-ahead buffer
 		r.b, r.at = tr.b, nil
 		f := open()
 		if got, err := f.Read(make([]byte, size)); got != 3*1024+10 || err != nil {
@@ -488,7 +489,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A superblock that cannot be read is an error, and one that is not there is none.
+// An unreadable superblock is an error, and so is a missing one: ErrNone.
 func TestReadSuper(t *testing.T) {
 	b := treetest.Unpacked(t, "testdata/checked.img.zst")
 	if _, err := Open(&reads{b: b, fail: 1}, int64(len(b))); !errors.Is(err, errFaulty) || errors.Is(err, ErrNone) {

@@ -24,7 +24,7 @@ const (
 	checksumOfSuper = 0x3fc
 )
 
-// Incompatible features: who does not know one cannot read.
+// Incompatible features: a reader that does not support one must not read.
 const (
 	hasFileType   = 0x2
 	hasRecovery   = 0x4
@@ -45,17 +45,17 @@ const (
 		hasEAInode | hasSeed | hasLargeDir | hasInline | hasEncryption | hasCaseFold
 )
 
-// Other features, which only say more of what is there.
+// Other features, which only describe additional data.
 const (
 	compatSparse2    = 0x200
 	roSparseSuper    = 0x1
 	roMetaChecksums  = 0x400
 	stateClean       = 0x1
 	stateErrors      = 0x2
-	creatorLinuxOnly = 0x175 // place of the checksum's kind: 1 is CRC-32C
+	creatorLinuxOnly = 0x175 // offset of the checksum's kind: 1 is CRC-32C
 )
 
-// super is what reading needs of the superblock.
+// super has the fields of the superblock that reading needs.
 type super struct {
 	inodes         uint32
 	blocks         uint64
@@ -77,8 +77,8 @@ type super struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum continues with a CRC-32C as the format has it: without the inversions at
-// beginning and end.
+// checksum continues a CRC-32C as the format defines it: without the inversions at beginning and
+// end.
 func checksum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
 func readSuper(r io.ReaderAt) (*super, error) {
@@ -99,7 +99,7 @@ func readSuper(r io.ReaderAt) (*super, error) {
 		inodeSize: goodInode, groupSize: groupSize32,
 		mounted: text(b[136:200]), label: text(b[120:136]),
 	}
-	if le.Uint32(b[76:]) > 0 { // a revision that has features
+	if le.Uint32(b[76:]) > 0 { // a revision with features
 		s.inodeSize = int64(le.Uint16(b[88:]))
 		s.compat, s.incompat, s.ro = le.Uint32(b[92:]), le.Uint32(b[96:]), le.Uint32(b[100:])
 	}
@@ -130,7 +130,7 @@ func readSuper(r io.ReaderAt) (*super, error) {
 	return s, s.check()
 }
 
-// check refuses what cannot be read.
+// check refuses a file system that cannot be read.
 func (s *super) check() error {
 	groups := uint64(0)
 	if s.blocksPerGroup > 0 && s.blocks > uint64(s.firstBlock) {
@@ -157,11 +157,11 @@ func (s *super) check() error {
 
 func (s *super) checksums() bool { return s.ro&roMetaChecksums != 0 }
 
-// descriptor returns where in the file system the descriptor of a group lies.
+// descriptor returns the offset in the file system of a group's descriptor.
 func (s *super) descriptor(group uint32) int64 {
 	perBlock := uint32(s.blockSize / s.groupSize)
 	meta := group / perBlock
-	block := uint64(superAt/s.blockSize) + 1 + uint64(meta) // behind the superblock, wherever groups begin
+	block := uint64(superAt/s.blockSize) + 1 + uint64(meta) // after the superblock, wherever groups begin
 	if s.incompat&hasMetaGroups != 0 && meta >= s.firstMeta {
 		first := meta * perBlock
 		block = uint64(s.firstBlock) + uint64(first)*uint64(s.blocksPerGroup)
@@ -169,7 +169,7 @@ func (s *super) descriptor(group uint32) int64 {
 			block++
 		}
 		if first == 0 && s.blockSize == minBlock && s.firstBlock == 0 {
-			block++ // the boot block comes before the superblock
+			block++ // the boot block precedes the superblock
 		}
 	}
 	return int64(block)*s.blockSize + int64(group%perBlock)*s.groupSize
@@ -197,7 +197,7 @@ func (s *super) hasCopy(group uint32) bool {
 	return false
 }
 
-// text returns the characters before the first zero, without what a terminal would obey.
+// text returns the characters before the first zero, without terminal control characters.
 func text(b []byte) string {
 	if k := bytes.IndexByte(b, 0); k >= 0 {
 		b = b[:k]

@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// Item is what a list says of an entry.
+// Item describes an entry in a list.
 type Item struct {
 	Mode   fs.FileMode // with its type
 	Size   int64       // of a file
@@ -25,7 +25,7 @@ type Item struct {
 	MTime  int64  // of a file, in seconds
 }
 
-// List is what is in a tree, by path.
+// List is the content of a tree, by path.
 type List map[string]Item
 
 // ListFolder reads a directory of this machine.
@@ -81,7 +81,7 @@ func sumOf(r io.Reader) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// ListFS reads a file system through what its entries offer. Names in skip are left out.
+// ListFS reads a file system through the methods of its entries. Names in skip are left out.
 func ListFS(fsys fs.FS, skip ...string) (List, error) {
 	w := walker{fsys: fsys, list: List{}, first: map[uint64]string{}, skip: skip}
 	root, err := fs.ReadDir(fsys, ".")
@@ -129,7 +129,7 @@ func (w *walker) walk(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// children reads a directory in the shortest way.
+// children reads a directory by the shortest path.
 func children(fsys fs.FS, name string, e fs.DirEntry) ([]fs.DirEntry, error) {
 	if r, ok := e.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
 		return r.ReadDir()
@@ -196,7 +196,7 @@ func (w *walker) sum(name string, e fs.DirEntry, size int64) (sum [sha256.Size]b
 	return sum, sameEnd(rs, size)
 }
 
-// sameEnd compares what Seek and Read give of the end of a file with what ReadAt gives.
+// sameEnd compares the end of a file by Seek and Read with the end by ReadAt.
 func sameEnd(f interface {
 	io.ReaderAt
 	io.ReadSeeker
@@ -218,8 +218,8 @@ func sameEnd(f interface {
 	return nil
 }
 
-// Differences compares two lists, the right one first. It gives how many entries are equal, and a
-// sentence for each that is not.
+// Differences compares two lists, the expected one first. It returns how many entries are equal,
+// and a sentence for each other one.
 func Differences(want, got List) (equal int, out []string) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		w := want[name]

@@ -1,7 +1,7 @@
-// Package treetest makes directories full of what file systems find hard, and compares a file
-// system with the list of what is in such a directory.
+// Package treetest creates directories with content that is difficult for file systems. It compares
+// a file system with the list of what is in such a directory.
 //
-// It is not a file system and no part of a product: tests and test programs use it.
+// It is not a file system and not part of a product: tests and test programs use it.
 //
-// Invariant: the same size gives the same tree, byte for byte.
+// Invariant: the same size produces the same tree, byte for byte.
 package treetest

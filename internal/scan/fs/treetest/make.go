@@ -11,22 +11,22 @@ import (
 	"syscall"
 )
 
-// maker fills a directory. The first error stays.
+// maker fills a directory. It keeps the first error.
 type maker struct {
 	top string
 	n   int // entries so far
-	// scale is by how much the largest files are larger than in the smallest tree.
+	// scale is the factor by which the largest files exceed those of the smallest tree.
 	scale int64
 	r     *rand.Rand
 	fill  *rand.ChaCha8
 	err   error
 }
 
-// Least is the least number of entries that a tree has.
+// Least is the minimum number of entries of a tree.
 const Least = 1500
 
-// Make fills a directory with so many entries: files of all sizes, sparse ones, one in many
-// pieces, deep and large directories, hard and symbolic links, odd names.
+// Make fills a directory with so many entries: files of all sizes, sparse ones, a heavily
+// fragmented one, deep and large directories, hard and symbolic links, odd names.
 func Make(dir string, entries int) error {
 	if entries < Least {
 		return fmt.Errorf("a tree has at least %d entries", Least)
@@ -64,7 +64,7 @@ func (m *maker) bytes(n int) []byte {
 	return b
 }
 
-// names are what a careless reader stumbles over.
+// names creates files with names that are difficult for readers.
 func (m *maker) names() {
 	m.folder("names")
 	for i, name := range []string{
@@ -107,7 +107,7 @@ func (m *maker) links() {
 	m.do(err)
 }
 
-// sizes are those around the limits of blocks and of inodes.
+// sizes creates files with sizes around the limits of blocks and of inodes.
 func (m *maker) sizes() {
 	m.folder("sizes")
 	for n := range 200 {
@@ -118,7 +118,7 @@ func (m *maker) sizes() {
 	}
 }
 
-// sparse makes files with holes: at the beginning, at the end, everywhere, and nothing else.
+// sparse creates files with holes: at the beginning, at the end, everywhere, and nothing else.
 func (m *maker) sparse() {
 	m.folder("sparse")
 	m.holes("sparse/end", 16<<20, []int64{0})
@@ -132,7 +132,7 @@ func (m *maker) sparse() {
 	m.holes("sparse/pieces", m.scale*300*16384+100, many)
 }
 
-// holes makes a file of a size that has 4096 bytes at each place.
+// holes creates a file of a size that has 4096 bytes at each offset.
 func (m *maker) holes(name string, size int64, places []int64) {
 	f, err := os.Create(m.path(name))
 	if err != nil {
@@ -158,7 +158,7 @@ func (m *maker) deep() {
 	m.file(name+"/bottom", []byte("bottom\n"))
 }
 
-// crowd makes a directory of many entries with long names.
+// crowd creates a directory of many entries with long names.
 func (m *maker) crowd(n int) {
 	m.folder("crowd")
 	for i := range n {
@@ -166,7 +166,7 @@ func (m *maker) crowd(n int) {
 	}
 }
 
-// rest makes ordinary files until there are enough.
+// rest creates ordinary files until there are enough.
 func (m *maker) rest(entries int) {
 	for i := 0; m.n < entries && m.err == nil; i++ {
 		dir := fmt.Sprintf("rest%d", i)

@@ -7,7 +7,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Unpacked reads a file system that a package carries, which is compressed with zstd.
+// Unpacked reads a file system stored in a package, which is compressed with zstd.
 func Unpacked(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// Visit walks over a tree as a scanner does: it asks for what Info says of each entry and reads
-// each twentieth file, unless it is large. It gives how many entries and bytes those were.
+// Visit walks a tree as a scanner does: it calls Info of each entry and reads each twentieth file,
+// unless it is large. It returns the number of entries and of bytes read.
 func Visit(fsys fs.FS) (entries int, read int64, err error) {
 	v := visitor{fsys: fsys, buf: make([]byte, 64<<10)}
 	err = v.walk(".")

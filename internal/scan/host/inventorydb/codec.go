@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// ErrDamaged says that the file holds what was never written.
+// ErrDamaged is the error of a file whose content was never written by this package.
 var ErrDamaged = errors.New("the catalogue is damaged")
 
-// number is that of a package or a file, as a key: five bytes, so that they sort.
+// A number identifies a package or a file in a key: five bytes, big endian, so that they sort.
 const (
 	numberSize = 5
 	maxNumber  = 1<<(8*numberSize) - 1
@@ -25,7 +25,7 @@ func appendNumber(b []byte, n uint64) []byte {
 
 func keyOf(n uint64) []byte { return appendNumber(nil, n) }
 
-// numberAt reads a number from a key that has one there.
+// numberAt reads the number at an offset of a key.
 func numberAt(key []byte, at int) (uint64, error) {
 	if len(key) < at+numberSize {
 		return 0, fmt.Errorf("%w: a key of %d bytes", ErrDamaged, len(key))
@@ -41,7 +41,7 @@ const (
 	maxList = 1 << 20
 )
 
-// reader takes a record apart. After the first mistake everything it gives is zero.
+// reader decodes a record. After the first error all its methods return zero values.
 type reader struct {
 	b   []byte
 	err error
@@ -115,7 +115,7 @@ func (r *reader) texts() []string {
 	return out
 }
 
-// end returns the first mistake, or that something follows.
+// end returns the first error, or an error when bytes are left.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.fail(fmt.Sprintf("%d bytes follow a record", len(r.b)))
@@ -134,7 +134,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return appendFixed(b, uint64(t.UnixNano()))
 }
 
-// appendText cuts what is too long, which nothing that is kept should be.
+// appendText cuts text that is too long, which no stored text should be.
 func appendText(b []byte, s string) []byte {
 	s = s[:min(len(s), maxText)]
 	b = binary.AppendUvarint(b, uint64(len(s)))

@@ -1,10 +1,9 @@
-// Package inventorydb is the catalog of a host scanner on disk: which files were looked into,
-// the packages in them with number and date, and what is known to be wrong with each.
+// Package inventorydb is the inventory of a host scanner on disk: which files were read, the
+// packages in them with number and date, and the findings of each package.
 //
-// It does not look for packages and judges none, and starts nothing: internal/scan/host
-// tells it what was found. It is not the vulnerability database, which never changes.
+// It neither searches nor matches packages, and starts no program: internal/scan/host
+// passes the results to it. It is not the vulnerability database, which is immutable.
 //
-// Invariant: every change is one transaction, and no moment at which a process is killed
-// leaves more or less than whole ones. Numbers are never given twice. A package is there
-// as long as a file has it, no longer.
+// Invariant: every change is one transaction, and a process killed at any moment leaves only whole
+// ones. Numbers are never reused. A package exists exactly as long as a file has it.
 package inventorydb

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that another process has the ledger.
+// ErrInUse reports that another process has locked the inventory.
 var ErrInUse = errors.New("another host scanner uses the catalogue")
 
-// file is the key-value file. It is open while somebody uses it and for a moment after,
-// so that neither its pages nor what the library keeps of them count in an idle process.
+// file is the key-value file. It is open while a transaction uses it and for a short time after, so
+// that an idle process has neither its pages nor the library's buffers in memory.
 type file struct {
 	path string
 	rest time.Duration // after the last use until it is closed
@@ -31,7 +31,7 @@ type file struct {
 	ended bool
 }
 
-// acquire opens the file unless it is.
+// acquire opens the file unless it is open.
 func (f *file) acquire() (*bbolt.DB, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,7 +61,7 @@ func (f *file) release() {
 	}
 }
 
-// end closes the file indefinitely.
+// end closes the file permanently.
 func (f *file) end() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +70,7 @@ func (f *file) end() error {
 	return f.closeLocked()
 }
 
-// replace closes the file, whatever comes of that, and has another one put in its place.
+// replace closes the file, ignores the error, and calls by to put another one in its place.
 func (f *file) replace(by func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *file) sleep() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.users == 0 {
-		_ = f.closeLocked() // what was written is written
+		_ = f.closeLocked() // all transactions are on disk
 	}
 }
 
@@ -97,11 +97,11 @@ func (f *file) closeLocked() (err error) {
 	if f.idle != nil {
 		defer f.idle()
 	}
-	return db.Close() // waits for who reads
+	return db.Close() // waits for read transactions
 }
 
-// openFile opens the file of the library, which panics over some that are damaged, and reads
-// behind the end of one that was cut off.
+// openFile opens the file with the library, which panics on some damaged files, and reads past the
+// end of a truncated one.
 func openFile(path string) (db *bbolt.DB, err error) {
 	defer recovered(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -116,22 +116,22 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	return db, nil
 }
 
-// notDamage reports whether an error tells of the system, not of the file.
+// notDamage reports whether an error comes from the system, not from the content of the file.
 func notDamage(err error) bool {
 	var at *os.PathError
 	var no unix.Errno
 	return errors.As(err, &at) || errors.As(err, &no) || errors.Is(err, os.ErrPermission)
 }
 
-// recovered makes an error of what the library does over a damaged page: it panics, or
-// reads behind the end of the file.
+// recovered converts to an error what the library does on a damaged page: it panics, or reads past
+// the end of the file.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(p))
 	}
 }
 
-// view runs a transaction that reads. It is short: what it gives out is copied.
+// view runs a read transaction. It is short: results are copied.
 func (f *file) view(do func(*bbolt.Tx) error) (err error) {
 	db, err := f.acquire()
 	if err != nil {
@@ -143,7 +143,7 @@ func (f *file) view(do func(*bbolt.Tx) error) (err error) {
 	return db.View(do)
 }
 
-// update runs a transaction that writes.
+// update runs a write transaction.
 func (f *file) update(do func(*bbolt.Tx) error) (err error) {
 	db, err := f.acquire()
 	if err != nil {
@@ -155,10 +155,10 @@ func (f *file) update(do func(*bbolt.Tx) error) (err error) {
 	return db.Update(do)
 }
 
-// lastBreath is how long a process that was killed may take to be gone.
+// lastBreath limits the wait for the exit of a killed process that has the lock.
 const lastBreath = time.Second
 
-// lock takes the place for this process until it ends.
+// lock locks the path for this process until it ends.
 func lock(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -15,34 +15,33 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// schema is the number of the file's format. A file of another one is set aside: a full
-// scan makes it again.
+// schema is the version of the file format. A file with another one is moved aside: a full scan
+// creates it again.
 const schema = 2
 
-// Options are what a ledger is opened with.
+// Options configure the inventory.
 type Options struct {
 	Path        string
-	MaxPackages int           // that are kept
+	MaxPackages int           // limit of packages
 	MaxBytes    int64         // of the file, about
 	Rest        time.Duration // without use until the file is closed; 0 is 2 s
-	OnUse       func()        // called when it was opened; may be nil, as OnRest may
-	OnRest      func()        // called when it was closed: each in turn with OnUse
+	OnUse       func()        // called when the file was opened; may be nil, as OnRest may
+	OnRest      func()        // called when the file was closed: alternates with OnUse
 }
 
-// DB is an open one. Several goroutines may use it; those that write wait for each
-// other.
+// DB is an open inventory. It is safe for concurrent use; write transactions wait for each other.
 type DB struct {
 	o      Options
 	file   *file
 	lock   *os.File
-	writes sync.Mutex             // held by the one transaction that writes, and until its totals are told
-	totals atomic.Pointer[totals] // as the last transaction left them
+	writes sync.Mutex             // held by the one write transaction, until its totals are published
+	totals atomic.Pointer[totals] // after the last transaction
 	size   atomic.Int64
 	once   sync.Once
 	closed error
 }
 
-// Open opens a ledger, or makes one. One that is damaged is ErrDamaged: Repair sets it
+// Open opens or creates an inventory. It fails with ErrDamaged for a damaged one: Repair moves that
 // aside.
 func Open(o Options) (*DB, error) {
 	if o.Rest == 0 {
@@ -71,14 +70,14 @@ func (l *DB) start() {
 	l.totals.Store(&totals{})
 }
 
-// prepare makes the tables of a new file, and reads the totals.
+// prepare creates the tables of a new file, and reads the totals.
 func (l *DB) prepare() error {
 	return l.update(func(*tx) error { return nil })
 }
 
-// Repair sets a damaged file aside and begins a new one. It gives the name that the old
-// one has now. Those that were set aside before are removed, so that a disk which damages
-// files does not fill up with them.
+// Repair moves a damaged file aside and creates a new one. It returns the new name of the old one.
+// Files moved aside before are removed, so that a disk which damages files does not fill up with
+// them.
 func (l *DB) Repair(now time.Time) (string, error) {
 	l.writes.Lock()
 	aside := l.o.Path + damagedMark + now.UTC().Format("20060102T150405.000Z")
@@ -92,11 +91,11 @@ func (l *DB) Repair(now time.Time) (string, error) {
 	return aside, l.prepare()
 }
 
-// damagedMark follows the path of a file in the names of those that were set aside.
+// damagedMark follows the path of a file in the names of those that were moved aside.
 const damagedMark = ".damaged-"
 
-// removeDamaged removes what was set aside but for one. What cannot be removed stays: a catalog
-// that works matters more.
+// removeDamaged removes all files moved aside except one. A file that cannot be removed stays: a
+// working inventory matters more.
 func (l *DB) removeDamaged(but string) {
 	folder, name := filepath.Split(l.o.Path)
 	list, _ := os.ReadDir(cmp.Or(folder, "."))
@@ -107,18 +106,18 @@ func (l *DB) removeDamaged(but string) {
 	}
 }
 
-// Close closes the file and gives the place back.
+// Close closes the file and releases the lock.
 func (l *DB) Close() error {
 	l.once.Do(func() { l.closed = errors.Join(l.file.end(), l.lock.Close()) })
 	return l.closed
 }
 
-// totals are the numbers that every transaction keeps.
+// totals are the numbers that every transaction updates.
 type totals struct {
-	era                       uint64 // begins with every reset
+	era                       uint64 // incremented by every reset
 	nextPackage, nextFile     uint64
 	files, packages, findings uint64
-	refused                   uint64 // packages that found no room since the last reset
+	refused                   uint64 // packages dropped at a limit since the last reset
 	judged                    Database
 }
 
@@ -139,16 +138,16 @@ func readTotals(b []byte) (totals, error) {
 	return n, r.end()
 }
 
-// Totals are how much a ledger holds.
+// Totals are the numbers of the contents.
 type Totals struct {
 	Files, Packages, Findings int
-	Refused                   int      // packages that found no room since the last reset
+	Refused                   int      // packages dropped at a limit since the last reset
 	Bytes                     int64    // of the file
 	Judged                    Database // that all packages were compared with
 }
 
-// Database tells a vulnerability database from others: two may be of the same date, which is
-// that of the newest advisory in it.
+// Database identifies a vulnerability database. The size distinguishes two of the same date, which
+// is that of the newest advisory in it.
 type Database struct {
 	Built time.Time
 	Size  int64 // bytes
@@ -157,7 +156,7 @@ type Database struct {
 // Is reports whether two are the same.
 func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Built.Equal(other.Built) }
 
-// Totals returns how much is in it. It costs nothing.
+// Totals returns the numbers of the contents. It reads no file.
 func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused), Bytes: l.size.Load(), Judged: n.judged}
@@ -170,9 +169,9 @@ var (
 	pathTable     = []byte("paths")    // number of a file -> path
 	packageTable  = []byte("packages") // number -> packageRecord
 	nameTable     = []byte("names")    // identity -> number of a package
-	placeTable    = []byte("places")   // numbers of a package and a file -> what the file says of it
-	findingTable  = []byte("findings") // number of a package, id of a vulnerability -> when it was known, finding
-	unjudgedTable = []byte("unjudged") // number of a package -> transaction that put it there
+	placeTable    = []byte("places")   // numbers of a package and a file -> what that file adds to the package
+	findingTable  = []byte("findings") // number of a package, ID of a vulnerability -> time of discovery, finding
+	unjudgedTable = []byte("unjudged") // number of a package -> transaction that added it
 
 	reportTables = [][]byte{pathTable, packageTable, nameTable, placeTable, findingTable, unjudgedTable} // a reset empties them
 	tables       = append([][]byte{metaTable, fileTable}, reportTables...)
@@ -187,10 +186,10 @@ type tx struct {
 	files, paths, packages, names, places, findings, unjudged *bbolt.Bucket
 	totals                                                    totals
 	before                                                    totals
-	full                                                      bool // no new package finds room
+	full                                                      bool // no new package fits
 }
 
-// update runs a transaction that writes, and keeps the totals.
+// update runs a write transaction, and stores the totals.
 func (l *DB) update(do func(*tx) error) error {
 	var after totals
 	var size int64
@@ -221,7 +220,7 @@ func (l *DB) update(do func(*tx) error) error {
 	return nil
 }
 
-// view runs a transaction that reads.
+// view runs a read transaction.
 func (l *DB) view(do func(*tx) error) error {
 	return l.file.view(func(b *bbolt.Tx) error {
 		t, err := l.begin(b)
@@ -232,7 +231,7 @@ func (l *DB) view(do func(*tx) error) error {
 	})
 }
 
-// tablesOf makes the tables of a new file.
+// tablesOf creates the tables of a new file.
 func tablesOf(b *bbolt.Tx) error {
 	if b.Bucket(metaTable) != nil {
 		return nil
@@ -250,7 +249,7 @@ func tablesOf(b *bbolt.Tx) error {
 	return meta.Put(totalsKey, first.append(nil))
 }
 
-// begin looks the tables up, and whether they are of this program.
+// begin opens the tables, and checks that this program wrote them.
 func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	t := &tx{Tx: b}
 	meta := b.Bucket(metaTable)
@@ -272,7 +271,7 @@ func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	return t, err
 }
 
-// SetJudged notes that all packages were compared with a database.
+// SetJudged records that all packages were compared with a database.
 func (l *DB) SetJudged(d Database) error {
 	return l.update(func(t *tx) error {
 		t.totals.judged = d
@@ -280,8 +279,8 @@ func (l *DB) SetJudged(d Database) error {
 	})
 }
 
-// Reset forgets all packages. Files that were looked into stay known, so that they are
-// not taken for new ones.
+// Reset removes all packages. Files that were read stay known, so that they are not mistaken for
+// new ones.
 func (l *DB) Reset() error {
 	return l.update(func(t *tx) error {
 		for _, name := range reportTables {

@@ -37,7 +37,7 @@ func npm(name, version string) catalog.Package {
 	return catalog.Package{Kind: catalog.NPM, Name: name, Version: version}
 }
 
-// put keeps files as if they were on disk just so.
+// put stores files as if they were on disk with this content.
 func put(t *testing.T, l *DB, at time.Time, files ...File) Changes {
 	t.Helper()
 	marks := map[string]uint64{}
@@ -51,7 +51,7 @@ func put(t *testing.T, l *DB, at time.Time, files ...File) Changes {
 	return c
 }
 
-// shape tells what a ledger holds.
+// shape returns the contents of an inventory as lines.
 func shape(t *testing.T, l *DB) []string {
 	t.Helper()
 	list, next, err := l.Packages(0, time.Time{}, 1000)
@@ -240,7 +240,7 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 	}
 }
 
-// What changed while it was judged waits on.
+// A package that changed while it was matched still waits.
 func TestAStaleVerdictDoesNotEndTheWait(t *testing.T) {
 	l := fresh(t)
 	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
@@ -276,7 +276,7 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
-// TestAProcessThatIsEndingIsWaitedFor: one that was killed a moment ago has the place still.
+// TestAProcessThatIsEndingIsWaitedFor: a process killed a moment ago still has the lock.
 func TestAProcessThatIsEndingIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.db")
 	old, err := lock(path)
@@ -309,8 +309,8 @@ func TestItRestsAndWakes(t *testing.T) {
 	expect(t, shape(t, l), "npm x 1 [/a] []")
 }
 
-// Every page is torn, one after the other: the ledger says that it is damaged or gives
-// what it had, and never ends the process.
+// Each page is damaged in turn: the inventory reports the damage or returns its old contents, and
+// never crashes the process.
 func TestDamageIsSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.db")
 	l := open(t, path)

@@ -10,25 +10,25 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// File is a file that was looked into.
+// File is a file that was read.
 type File struct {
 	Path     string // from the root, without a slash
-	Mark     uint64 // of the file as it was read
-	Quiet    bool   // it is known and nothing is told of it: it was there before anybody asked
+	Mark     uint64 // stamp of the file when it was read
+	Quiet    bool   // it is known but nothing is reported of it: it existed before the first scan
 	Packages []catalog.Package
 }
 
-// Batch is what is put into a ledger in one go.
+// Batch is the input of one Put.
 type Batch struct {
 	Files []File
 	Sweep []Sweep
-	Drop  []string // paths that are gone, with everything beneath
+	Drop  []string // paths that are gone, with everything below
 	At    time.Time
 
-	// Mark returns the mark of a path as it is now, and false when nothing is there. Files
-	// whose mark is another one are not kept.
+	// Mark returns the current stamp of a path, and false when nothing is there. Files with another
+	// stamp are not stored.
 	Mark func(path string) (mark uint64, ok bool)
-	// There reports whether a path is a file that matters: a sweep leaves those.
+	// There reports whether a path is a wanted file: a sweep keeps those.
 	There func(path string) bool
 }
 
@@ -36,7 +36,7 @@ type Batch struct {
 type Sweep struct {
 	Folder       string   // from the root, without a slash; "." is the root
 	After, Until string   // paths between which it looks; Until "" is to the end of the directory
-	Keep         []string // files that are there, sorted
+	Keep         []string // files that exist, sorted
 }
 
 // Changes are what a batch changed.
@@ -46,7 +46,7 @@ type Changes struct {
 	Stale []string // files that changed since they were read
 }
 
-// RemovedPackage is a package that lies nowhere any more.
+// RemovedPackage is a package that is no longer in any file.
 type RemovedPackage struct {
 	ID            uint64
 	Kind          catalog.PackageType
@@ -56,7 +56,7 @@ type RemovedPackage struct {
 // sweepMost is how many files one transaction drops, so that it stays small.
 const sweepMost = 10_000
 
-// Put keeps a batch. When it fails, some of what the batch drops may be dropped already.
+// Put stores a batch. When it fails, some of what the batch drops may be dropped already.
 func (l *DB) Put(b Batch) (Changes, error) {
 	var out Changes
 	if nothing, err := l.leavesAll(&b); nothing || err != nil {
@@ -87,8 +87,8 @@ func (l *DB) Put(b Batch) (Changes, error) {
 	return out, nil
 }
 
-// leavesAll reports whether a batch changes nothing, which is usual where a directory is only
-// looked through, and needs no write to the disk.
+// leavesAll reports whether a batch changes nothing. That is usual after a walk without
+// differences, and needs no write to the disk.
 func (l *DB) leavesAll(b *Batch) (nothing bool, err error) {
 	if len(b.Files) > 0 {
 		return false, nil
@@ -108,7 +108,7 @@ type writer struct {
 	changes *Changes
 }
 
-// checked keeps a file that is still what was read.
+// checked stores a file that has not changed since it was read.
 func (w *writer) checked(f *File, now func(string) (uint64, bool)) error {
 	mark, ok := now(f.Path)
 	switch {
@@ -122,7 +122,7 @@ func (w *writer) checked(f *File, now func(string) (uint64, bool)) error {
 	}
 }
 
-// clear drops what is gone, and says whether there is more than one transaction takes.
+// clear drops what is gone, and reports whether more remains than one transaction takes.
 func (w *writer) clear(b *Batch) (more bool, err error) {
 	for i, path := range w.gone(b) {
 		if i >= sweepMost {
@@ -135,7 +135,7 @@ func (w *writer) clear(b *Batch) (more bool, err error) {
 	return false, nil
 }
 
-// gone lists the files that a batch drops, up to one more than are dropped at once.
+// gone lists the files that a batch drops, up to one more than one transaction drops.
 func (w *writer) gone(b *Batch) (list [][]byte) {
 	for _, path := range b.Drop {
 		if w.files.Get([]byte(path)) != nil {
@@ -149,8 +149,8 @@ func (w *writer) gone(b *Batch) (list [][]byte) {
 	return list
 }
 
-// between lists the files of a directory that are gone, up to one more than are dropped at
-// once. Those that came meanwhile are there.
+// between lists the files of a directory that are gone, up to one more than one transaction drops.
+// Files that came since the walk are kept.
 func (w *writer) between(list [][]byte, s Sweep, there func(string) bool) [][]byte {
 	prefix := s.Folder + "/"
 	if s.Folder == "." {
@@ -176,7 +176,7 @@ func (w *writer) between(list [][]byte, s Sweep, there func(string) bool) [][]by
 	return list
 }
 
-// put keeps what a file holds now in place of what it held.
+// put replaces the stored packages of a file.
 func (w *writer) put(f *File) error {
 	old, known, err := w.file([]byte(f.Path))
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *writer) put(f *File) error {
 	return w.files.Put([]byte(f.Path), now.append(nil))
 }
 
-// file returns what is kept of a file. One of a former era has no packages any more.
+// file returns the record of a file. One of a former era has no packages any more.
 func (t *tx) file(path []byte) (fileRecord, bool, error) {
 	b := t.files.Get(path)
 	if b == nil {
@@ -236,8 +236,7 @@ func (w *writer) numberFor(path string) (uint64, error) {
 	return n, w.paths.Put(keyOf(n), []byte(path))
 }
 
-// place says that a package is in a file, and gives its number; 0 when there is no
-// room.
+// place records that a package is in a file, and returns its number; 0 when a limit is reached.
 func (w *writer) place(p *catalog.Package, file uint64) (uint64, error) {
 	if !keepable(p) {
 		return 0, nil
@@ -277,13 +276,13 @@ func (w *writer) identify(r *packageRecord) (uint64, error) {
 	return id, w.packages.Put(keyOf(id), r.append(nil))
 }
 
-// judgeAgain notes that a package is to be compared with the database: where it lies
-// changed, and with that what it may be called.
+// judgeAgain queues a package for a comparison with the database: its files changed, and these
+// decide under which names it is matched.
 func (w *writer) judgeAgain(id uint64) error {
 	return w.unjudged.Put(keyOf(id), binary.AppendUvarint(nil, uint64(w.ID())))
 }
 
-// unplace takes a file's packages away, but for some.
+// unplace removes a file's packages, except for some.
 func (w *writer) unplace(f fileRecord, but []uint64) error {
 	for _, id := range f.packages {
 		if _, stays := slices.BinarySearch(but, id); stays {
@@ -303,7 +302,7 @@ func (w *writer) unplace(f fileRecord, but []uint64) error {
 	return nil
 }
 
-// remove forgets a package that lies nowhere.
+// remove deletes a package that is in no file.
 func (w *writer) remove(id uint64) error {
 	b := w.packages.Get(keyOf(id))
 	if b == nil {
@@ -334,7 +333,7 @@ func (w *writer) remove(id uint64) error {
 	return w.packages.Delete(keyOf(id))
 }
 
-// drop forgets a file.
+// drop deletes a file.
 func (w *writer) drop(path []byte) error {
 	f, known, err := w.file(path)
 	if err != nil || !known {
@@ -352,25 +351,25 @@ func (w *writer) drop(path []byte) error {
 	return w.files.Delete(path)
 }
 
-// Knowledge is what is known of a file.
+// Knowledge is how a file compares with its record.
 type Knowledge int
 
-// What may be known.
+// The values of Knowledge.
 const (
 	Unknown Knowledge = iota
-	Changed           // it was looked into when it was another
-	Noted             // it is as it was when it was noted, quietly
-	Silent            // it is as it was when it was looked into, before a reset
-	Same              // it is as it was when it was looked into
+	Changed           // its stamp differs from the one recorded
+	Noted             // its stamp is the one recorded when it was noted without being reported
+	Silent            // its stamp is the one recorded when it was read, before a reset
+	Same              // its stamp is the one recorded when it was read
 )
 
-// Seen is a file as it is now.
+// Seen is a file in its current state.
 type Seen struct {
 	Path string
 	Mark uint64
 }
 
-// Look returns what is known of files.
+// Look compares files with their records.
 func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	out := make([]Knowledge, len(files))
 	err := l.view(func(t *tx) error {
@@ -399,7 +398,7 @@ func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	return out, err
 }
 
-// Beneath reports whether anything at a path or beneath it is known.
+// Beneath returns those of the paths at which or below which a file is known.
 func (l *DB) Beneath(paths []string) ([]string, error) {
 	var out []string
 	err := l.view(func(t *tx) error {

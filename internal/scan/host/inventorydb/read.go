@@ -10,17 +10,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/match"
 )
 
-// Package is a package that lies somewhere.
+// Package is a package that is in at least one file.
 type Package struct {
 	ID      uint64
 	Created time.Time
 	catalog.Package
 
-	round uint64 // transaction after which it waits to be judged; 0 is none
+	round uint64 // transaction after which it waits for a match; 0 is none
 }
 
-// pkg puts together what the files say of a package; nil when there is none of that
-// number.
+// pkg assembles a package from the entries of its files; nil when the number is unknown.
 func (t *tx) pkg(id uint64) (*Package, error) {
 	b := t.packages.Get(keyOf(id))
 	if b == nil {
@@ -62,8 +61,8 @@ func (t *tx) pkg(id uint64) (*Package, error) {
 	return p, nil
 }
 
-// Packages returns up to most packages that came at a time or later, in the order of their
-// numbers, behind the one after. It gives the number to go on behind; 0 is the end.
+// Packages returns up to most packages that came at a time or later, ordered by number, after the
+// given number. It also returns the number to continue after; 0 is the end.
 func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.packages.Cursor()
@@ -94,7 +93,7 @@ func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, ne
 	return out, next, err
 }
 
-// ByID returns the packages of numbers, without those that are not there.
+// ByID returns the packages with the given numbers, without unknown ones.
 func (l *DB) ByID(ids []uint64) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, id := range ids {
@@ -111,12 +110,12 @@ func (l *DB) ByID(ids []uint64) (out []Package, err error) {
 	return out, err
 }
 
-// PackageCursor is a place in the order of kinds, names and versions; the zero value is its
+// PackageCursor is a position in the order of kinds, names and versions; the zero value is the
 // beginning.
 type PackageCursor struct{ key []byte }
 
-// ByName returns up to most packages in the order of kinds, names and versions, which is
-// nearly that of a database of vulnerabilities. It gives the place to go on behind.
+// ByName returns up to most packages in the order of kinds, names and versions, which is nearly
+// that of a vulnerability database. It also returns the position to continue after.
 func (l *DB) ByName(after PackageCursor, most int) (out []Package, next PackageCursor, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.names.Cursor()
@@ -155,7 +154,7 @@ func (l *DB) OfKinds(kinds []catalog.PackageType, most int) (out []Package, err 
 	return out, err
 }
 
-// named returns the package whose number a name has.
+// named returns the package whose number a value of the name table has.
 func (t *tx) named(value []byte) (*Package, error) {
 	id, err := numberAt(value, 0)
 	if err != nil {
@@ -168,8 +167,7 @@ func (t *tx) named(value []byte) (*Package, error) {
 	return p, err
 }
 
-// AwaitingMatch returns up to most packages that wait to be judged, and how many wait in all up
-// to the same number.
+// AwaitingMatch returns up to most packages that wait for a match.
 func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.unjudged.Cursor()
@@ -192,18 +190,18 @@ func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
 	return out, err
 }
 
-// Finding is what is wrong with a package.
+// Finding is one vulnerability of a package.
 type Finding struct {
 	PackageID uint64
 	Known     time.Time
 	match.Finding
 }
 
-// FindingCursor is a place in the order of findings; the zero value is its beginning.
+// FindingCursor is a position in the order of findings; the zero value is the beginning.
 type FindingCursor struct{ key []byte }
 
-// Findings returns up to most findings that were known at a time or later, behind a place,
-// and the place to go on behind; false is the end.
+// Findings returns up to most findings that were known at a time or later, after a position, and
+// the position to continue after; false is the end.
 func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Finding, next FindingCursor, more bool, err error) {
 	err = l.view(func(t *tx) error {
 		var of *Package
@@ -240,7 +238,7 @@ func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Find
 	return out, next, more, err
 }
 
-// FindingsOf returns what is wrong with one package.
+// FindingsOf returns the findings of one package.
 func (l *DB) FindingsOf(p *Package) (out []Finding, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.findings.Cursor()
@@ -257,7 +255,7 @@ func (l *DB) FindingsOf(p *Package) (out []Finding, err error) {
 	return out, err
 }
 
-// findingAt reads an entry of the table of findings, but for the package.
+// findingAt decodes an entry of the table of findings, except for the package.
 func findingAt(k, v []byte) (Finding, error) {
 	id, err := numberAt(k, 0)
 	if err != nil {
@@ -272,7 +270,7 @@ func findingAt(k, v []byte) (Finding, error) {
 	return out, err
 }
 
-// findingsOf returns the records of a package's findings, by id.
+// findingsOf returns the records of a package's findings, by vulnerability ID.
 func (t *tx) findingsOf(id uint64) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	c := t.findings.Cursor()
@@ -285,15 +283,15 @@ func (t *tx) findingsOf(id uint64) (map[string][]byte, error) {
 	return out, nil
 }
 
-// Verdict is what a database says of a package that was read of the ledger.
+// Verdict is the result of matching a package that was read from the inventory.
 type Verdict struct {
 	Package  Package
 	Findings []match.Finding
 }
 
-// SaveVerdicts keeps verdicts, and gives the findings that were not known before. Those that are
-// none any more go, the others keep their date. A package that changed since it was read
-// is judged again later.
+// SaveVerdicts stores verdicts, and returns the findings that were not known before. Obsolete ones
+// are removed, the others keep their date. A package that changed since it was read is matched
+// again later.
 func (l *DB) SaveVerdicts(verdicts []Verdict, at time.Time) (added []Finding, err error) {
 	err = l.update(func(t *tx) error {
 		added = nil
@@ -312,7 +310,7 @@ func (l *DB) SaveVerdicts(verdicts []Verdict, at time.Time) (added []Finding, er
 func (t *tx) judge(v *Verdict, at time.Time) (added []Finding, err error) {
 	id := v.Package.ID
 	if t.packages.Get(keyOf(id)) == nil {
-		return nil, nil // it went meanwhile
+		return nil, nil // it was removed since
 	}
 	old, err := t.findingsOf(id)
 	if err != nil {
@@ -345,7 +343,7 @@ func (t *tx) judge(v *Verdict, at time.Time) (added []Finding, err error) {
 	return added, t.judged(&v.Package)
 }
 
-// judged takes a package off the list of those that wait, unless it changed meanwhile.
+// judged removes a package from the list of waiting ones, unless it changed since it was read.
 func (t *tx) judged(p *Package) error {
 	w := t.unjudged.Get(keyOf(p.ID))
 	if w == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// fileRecord is what is kept of a file that was looked into, under its path.
+// fileRecord is the record of a file that was read, under its path.
 type fileRecord struct {
 	print    uint64
-	era      uint64 // in which it was read; those of former eras tell of no packages
+	era      uint64 // in which it was read; records of former eras have no packages
 	number   uint64 // 0: it has no packages
 	packages []uint64
 }
@@ -37,11 +37,11 @@ func readFile(b []byte) (fileRecord, error) {
 	return f, r.end()
 }
 
-// packageRecord is what is kept of a package, under its number.
+// packageRecord is the record of a package, under its number.
 type packageRecord struct {
 	created       time.Time
 	kind          catalog.PackageType
-	name, version string // the name in the spelling that stands for all
+	name, version string // the name in its normalized spelling
 }
 
 func (p *packageRecord) append(b []byte) []byte {
@@ -57,12 +57,12 @@ func readPackage(b []byte) (packageRecord, error) {
 	return p, r.end()
 }
 
-// identity is the key by which a package is found again: kind, name and version.
+// identity is the unique key of a package: kind, name and version.
 func (p *packageRecord) identity() []byte {
 	return []byte(string(p.kind) + "\x00" + p.name + "\x00" + p.version)
 }
 
-// nameOf returns the spelling of a name that stands for all.
+// nameOf returns the normalized spelling of a name.
 func nameOf(p *catalog.Package) string {
 	if p.Kind == catalog.Python {
 		return catalog.PythonName(p.Name)
@@ -70,12 +70,12 @@ func nameOf(p *catalog.Package) string {
 	return p.Name
 }
 
-// keepable reports whether a package can be told apart by its identity.
+// keepable reports whether the name and version of a package can form its identity.
 func keepable(p *catalog.Package) bool {
 	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 && !strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
 }
 
-// Flags of a place.
+// Flags of the entry of a package in a file.
 const (
 	replaced byte = 1 << iota
 	spelled       // the name is spelled in another way
@@ -84,8 +84,7 @@ const (
 	placeFlags = replaced | spelled | bundled | licensed
 )
 
-// appendPlace tells what one file says of a package. Mostly that is nothing but that it is
-// there.
+// appendPlace encodes what one file adds to a package. Mostly that is only its presence.
 func appendPlace(b []byte, p *catalog.Package) []byte {
 	var flags byte
 	if p.Replaced {
@@ -113,7 +112,7 @@ func appendPlace(b []byte, p *catalog.Package) []byte {
 	return b
 }
 
-// readPlace adds what one file says to what its record says.
+// readPlace combines the entry of one file with the record of the package.
 func readPlace(b []byte, of packageRecord) (catalog.Package, error) {
 	p := catalog.Package{Kind: of.kind, Name: of.name, Version: of.version}
 	r := reader{b: b}
@@ -144,7 +143,7 @@ const (
 	findingFlags = exploited | rejected | unconfirmed
 )
 
-// appendFinding tells of a finding, but for its package, its id and its date.
+// appendFinding encodes a finding, except for its package, ID and date.
 func appendFinding(b []byte, f *match.Finding) []byte {
 	v := &f.Vulnerability
 	var flags byte
@@ -171,7 +170,7 @@ func appendFinding(b []byte, f *match.Finding) []byte {
 	return appendTexts(b, f.Fixed)
 }
 
-// readFinding reads one that has the given id.
+// readFinding decodes a finding with the given ID.
 func readFinding(b []byte, id string) (f match.Finding, err error) {
 	r := reader{b: b}
 	if len(b) == 0 || b[0]&^findingFlags != 0 {

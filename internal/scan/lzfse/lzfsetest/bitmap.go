@@ -19,10 +19,10 @@ func LZBitmap(b []byte) []byte {
 // number appends 24 bits.
 func number(b []byte, v int) []byte { return append(b, byte(v), byte(v>>8), byte(v>>16)) }
 
-// known are the bitmaps that each chunk has in its table, with the bytes of a distance.
+// known are the bitmaps in the table of each chunk, with the bytes of a distance.
 var known = [12][2]byte{{0xff, 0}, {0, 0}, {0, 1}, {0, 2}, {0x01, 0}, {0x80, 1}, {0x0f, 0}, {0xf0, 0}, {0x03, 1}, {0x3f, 0}, {0x01, 2}, {0x07, 1}}
 
-// chunk compresses a range of bytes, whose matches may lie before it.
+// chunk compresses a range of bytes, whose matches may begin before it.
 func chunk(b []byte, start, end int) []byte {
 	var literals, distances, bitmaps, numbers []byte
 	distance := 8
@@ -58,7 +58,7 @@ func chunk(b []byte, start, end int) []byte {
 	return layOut(end-start, literals, distances, bitmaps, repeated(numbers, end-start))
 }
 
-// best looks for the distance by which most of some bytes repeat.
+// best returns the distance by which most of some bytes repeat.
 func best(b []byte, from, to, now int) int {
 	count := func(d int) (n int) {
 		for j := from; j < to; j++ {

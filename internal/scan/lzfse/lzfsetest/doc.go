@@ -1,7 +1,7 @@
-// Package lzfsetest compresses with LZVN, LZFSE and LZBITMAP for tests. It was written
-// from the formats and shares nothing with the decoders that it tests.
+// Package lzfsetest compresses with LZVN, LZFSE and LZBITMAP for tests. It was written from the
+// formats and shares no code with the decoders that it tests.
 //
-// It does not compress well, and is not for products.
+// It does not compress well, and is for tests only.
 //
 // Invariant: the same bytes are always compressed to the same bytes.
 package lzfsetest
@@ -17,8 +17,8 @@ type step struct {
 	distance int
 }
 
-// parse splits bytes into steps. Matches have at least four bytes and at most most; they
-// lie at most far back.
+// parse splits bytes into steps. Matches have at least four bytes and at most most; their distance
+// is at most far.
 func parse(b []byte, most, far int) []step {
 	var out []step
 	seen := map[[4]byte]int{}

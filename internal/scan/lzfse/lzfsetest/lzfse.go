@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kind is how blocks of LZFSE are written.
+// Kind is the form of LZFSE blocks.
 type Kind int
 
 // The kinds of blocks.
@@ -124,7 +124,7 @@ func newCoder(seen []int, states int) coder {
 	return c
 }
 
-// put writes a symbol so that a decoder in the new state gives it and goes to the old one.
+// put writes a symbol so that a decoder in the new state returns it and moves to the old one.
 func (c coder) put(w *writer, at, symbol int) int {
 	x, count := at+c.states, int(c.counts[symbol])
 	k := bits.Len(uint(x)) - bits.Len(uint(count))
@@ -146,7 +146,7 @@ var (
 	}()
 )
 
-// symbolOf returns the symbol of a value, and what is left to say.
+// symbolOf returns the symbol of a value, and the value of its extra bits.
 func symbolOf(v int, extra []int) (symbol, rest int) {
 	base := 0
 	for i, n := range extra {
@@ -198,7 +198,7 @@ func encode(steps []step, kind Kind) []byte {
 	return append(append(head, b.text.out...), b.lmd.out...)
 }
 
-// encoded is a block whose header is to be written.
+// encoded is a block without its header.
 type encoded struct {
 	raw, literals, matches int
 	text, lmd              writer

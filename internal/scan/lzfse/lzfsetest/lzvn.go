@@ -31,7 +31,7 @@ func lzvnStep(out []byte, s step, last *int) []byte {
 	}
 	head := byte(len(rest)) << 6
 	n, d := s.match, s.distance
-	// With more literals fewer lengths fit: what is above are other operations.
+	// With more literals fewer lengths fit: higher values are other operations.
 	used := min(n, [4]int{10, 8, 6, 4}[len(rest)])
 	switch short := byte(used-3) << 3; {
 	case d == *last && len(rest) > 0:

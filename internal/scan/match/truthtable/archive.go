@@ -15,8 +15,8 @@ import (
 // Sets are the collections of advisories, each an archive NAME.tar.zst.
 var Sets = []string{"brew", "ghsa-sample", "govulndb-osv", "kev", "nvd-overrides", "pypa", "rubysec", "rustsec", "vulnrichment"}
 
-// ReadSet calls each for every file of a set that is in a directory of archives. The name
-// is that of the table: the set, then the path inside.
+// ReadSet calls each for every file of a set in a directory of archives. The name is that of the
+// table: the set, then the path inside.
 func ReadSet(folder, set string, each func(name string, data []byte) error) error {
 	f, err := os.Open(filepath.Join(folder, set+".tar.zst"))
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// candidates are what makes a pre-release of a version, by ecosystem.
+// candidates are the suffixes that make a pre-release of a version, by ecosystem.
 var candidates = map[string]string{
 	"Go": "-rc.1", crates: "-alpha.1", "npm": "-beta.2", "PyPI": "rc1", "RubyGems": ".rc1", "Maven": "-rc1", "Homebrew": "_1",
 }
 
-// around returns the versions at and beside the bounds: one below and one above where the
-// last number has them, and a pre-release.
+// around returns the versions at and next to the bounds: one below and one above where the last
+// number has them, and a pre-release.
 func around(ecosystem string, bounds []string) []string {
 	set := map[string]bool{}
 	for _, b := range bounds {
@@ -33,7 +33,7 @@ func around(ecosystem string, bounds []string) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// byID groups what is said of one package by what it is about, from the source that decides.
+// byID groups the records of one package by vulnerability, from the source that decides.
 func byID(ecosystem string, all []*record) map[string][]*record {
 	out := map[string][]*record{}
 	for _, source := range precedence[ecosystem] {
@@ -102,7 +102,7 @@ func checkBounds(t *testing.T, folder string) {
 	t.Logf("%d questions at the bounds of %d packages, %d versions answered differently", asked, len(n.records), different)
 }
 
-// tell names where two answers differ.
+// tell logs where two answers differ.
 func tell(t *testing.T, p *catalog.Package, got, want answer) {
 	t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(want)) {
@@ -149,7 +149,7 @@ func checkProducts(t *testing.T, folder string) {
 			want := answer{}
 			for _, id := range ids {
 				if affected, _ := n.judge(&packages[i], id); affected {
-					want[id] = got[id] // what has no end is marked by a rule of the matcher
+					want[id] = got[id] // a range without an end is marked by a rule of the matcher
 				}
 			}
 			for id := range got {
@@ -169,8 +169,8 @@ func checkProducts(t *testing.T, folder string) {
 
 var plainVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
-// about returns the CVEs that name one of the products, and the versions at and beside the
-// bounds of their criteria, as far as those are plain numbers.
+// about returns the CVEs that name one of the products, and the versions at and next to the bounds
+// of their criteria, as far as those are plain numbers.
 func about(n *naive, names []string) (ids, versions []string) {
 	var bounds []string
 	for id, all := range n.configurations {

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// configuration is one of a CVE, as NVD writes it.
+// configuration is one of a CVE, in NVD's form.
 type configuration struct {
 	Operator string
 	Negate   bool
@@ -31,7 +31,7 @@ type criterion struct {
 	EndEx      string `json:"versionEndExcluding"`
 }
 
-// parseConfigurations reads a record of the overrides.
+// parseConfigurations parses a record of the overrides.
 func parseConfigurations(file string, data []byte) (id string, out []configuration, err error) {
 	var r struct {
 		CVE struct{ Configurations []configuration }
@@ -42,8 +42,8 @@ func parseConfigurations(file string, data []byte) (id string, out []configurati
 	return strings.TrimSuffix(path.Base(file), ".json"), r.CVE.Configurations, nil
 }
 
-// products are the names that NVD has for what the table names: typed from NVD's own
-// records, not from the scanner's table.
+// products maps packages of the table to their names in NVD: typed from NVD's own records, not from
+// the scanner's table.
 var products = map[string][]string{
 	"brew/curl": {"haxx:curl"}, "brew/ffmpeg": {"ffmpeg:ffmpeg"}, "brew/freetype": {"freetype:freetype"},
 	"brew/ghostscript": {"artifex:ghostscript", "ghostscript:ghostscript"}, "brew/glibc": {"gnu:glibc"},
@@ -63,8 +63,8 @@ var products = map[string][]string{
 	"com.apple.iCal": {"apple:calendar"}, "com.apple.AddressBook": {"apple:contacts"},
 }
 
-// productsOf returns the names of a package. A formula of one major version is called by its
-// name without that.
+// productsOf returns the names of a package. A formula with a major version in its name has the
+// product without that.
 func productsOf(p *catalog.Package) []string {
 	if p.Kind == catalog.MacOSApp {
 		return products[strings.Join(p.BundleIDs, "")]
@@ -81,17 +81,17 @@ var cpeFields = parsed(func(s string) ([]string, bool) {
 	return f, len(f) == 13
 })
 
-// fields takes a formatted CPE apart: cpe, 2.3, part, vendor, product, version, ...
+// fields splits a formatted CPE: cpe, 2.3, part, vendor, product, version, ...
 func (c *criterion) fields() []string {
 	f, _ := cpeFields(c.Criteria)
 	return f
 }
 
-// commit is the name of one, which some records have where a version should be.
+// commit matches the name of a commit, which some records have in place of a version.
 var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// affects reports whether one of the configurations holds with the package, on a Mac, as what
-// is vulnerable.
+// affects reports whether one of the configurations applies to the package, on a Mac, as the
+// vulnerable product.
 func affects(all []configuration, names []string, version string) bool {
 	return slices.ContainsFunc(all, func(c configuration) bool {
 		vulnerable, holds := false, c.Operator == "AND"
@@ -122,7 +122,7 @@ func (c *criterion) holds(names []string, version string) bool {
 	if len(f) != 13 {
 		return false
 	}
-	if f[2] != "a" { // what it runs on
+	if f[2] != "a" { // its platform
 		return f[2] == "o" && f[3] == "apple" && slices.Contains([]string{"macos", "mac_os_x", "mac_os"}, f[4]) && (f[5] == "*" || f[5] == "-") && c.StartIn+c.StartEx+c.EndIn+c.EndEx == ""
 	}
 	if !slices.Contains(names, f[3]+":"+f[4]) || version == "" {

@@ -17,10 +17,10 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
 )
 
-// flip is a row whose answer is turned by an edit of the advisory that it cites.
+// flip is a row whose answer is reversed by an edit of the advisory that it cites.
 type flip struct {
 	row      *Row
-	old, new string // what the fix is in the advisory, and in the edited copy
+	old, new string // the fix in the advisory, and in the edited copy
 }
 
 // carried returns every file of the archives by its name.
@@ -39,8 +39,7 @@ func carried(t *testing.T) map[string][]byte {
 	return out
 }
 
-// fixes finds, in any of the forms, where a record says what is fixed; the version is the
-// second group.
+// fixes matches, in any of the forms, the fixed version of a record, which is the second group.
 var fixes = regexp.MustCompile(`(?m)("fixed": ?"|"versionEndExcluding": ?"|fixed: ['"]?|['"](?:[^'"]*, ?)?(?:>=|~>|\^|=) ?)([^"',\s]+)`)
 
 // edited returns a copy of a record with another fix.
@@ -63,7 +62,7 @@ func edited(data []byte, old, to string) []byte {
 
 var lastNumber = regexp.MustCompile(`^(.*?)(\d+)(\D*)$`)
 
-// raised is a version that is one more at its last number.
+// raised returns a version with its last number incremented.
 func raised(version string) string {
 	m := lastNumber.FindStringSubmatch(version)
 	if m == nil {
@@ -72,8 +71,8 @@ func raised(version string) string {
 	return m[1] + plusOne(m[2]) + m[3]
 }
 
-// flips finds rows whose answer hangs on one fix: a version that is just fixed is affected
-// when the fix comes one later, and one that is affected is not when it is the fix itself.
+// flips finds rows whose answer depends on one fix: a version that is just fixed is affected when
+// the fix comes one later, and one that is affected is not when it is the fix itself.
 func flips(t *testing.T, files map[string][]byte, all []Row) []flip {
 	t.Helper()
 	var out []flip
@@ -104,7 +103,7 @@ func flips(t *testing.T, files map[string][]byte, all []Row) []flip {
 				next = fix
 			}
 		}
-		// A patch of the first affected version leaves nothing, and another source is heard.
+		// A patch of the first affected version leaves nothing, and another source decides.
 		if next == "" || listed(data, version) || strings.Contains(string(data), "< "+version) {
 			continue
 		}
@@ -119,8 +118,8 @@ func flips(t *testing.T, files map[string][]byte, all []Row) []flip {
 	return out
 }
 
-// hangs reports whether the fix is what holds the version: not that of another package of the
-// record, or of a later branch.
+// hangs reports whether the fix decides for the version: not that of another package of the record,
+// or of a later branch.
 func hangs(f flip, files map[string][]byte) bool {
 	n, id := newNaive(), []byte(strings.TrimPrefix(f.row.Vulnerability, "CVE-"))
 	for name, data := range files {
@@ -137,13 +136,12 @@ func hangs(f flip, files map[string][]byte) bool {
 	return !affected
 }
 
-// listed reports whether a record names the version in a list, which no range undoes.
+// listed reports whether a record names the version in a list, which no range overrides.
 func listed(data []byte, version string) bool {
 	return regexp.MustCompile(`(?m)(^\s*- ['"]?|"versions":\[[^]]*")` + regexp.QuoteMeta(version) + `(['"]|$)`).Match(data)
 }
 
-// rounds puts flips together of which no two edit the same record or ask for the same
-// package.
+// rounds groups flips so that no two of a group edit the same record or concern the same package.
 func rounds(all []flip) [][]flip {
 	var out [][]flip
 	for len(all) > 0 {
@@ -163,7 +161,7 @@ func rounds(all []flip) [][]flip {
 	return out
 }
 
-// archived writes files into archives of their sets and gives the directory.
+// archived writes files into archives of their sets and returns the directory.
 func archived(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// mavenItem is a number, a word or a list of a Maven version, as its ComparableVersion
-// takes it apart.
+// mavenItem is a number, a word or a list of a Maven version, as its ComparableVersion splits it.
 type mavenItem struct {
 	number string // decimal
 	word   string
@@ -18,7 +17,7 @@ type mavenItem struct {
 
 var mavenWords = []string{"alpha", "beta", "milestone", "rc", "snapshot", "", "sp"}
 
-const mavenRelease = 5 // the place of the empty word
+const mavenRelease = 5 // the order of the empty word
 
 func mavenWord(s string, digitFollows bool) *mavenItem {
 	if digitFollows {
@@ -32,7 +31,7 @@ func mavenWord(s string, digitFollows bool) *mavenItem {
 	return &mavenItem{kind: 'w', word: s}
 }
 
-// key is what words are ordered by: known ones by their place, others behind.
+// key returns the sort key of a word: known ones by their order, others after them.
 func (i *mavenItem) key() string {
 	if at := slices.Index(mavenWords, i.word); at >= 0 {
 		return strconv.Itoa(at)
@@ -96,7 +95,7 @@ func parseMaven(s string) *mavenItem {
 	return root
 }
 
-// normalize drops what stands for nothing before the end and before a list.
+// normalize drops empty items before the end and before a list.
 func (i *mavenItem) normalize() {
 	for at, last := range slices.Backward(i.list) {
 		if last.null() {

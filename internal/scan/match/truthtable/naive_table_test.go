@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// shared returns the directory of the whole archives; tests that want it are left out elsewhere.
+// shared returns the directory of the whole archives, and skips the test where it is missing.
 func shared(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("SHARED")

@@ -8,13 +8,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// naive is a matcher over raw advisories: everything in memory, every question a walk.
+// naive is a matcher over raw advisories: everything in memory, every query a scan.
 type naive struct {
-	records        map[string][]*record // ecosystem/name -> all that speak of it
+	records        map[string][]*record // ecosystem/name -> all records about it
 	configurations map[string][]configuration
 }
 
-// precedence is which source speaks first for an ecosystem.
+// precedence is the order of the sources of an ecosystem.
 var precedence = map[string][]string{
 	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"}, "RubyGems": {"rubysec", "ghsa"},
 	"Homebrew": {"homebrew"},
@@ -24,7 +24,7 @@ var ecosystems = map[catalog.PackageType]string{
 	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI", catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
 }
 
-// add takes the files of a set.
+// add adds the files of a set.
 func (n *naive) add(name string, data []byte) error {
 	if strings.HasPrefix(name, "nvd-overrides/") {
 		id, all, err := parseConfigurations(name, data)
@@ -49,7 +49,7 @@ func newNaive() *naive {
 // naives are those that were read before, by directory.
 var naives = map[string]*naive{}
 
-// readNaive reads the sets that say who is affected from a directory of archives.
+// readNaive reads the sets with affected versions from a directory of archives.
 func readNaive(folder string) (*naive, error) {
 	if n := naives[folder]; n != nil {
 		return n, nil
@@ -100,10 +100,10 @@ func (n *naive) judge(p *catalog.Package, vulnerability string) (affected, uncon
 	return false, false
 }
 
-// builds is what those who build Go themselves add to its version: 1.22.3-1.
+// builds matches the suffix that builders of Go add to its version: 1.22.3-1.
 var builds = regexp.MustCompile(`-\d.*$`)
 
-// versionOf is the version that advisories speak of.
+// versionOf returns the version to compare with advisories.
 func versionOf(p *catalog.Package) string {
 	if p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain") {
 		return builds.ReplaceAllString(p.Version, "")

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// database builds one of a directory of archives, by the real builder. The file is gone at
-// once, what is open of it stays.
+// database builds one from a directory of archives, with the real builder. The file is removed
+// immediately, but stays readable while open.
 func database(t *testing.T, folder string) *vulndb.DB {
 	t.Helper()
 	if db := databases[folder]; db != nil {
@@ -48,7 +48,7 @@ func database(t *testing.T, folder string) *vulndb.DB {
 	return db
 }
 
-// named gives the matcher the names that the naive one has, none gives it no names.
+// named returns the names that the naive matcher uses, and none returns no names.
 func named(p catalog.Package) []cpe.Product {
 	var out []cpe.Product
 	for _, n := range productsOf(&p) {
@@ -60,12 +60,12 @@ func named(p catalog.Package) []cpe.Product {
 
 func none(catalog.Package) []cpe.Product { return nil }
 
-// answer is what the real matcher says of a package: the ids that it finds, and which of
-// them are unconfirmed.
+// answer is the result of the real matcher for a package: the IDs that it finds, and which of them
+// are unconfirmed.
 type answer map[string]bool
 
-// ask returns an answer for each package. A package is told apart from others of its name
-// and version by its place in the list.
+// ask returns an answer for each package. Its index in the list distinguishes a package from others
+// of its name and version.
 func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(catalog.Package) []cpe.Product) []answer {
 	t.Helper()
 	packages = slices.Clone(packages)
@@ -86,7 +86,7 @@ func ask(t *testing.T, db *vulndb.DB, packages []catalog.Package, names func(cat
 	return out
 }
 
-// checkReal asks the matcher for every row and prints what is right by stratum.
+// checkReal runs the matcher for every row and prints the share of correct answers by stratum.
 func checkReal(t *testing.T, folder string) {
 	t.Helper()
 	db, all := database(t, folder), rows(t)
@@ -125,7 +125,7 @@ func checkReal(t *testing.T, folder string) {
 	}
 }
 
-// share is right of right and wrong; nothing at all is all right.
+// share returns right divided by right plus wrong; with neither it returns 1.
 func share(right, wrong int) float64 {
 	if right+wrong == 0 {
 		return 1

@@ -10,19 +10,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// record is what one record of one source says of one package.
+// record is one source's record of one package.
 type record struct {
 	file        string
 	source      string // "go", "ghsa", "pypa", "rustsec", "rubysec", "homebrew"
 	ecosystem   string
 	name        string
-	ids         []string // what reports call it: its CVEs, or its own id
+	ids         []string // the IDs in reports: its CVEs, or its own ID
 	held        func(version string) bool
 	bounds      []string                  // versions that its ranges name
-	unconfirmed func(version string) bool // only what nobody reviewed and has no end holds it
+	unconfirmed func(version string) bool // only a range without an end of an unreviewed record contains it
 }
 
-// osv is a record in the form of OSV, as far as it decides.
+// osv is a record in the form of OSV, with the fields that decide.
 type osv struct {
 	ID        string
 	Aliases   []string
@@ -43,10 +43,10 @@ type osvRange struct {
 	Events []map[string]string
 }
 
-// sources by set, and where each has its records.
+// osvSources maps a set of records in the form of OSV to its source.
 var osvSources = map[string]string{"govulndb-osv": "go", "ghsa-sample": "ghsa", "brew": "homebrew", "pypa": "pypa"}
 
-// parseRecords reads a file of a set. Files that are no records of packages give none.
+// parseRecords parses a file of a set. Files without package records return none.
 func parseRecords(name string, data []byte) ([]*record, error) {
 	set, _, _ := strings.Cut(name, "/")
 	switch {
@@ -109,7 +109,7 @@ func osvRecords(file, source string, o *osv) []*record {
 		}
 		unreviewed := o.DatabaseSpecific.ReviewStatus == "UNREVIEWED"
 		r.unconfirmed = func(v string) bool {
-			held := false // else its list alone names the version
+			held := false // otherwise only its list names the version
 			for i := range in {
 				if in[i](v) && !inOpen[i](v) {
 					return false
@@ -131,9 +131,8 @@ func osvRecords(file, source string, o *osv) []*record {
 	return out
 }
 
-// osvInterval follows the events in the order of their versions, as OSV says it is to be
-// done: the last event at or before a version decides. open says whether a version is in an
-// interval without an end.
+// osvInterval applies the events in the order of their versions, as OSV specifies: the last event
+// at or before a version decides. open reports whether a version is in an interval without an end.
 func osvInterval(less order, events []map[string]string) (held, open func(string) bool, bounds []string) {
 	type event struct{ kind, version string }
 	var all []event
@@ -155,7 +154,7 @@ func osvInterval(less order, events []map[string]string) (held, open func(string
 		return less(a, b)
 	}
 	slices.SortStableFunc(all, func(a, b event) int { c, _ := sign(a.version, b.version); return c })
-	// last is the place of the event that decides: -1 for none, which is outside.
+	// last returns the index of the event that decides: -1 for none, which is outside.
 	last := func(v string) int {
 		if _, ok := less(v, v); !ok {
 			return -1
@@ -164,7 +163,7 @@ func osvInterval(less order, events []map[string]string) (held, open func(string
 		for i, e := range all {
 			c, ok := sign(v, e.version)
 			if !ok {
-				return -1 // what the record names is no version
+				return -1 // the record's text is not a version
 			}
 			if c > 0 || c == 0 && e.kind != "last_affected" {
 				at = i
@@ -177,7 +176,7 @@ func osvInterval(less order, events []map[string]string) (held, open func(string
 	return held, open, slices.DeleteFunc(bounds, func(b string) bool { return b == "0" })
 }
 
-// normalName is the name that records and packages are compared by.
+// normalName returns the name for comparing records and packages.
 func normalName(ecosystem, name string) string {
 	switch ecosystem {
 	case "PyPI":
@@ -188,7 +187,7 @@ func normalName(ecosystem, name string) string {
 	return name
 }
 
-// reviewed is for sources whose records somebody read.
+// reviewed is for sources whose records were reviewed.
 func reviewed(string) bool { return false }
 
 func rubyRecord(file string, data []byte) ([]*record, error) {
@@ -271,7 +270,7 @@ func (q gemRequirement) holds(v string) bool {
 	return c >= 0 && end < 0
 }
 
-// gemRelease is a version without what makes it a pre-release.
+// gemRelease returns a version without its pre-release parts.
 func gemRelease(v string) string {
 	all := gemSegment.FindAllString(strings.ReplaceAll(v, "-", ".pre."), -1)
 	if i := slices.IndexFunc(all, func(p string) bool { return !isNumber(p) }); i >= 0 {
@@ -280,7 +279,7 @@ func gemRelease(v string) string {
 	return strings.Join(all, ".")
 }
 
-// gemBump drops the last number of a version and adds one to that before.
+// gemBump drops the last number of a version and adds one to the number before.
 func gemBump(v string) string {
 	all := strings.Split(gemRelease(v), ".")
 	if len(all) > 1 {

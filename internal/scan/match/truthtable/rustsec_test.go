@@ -14,8 +14,8 @@ var (
 	tomlText    = regexp.MustCompile(`"([^"]*)"`)
 )
 
-// rustRecord reads the front matter of a record of RustSec: no TOML at large, only keys
-// of tables, texts and lists of texts.
+// rustRecord parses the front matter of a record of RustSec: not TOML in general, only keys of
+// tables, texts and lists of texts.
 func rustRecord(file string, data []byte) ([]*record, error) {
 	m := frontMatter.FindSubmatch(data)
 	if m == nil {
@@ -100,7 +100,8 @@ func parseCargo(s string) ([]cargoBound, error) {
 			out = append(out, cargoBound{op, version})
 		case "", "^", "~":
 			core, _, _ := strings.Cut(version, "-")
-			// The end is that version's lowest pre-release, so that none of its pre-releases is held.
+			// The end is that version's lowest pre-release, so that all its pre-releases are
+			// excluded.
 			out = append(out, cargoBound{">=", version}, cargoBound{"<", cargoEnd(op, v.core, strings.Count(core, ".")+1) + "-0"})
 		default:
 			return nil, fmt.Errorf("no requirement: %q", part)
@@ -109,9 +110,9 @@ func parseCargo(s string) ([]cargoBound, error) {
 	return out, nil
 }
 
-// cargoEnd is the first version behind ^ or ~ of one that is given to so many numbers.
+// cargoEnd returns the first version excluded by ^ or ~ of a version with so many given numbers.
 func cargoEnd(op string, core [3]string, given int) string {
-	at := 0 // the number that grows
+	at := 0 // the number that is incremented
 	switch {
 	case op == "~" && given > 1:
 		at = 1

@@ -16,12 +16,12 @@ const columns = "stratum\tcase\tkind\tname\tversion\textra\tvulnerability\texpec
 // Row is one line of the table.
 type Row struct {
 	Line    int    // of the file
-	Stratum string // what it is counted under: "Go", "PyPI", ..., "adversarial"
-	Case    string // what it is an example of
+	Stratum string // group for the counts: "Go", "PyPI", ..., "adversarial"
+	Case    string // the case that it is an example of
 
-	Package catalog.Package // kind, name and version; where it matters, what else was found
+	Package catalog.Package // kind, name and version; where it matters, other packages found
 
-	Vulnerability string // the id of a report: a CVE, or that of the advisory
+	Vulnerability string // the ID in a report: a CVE, or that of the advisory
 	Affected      bool   // whether a report must show it, or must not
 	Unconfirmed   bool   // the match is to be marked
 
@@ -30,7 +30,7 @@ type Row struct {
 	Reason   string
 }
 
-// String names a row for people.
+// String formats a row for users.
 func (r *Row) String() string {
 	return fmt.Sprintf("truth.tsv:%d (%s, %s) %s %q %q %s", r.Line, r.Stratum, r.Case, r.Package.Kind, r.Package.Name, r.Package.Version, r.Vulnerability)
 }
@@ -53,7 +53,7 @@ func Rows() ([]Row, error) {
 	return rows, nil
 }
 
-// languages are what the catalog gives for the kinds of packages that have one.
+// languages maps kinds of packages to the languages in the catalog.
 var languages = map[catalog.PackageType]string{
 	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go", catalog.Rust: "rust",
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// strata are what is counted apart, with the least number of rows of each.
+// strata are the separately counted groups, with the minimum number of rows of each.
 var strata = map[string]int{
 	"Go": 40, "PyPI": 40, "RubyGems": 40, "crates": 40, "npm": 40, "Maven": 40, "brew": 40, "macOS app": 40, "adversarial": 40,
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// An order compares two versions of an ecosystem; ok is false when one is none.
+// order compares two versions of an ecosystem; ok is false when one is invalid.
 type order func(a, b string) (sign int, ok bool)
 
 var orders = map[string]order{
@@ -20,11 +20,10 @@ var orders = map[string]order{
 	"Homebrew": compareBrew,
 }
 
-// crates is put together, as the name of the registry is a host's.
+// crates is concatenated, because the name of the registry is that of a network host.
 const crates = "crates" + ".io"
 
-// parsed remembers what a parser made of a text, as the same versions are asked for over
-// and over.
+// parsed caches the results of a parser, as the same versions are compared repeatedly.
 func parsed[T any](parse func(string) (T, bool)) func(string) (T, bool) {
 	type result struct {
 		value T
@@ -60,7 +59,7 @@ type semver struct {
 	pre  []string
 }
 
-// goVersion is a candidate as Go writes it: 1.21rc3.
+// goVersion matches a candidate as Go writes it: 1.21rc3.
 var goVersion = regexp.MustCompile(`^(\d+(?:\.\d+)*)(rc|beta)(\d+)$`)
 
 var parseSemver = parsed(func(s string) (v semver, ok bool) {
@@ -109,7 +108,7 @@ func compareSemver(a, b string) (int, bool) {
 	}
 }
 
-// prePart orders parts of a pre-release: numbers, and before every word.
+// prePart compares parts of a pre-release: numbers precede all words.
 func prePart(a, b string) int {
 	switch na, nb := isNumber(a), isNumber(b); {
 	case na && nb:
@@ -129,7 +128,7 @@ var pep440 = regexp.MustCompile(`^v?(?:(\d+)!)?(\d+(?:\.\d+)*)` +
 	`(?:[-_.]?(dev)[-_.]?(\d*))?` +
 	`(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?$`)
 
-// pyVersion is what orders a version of Python: epoch, release, then a word and a number
+// pyVersion has the ordering parts of a Python version: epoch, release, then a word and a number
 // each for pre-release, post release and development release, and the local part.
 type pyVersion struct {
 	epoch            string
@@ -182,8 +181,8 @@ func comparePEP440(a, b string) (int, bool) {
 		slices.CompareFunc(x.local, y.local, localPart)), true
 }
 
-// localPart orders parts of a local version, and those of RubyGems: words, and before
-// every number, as words are numbers' pre-releases there.
+// localPart compares parts of a local version, and those of RubyGems: words precede all numbers, as
+// words mark pre-releases there.
 func localPart(a, b string) int {
 	if isNumber(a) == isNumber(b) {
 		return prePart(a, b)
@@ -196,8 +195,8 @@ var (
 	gemSegment = regexp.MustCompile(`[0-9]+|[a-zA-Z]+`)
 )
 
-// gemSegments gives the parts of a version of RubyGems, without the zeros at the end of
-// its numbers and of its words.
+// gemSegments returns the parts of a version of RubyGems, without the zeros at the end of its
+// numbers and of its words.
 var gemSegments = parsed(func(s string) ([]string, bool) {
 	if !gemVersion.MatchString(s) {
 		return nil, false
@@ -240,7 +239,7 @@ func compareGem(a, b string) (int, bool) {
 
 var brewRevision = regexp.MustCompile(`^(.*)_(\d+)$`)
 
-// compareBrew orders by version, then by the revision behind the underscore.
+// compareBrew compares by version, then by the revision after the underscore.
 func compareBrew(a, b string) (int, bool) {
 	a, ra := splitRevision(a)
 	b, rb := splitRevision(b)
@@ -263,8 +262,8 @@ var looseTokens = parsed(func(s string) ([]string, bool) {
 	return looseToken.FindAllString(strings.ToLower(s), -1), true
 })
 
-// compareLoose orders versions of programs at large: numbers, words that come before a
-// release, and others (patch levels), which come behind.
+// compareLoose compares versions of arbitrary programs: numbers, words that precede a release, and
+// others (patch levels), which follow it.
 func compareLoose(a, b string) int {
 	x, _ := looseTokens(a)
 	y, _ := looseTokens(b)
@@ -291,7 +290,7 @@ func compareLoose(a, b string) int {
 	return 0
 }
 
-// looseNext is what follows a token.
+// looseNext returns the token after i.
 func looseNext(tokens []string, i int) string {
 	if i+1 < len(tokens) {
 		return tokens[i+1]
@@ -299,8 +298,8 @@ func looseNext(tokens []string, i int) string {
 	return ""
 }
 
-// looseRank orders kinds of tokens; nothing and 0 are alike. A letter alone is a patch
-// level (1.0.2a), with a number it may be an alpha (3.15.0a1).
+// looseRank ranks kinds of tokens; an absent token and 0 are equal. A letter alone is a patch level
+// (1.0.2a), with a number it may be an alpha (3.15.0a1).
 func looseRank(s, next string) int {
 	switch {
 	case preWord.MatchString(s) && (len(s) > 1 || isNumber(next)):

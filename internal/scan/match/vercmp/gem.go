@@ -12,12 +12,12 @@ type gem struct {
 }
 
 func (v gem) compare(other value) int {
-	n, _ := v.Compare(other.(gem).RubyGemsVersion) // of one type: it cannot fail
+	n, _ := v.Compare(other.(gem).RubyGemsVersion) // both have one type: it cannot fail
 	return n
 }
 
-// parseGem reads a version of a gem. The library takes every text, does not know that a
-// hyphen begins a pre-release, and keeps zeros before a number: those three are done here.
+// parseGem parses a version of a gem. The library accepts every text, does not know that a hyphen
+// begins a pre-release, and keeps leading zeros: these three cases are handled here.
 func parseGem(text string) (value, error) {
 	rest := withoutPlatform(strings.TrimSpace(text))
 	if first, _, _ := strings.Cut(rest, "."); !isNumber(strings.Split(first, "-")[0]) {
@@ -40,8 +40,8 @@ func parseGem(text string) (value, error) {
 	return gem{scalibr.ParseRubyGemsVersion(strings.Join(segments, "."))}, nil
 }
 
-// platforms begin the name of what a gem was built for, which lock files write behind its
-// version: "1.13.10-x86_64-darwin".
+// platforms are the prefixes of a gem's platform, which lock files write after its version:
+// "1.13.10-x86_64-darwin".
 var platforms = []string{
 	"java", "jruby", "ruby", "x86_64-", "x86-", "x64-", "x64_", "i386-", "i486-", "i586-", "i686-", "arm64-", "arm-", "aarch64-",
 	"universal-", "mswin", "mingw", "powerpc-", "ppc64", "s390x-", "riscv64-", "darwin", "linux", "wasm32-", "sparc-",
@@ -61,7 +61,7 @@ func withoutPlatform(text string) string {
 	return text
 }
 
-// runLength is how many digits, or else letters, s begins with.
+// runLength returns the number of leading digits, or else letters, of s.
 func runLength(s string) int {
 	n := 0
 	for n < len(s) && isDigit(s[n]) {

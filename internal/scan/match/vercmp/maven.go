@@ -16,8 +16,8 @@ func (v maven) compare(other value) int {
 	return n
 }
 
-// parseMaven reads a version of a Java package. Maven takes every text: what was never
-// filled in ("${project.version}") is refused here.
+// parseMaven parses a version of a Java package. Maven accepts every text: an unresolved
+// placeholder ("${project.version}") is refused here.
 func parseMaven(text string) (value, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || strings.ContainsAny(text, "${}@ ,;()[]") {
@@ -26,8 +26,8 @@ func parseMaven(text string) (value, error) {
 	return maven{scalibr.ParseMavenVersion(withHyphens(text))}, nil
 }
 
-// withHyphens writes a hyphen for the dot before a word: since Maven 3.8.7, "2.0.0.RC1" is
-// "2.0.0-RC1", while the library has the older rule that tells them apart.
+// withHyphens replaces the dot before a word by a hyphen: since Maven 3.8.7, "2.0.0.RC1" is
+// "2.0.0-RC1", while the library has the older rule that distinguishes them.
 func withHyphens(text string) string {
 	b := []byte(text)
 	for i := range len(b) - 1 {

@@ -6,21 +6,21 @@ import (
 	"unicode"
 )
 
-// natural is a version of numbers and words, as Homebrew compares them, and as fits what
-// NVD writes: words that come before a release ("rc1"), and all others behind it ("1.1.1w").
+// natural is a version of numbers and words, as Homebrew compares them, and as fits the versions of
+// NVD: words that precede a release ("rc1"), and all others that follow it ("1.1.1w").
 type natural struct {
 	tokens   []token
-	revision string // of Homebrew: a number without zeros before it
+	revision string // of Homebrew: a number without leading zeros
 }
 
-// token is a number, or a word with the number that belongs to it.
+// token is a number, or a word with the number after it.
 type token struct {
 	rank   rank
-	word   string // of a word that has no rank of its own
-	number string // without zeros before it
+	word   string // of a word without a defined rank
+	number string // without leading zeros
 }
 
-// rank is where a token stands beside others at its place.
+// rank is the order of a token among others at its position.
 type rank int8
 
 const (
@@ -36,20 +36,19 @@ const (
 	number
 )
 
-// words are those that have a rank of their own.
+// words are those with a defined rank.
 var words = map[string]rank{
 	"dev": dev, "nightly": dev, "snapshot": dev, "alpha": alpha, "beta": beta,
 	"pre": preview, "preview": preview, "prerelease": preview, "rc": candidate, "cr": candidate,
 	"p": patch, "patch": patch, "post": post,
 }
 
-// short are words only where a number follows: "3.12.0a1" comes before 3.12.0, "1.0.2a"
-// after 1.0.2.
+// short are words only where a number follows: "3.12.0a1" precedes 3.12.0, "1.0.2a" follows 1.0.2.
 var short = map[string]rank{"a": alpha, "b": beta}
 
-// parseHomebrew reads a version of a formula. Letters may stand before its first number
-// ("r3108" of x264); words alone ("HEAD-1a2b3c4", "latest") name whatever was there on the day,
-// which has no place among versions.
+// parseHomebrew parses a version of a formula. Letters may precede its first number ("r3108" of
+// x264); words alone ("HEAD-1a2b3c4", "latest") name the state of one day, which has no order among
+// versions.
 func parseHomebrew(text string) (value, error) {
 	main, revision := strings.TrimSpace(text), "0"
 	if at := strings.LastIndexByte(main, '_'); at > 0 && isNumber(main[at+1:]) {
@@ -72,8 +71,8 @@ func parseNVD(text string) (value, error) {
 	return natural{tokens: tokenize(text), revision: "0"}, nil
 }
 
-// isCommit reports whether a text looks like the name of a commit, which NVD has for makers
-// that publish no versions: hexadecimal digits with some letters among them.
+// isCommit reports whether a text looks like the name of a commit, which NVD has for projects that
+// publish no versions: hexadecimal digits with some letters among them.
 func isCommit(s string) bool {
 	letters := 0
 	for i := range len(s) {
@@ -110,7 +109,7 @@ func tokenize(s string) []token {
 	return tokens
 }
 
-// wordToken makes the token of a word, with the number behind it, and gives what is left.
+// wordToken returns the token of a word, with the number after it, and the remaining text.
 func wordToken(run, rest string) (token, string) {
 	r, ok := words[run]
 	next := rest
@@ -133,8 +132,8 @@ func wordToken(run, rest string) (token, string) {
 	return token{rank: r, number: withoutZeros(next[:digits])}, next[digits:]
 }
 
-// compare goes through both, where a zero that meets a word is skipped, so that 1.0-rc1
-// comes before 1.0.0 and 1.0a behind it.
+// compare compares token by token, where a zero opposite a word is skipped, so that 1.0-rc1
+// precedes 1.0.0 and 1.0a follows it.
 func (v natural) compare(other value) int {
 	w := other.(natural)
 	for i, j := 0, 0; i < len(v.tokens) || j < len(w.tokens); {
@@ -176,7 +175,7 @@ func compareTokens(a, b token) int {
 	return compareNumbers(a.number, b.number)
 }
 
-// compareNumbers compares numbers of any size that have no zeros before them.
+// compareNumbers compares numbers of any size without leading zeros.
 func compareNumbers(a, b string) int {
 	if len(a) != len(b) {
 		return cmp.Compare(len(a), len(b))

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MaxLength is how many bytes a version may have. The longest that a registry of packages
-// is known to hold are pseudo-versions of less than a hundred.
+// MaxLength is the maximum length of a version in bytes. The longest known ones in package
+// registries are pseudo-versions of less than a hundred.
 const MaxLength = 256
 
 // ErrVersion is wrapped by every error of Parse.
@@ -24,28 +24,28 @@ const (
 	RubyGems Scheme = "RubyGems" // Gem::Version
 	Maven    Scheme = "Maven"    // ComparableVersion
 	Homebrew Scheme = "Homebrew" // version and revision: "6.0_8"
-	NVD      Scheme = "NVD"      // whatever a maker writes: numbers, letters, words
+	NVD      Scheme = "NVD"      // arbitrary versions of makers: numbers, letters, words
 )
 
-// Version is a text that was understood by the rules of a scheme.
+// Version is a parsed version of a scheme.
 type Version struct {
 	scheme Scheme
 	text   string
-	value  value // nil for plain numbers, which all schemes order alike
+	value  value // nil for plain numbers, which all schemes order equally
 }
 
-// value is a version that is ready to be compared with others of its scheme.
+// value is a parsed version, comparable with others of its scheme.
 type value interface {
-	// compare is below, at or above zero as the version is below, equal to or above other,
-	// which is of the same type.
+	// compare returns a negative number, zero, or a positive one if the version is below, equal to
+	// or above other, which is of the same type.
 	compare(other value) int
 }
 
-// String returns the version as it was written.
+// String returns the original text of the version.
 func (v Version) String() string { return v.text }
 
-// Compare is below, at or above zero as v is below, equal to or above w. Both must come of
-// the same scheme.
+// Compare returns a negative number, zero, or a positive one if v is below, equal to or above w.
+// Both must be of the same scheme.
 func (v Version) Compare(w Version) int {
 	if v.value == nil && w.value == nil {
 		return comparePlain(v.text, w.text)
@@ -53,13 +53,13 @@ func (v Version) Compare(w Version) int {
 	return v.full().compare(w.full())
 }
 
-// full is the value of a version, also of a plain one.
+// full returns the value of a version, also of a plain one.
 func (v Version) full() value {
 	if v.value != nil {
 		return v.value
 	}
 	full, err := parsers[v.scheme](v.text)
-	if err != nil { // no scheme refuses what isPlain takes
+	if err != nil { // every scheme accepts what isPlain accepts
 		panic(err)
 	}
 	return full
@@ -75,7 +75,7 @@ var parsers = map[Scheme]func(string) (value, error){
 	NVD:      parseNVD,
 }
 
-// Parse reads a version.
+// Parse parses a version.
 func Parse(s Scheme, text string) (Version, error) {
 	parse, ok := parsers[s]
 	if !ok {
@@ -102,7 +102,7 @@ func Parse(s Scheme, text string) (Version, error) {
 	return Version{scheme: s, text: text, value: v}, nil
 }
 
-// notOf is the error for a text that a scheme does not admit.
+// notOf returns the error for a text that is invalid in a scheme.
 func notOf(s Scheme, text string) error {
 	return fmt.Errorf("%w of %s: %q", ErrVersion, string(s), text)
 }

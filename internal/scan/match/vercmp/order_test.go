@@ -16,13 +16,13 @@ var schemes = []vercmp.Scheme{vercmp.SemVer, vercmp.GoTool, vercmp.PEP440, vercm
 
 func sign(n int) int { return cmp.Compare(n, 0) }
 
-// strange are pairs that the library orders otherwise than Maven does: words behind words
-// that no rule knows.
+// strange are pairs that the library orders differently from Maven: words after words that no rule
+// covers.
 var strange = map[string]bool{
 	"1.0.x": true, "1.0.foo": true, "1.0-foo": true, "1.0.0.fuse-7": true, "1.0-dev": true, "1.0_01": true,
 }
 
-// What the tools of an ecosystem say of two versions is what we say.
+// Comparisons agree with those of the tools of an ecosystem.
 func TestAsTheToolsDo(t *testing.T) {
 	files := map[string]vercmp.Scheme{
 		"maven.tsv": vercmp.Maven, "rubygems.tsv": vercmp.RubyGems, "pep440.tsv": vercmp.PEP440, "semver.tsv": vercmp.SemVer,
@@ -51,7 +51,7 @@ func TestAsTheToolsDo(t *testing.T) {
 	}
 }
 
-// chains are versions that rise; those within one string are equal.
+// chains are ascending versions; those within one string are equal.
 var chains = map[vercmp.Scheme][]string{
 	vercmp.SemVer: {
 		"0.0.0-20210101000000-0123456789ab", "0.0.0-20220101000000-0123456789ab", "0 0.0.0 v0", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta",
@@ -143,8 +143,8 @@ func TestNoVersions(t *testing.T) {
 	}
 }
 
-// FuzzCompare looks for versions that are not in one order: equal to themselves, the
-// other way round when turned, and never two ways in a ring of three.
+// FuzzCompare looks for versions without a consistent order: unequal to themselves, asymmetric, or
+// cyclic among three.
 func FuzzCompare(f *testing.F) {
 	for i, s := range schemes {
 		for n := range chains[s] {
@@ -172,8 +172,8 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// Plain numbers are compared without the library, and must be as it compares them. A
-// leading "v" or a trailing local part sends a text the long way.
+// Plain numbers are compared without the library, with the same result. A leading "v" or a trailing
+// local part makes a text use the library.
 func TestPlainAsFull(t *testing.T) {
 	long := map[vercmp.Scheme]func(string) string{
 		vercmp.SemVer:   func(s string) string { return "v" + s },

@@ -2,9 +2,9 @@ package vercmp
 
 import "strings"
 
-// Most versions are nothing but numbers with dots between. Every scheme compares those one
-// by one and takes missing ones for zero, so that they need no parsing: this is what makes
-// a scan of thousands of packages fast.
+// Most versions are only numbers with dots between. Every scheme compares those number by number
+// with zero for missing ones, so that they need no parsing: this makes a scan of thousands of
+// packages fast.
 
 // isPlain reports whether a text is numbers with single dots between.
 func isPlain(s string) bool {

@@ -13,13 +13,12 @@ type python struct {
 }
 
 func (v python) compare(other value) int {
-	n, _ := v.Compare(other.(python).PyPIVersion) // of one type: it cannot fail
+	n, _ := v.Compare(other.(python).PyPIVersion) // both have one type: it cannot fail
 	return n
 }
 
-// parsePEP440 reads a version of a Python package. The library orders texts from before
-// PEP 440 below all others, where they would be affected by nearly everything: they are
-// refused here.
+// parsePEP440 parses a version of a Python package. The library orders legacy texts from before PEP
+// 440 below all others, where nearly every advisory would affect them: they are refused here.
 func parsePEP440(text string) (value, error) {
 	v, err := scalibr.ParsePyPIVersion(text)
 	if err != nil {
@@ -31,7 +30,7 @@ func parsePEP440(text string) (value, error) {
 	return python{v}, nil
 }
 
-// firstPython is the version of PEP 440 that no other comes before.
+// firstPython is the lowest version of PEP 440.
 var firstPython = sync.OnceValue(func() scalibr.PyPIVersion {
 	v, err := scalibr.ParsePyPIVersion("0.dev0")
 	if err != nil {
@@ -40,8 +39,8 @@ var firstPython = sync.OnceValue(func() scalibr.PyPIVersion {
 	return v
 })
 
-// WithoutLocal cuts the local part of a version of PEP 440 ("1.4+cu118"), which whoever
-// builds a package adds and no range speaks of.
+// WithoutLocal cuts the local part of a version of PEP 440 ("1.4+cu118"). The builder of a package
+// adds it, and ranges do not contain it.
 func WithoutLocal(text string) string {
 	public, _, _ := strings.Cut(text, "+")
 	return public

@@ -14,9 +14,9 @@ func (v semantic) compare(other value) int {
 	return semver.Compare(string(v), string(other.(semantic)))
 }
 
-// parseSemVer reads what npm, cargo and Go write. Missing numbers count as zero and zeros
-// before a number are dropped, as they are where people write versions by hand; what stands
-// behind "+" says nothing of the order.
+// parseSemVer parses the versions of npm, cargo and Go. Missing numbers count as zero and leading
+// zeros are dropped, because manually written versions have them; the part after "+" does not
+// affect the order.
 func parseSemVer(text string) (value, error) {
 	rest, _, _ := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "v="), "+")
 	rest = strings.TrimSpace(rest)
@@ -56,10 +56,10 @@ func parseSemVer(text string) (value, error) {
 	return nil, notOf(SemVer, text)
 }
 
-// parseGoTool reads a version of Go as its binaries tell it, and as advisories of its
-// standard library write it: "go1.21rc2" is "1.21.0-rc.2". What a maker adds behind a space
-// ("go1.22.3 X:boringcrypto") says nothing of the order. What stands behind a hyphen does, for
-// bounds end in "-0"; see WithoutMaker.
+// parseGoTool parses a version of Go as its binaries report it, and as advisories of its standard
+// library write it: "go1.21rc2" is "1.21.0-rc.2". A distributor's addition after a space ("go1.22.3
+// X:boringcrypto") does not affect the order. The part after a hyphen does, for bounds end in "-0";
+// see WithoutMaker.
 func parseGoTool(text string) (value, error) {
 	rest, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "go"), " ")
 	at := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
@@ -78,8 +78,8 @@ func parseGoTool(text string) (value, error) {
 	return parseSemVer(rest)
 }
 
-// WithoutMaker is the version of a Go that somebody built, without what a maker added behind a
-// hyphen: "go1.22.3-1" is Go 1.22.3. What comes before a release ("1.23-devel") stays.
+// WithoutMaker returns the version of a Go distribution without the distributor's addition after a
+// hyphen: "go1.22.3-1" is Go 1.22.3. A pre-release ("1.23-devel") stays.
 func WithoutMaker(text string) string {
 	version, suffix, _ := strings.Cut(text, "-")
 	for _, w := range []string{"devel", "alpha", "beta", "rc"} {
@@ -99,7 +99,7 @@ func isNumber(s string) bool {
 	return s != ""
 }
 
-// withoutZeros drops the zeros before a number.
+// withoutZeros drops leading zeros.
 func withoutZeros(s string) string {
 	if s = strings.TrimLeft(s, "0"); s == "" {
 		return "0"

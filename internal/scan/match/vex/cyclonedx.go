@@ -11,12 +11,12 @@ import (
 	openvex "github.com/openvex/go-vex/pkg/vex"
 )
 
-// dismissing are the states of an analysis that call a vulnerability none.
+// dismissing are the states of an analysis that suppress a vulnerability.
 var dismissing = []cyclonedx.ImpactAnalysisState{
 	cyclonedx.IASNotAffected, cyclonedx.IASFalsePositive, cyclonedx.IASResolved, cyclonedx.IASResolvedWithPedigree,
 }
 
-// loadCycloneDX adds what a CycloneDX document says of its vulnerabilities.
+// loadCycloneDX adds the statements of a CycloneDX document about its vulnerabilities.
 func (s *Statements) loadCycloneDX(r io.Reader) error {
 	var bom cyclonedx.BOM
 	if err := cyclonedx.NewBOMDecoder(r, cyclonedx.BOMFileFormatJSON).Decode(&bom); err != nil {
@@ -52,7 +52,7 @@ func (s *Statements) loadCycloneDX(r io.Reader) error {
 	return nil
 }
 
-// collect notes the package URL of every component, by its reference.
+// collect records the package URL of every component, by its reference.
 func collect(purls map[string]string, components *[]cyclonedx.Component) {
 	for _, c := range list(components) {
 		if c.BOMRef != "" && c.PackageURL != "" {
@@ -62,9 +62,9 @@ func collect(purls map[string]string, components *[]cyclonedx.Component) {
 	}
 }
 
-// products returns the products that an entry names: those that are as the state says, and
-// those that the entry calls affected or unknown itself. Single versions are taken as they
-// stand; ranges are not understood, and so name nothing.
+// products returns the products that an entry names: those with the entry's state, and those that
+// the entry itself calls affected or unknown. Single versions are used unchanged; ranges are
+// unsupported, and so name nothing.
 func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.Component) {
 	purl := purlOf(purls, a.Ref)
 	if purl == "" {
@@ -110,7 +110,7 @@ func purlOf(purls map[string]string, ref string) string {
 	return ""
 }
 
-// newest reads the first date that is there.
+// newest returns the first valid date.
 func newest(dates ...string) time.Time {
 	for _, d := range dates {
 		if at, err := time.Parse(time.RFC3339, d); err == nil {

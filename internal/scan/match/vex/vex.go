@@ -1,11 +1,11 @@
-// Package vex reads what others have said of vulnerabilities in their products: documents
-// of OpenVEX, and CycloneDX documents with an analysis.
+// Package vex reads VEX statements on vulnerabilities in products: OpenVEX documents, and CycloneDX
+// documents with an analysis.
 //
-// It does not find vulnerabilities and adds none: it only says which findings somebody
-// calls none, because they were mended or do no harm where they are.
+// It does not find vulnerabilities and adds none: it only reports which findings a statement
+// suppresses, because they were fixed or do no harm in that product.
 //
-// Invariant: of the statements on a finding the newest counts alone, and one that names
-// neither the package nor its version never counts.
+// Invariant: of the statements on a finding the newest counts alone, and one that names neither the
+// package nor its version never counts.
 package vex
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// maxSize is how many bytes a document may have.
+// maxSize is the maximum size of a document, in bytes.
 const maxSize = 64 << 20
 
 // ErrForm is wrapped by the errors for documents of another kind.
 var ErrForm = errors.New("neither an OpenVEX nor a CycloneDX document")
 
-// Statements are what a number of documents say. They are read from several goroutines
-// once they were loaded.
+// Statements are the statements of some documents. They are safe for concurrent reads once they
+// were loaded.
 type Statements struct {
-	byID map[string][]statement // by id of the vulnerability, oldest first
+	byID map[string][]statement // by ID of the vulnerability, oldest first
 }
 
-// statement is what somebody said of one vulnerability in some products.
+// statement is one author's statement on one vulnerability in some products.
 type statement struct {
 	at       time.Time
 	status   string
@@ -49,7 +49,8 @@ var _ interface {
 	Suppresses(f *match.Finding) (string, bool)
 } = (*Statements)(nil)
 
-// Load reads documents, which may be pipes. A later one counts more where two statements have one date.
+// Load reads documents, which may be pipes. Of two statements with one date that of the later
+// document takes precedence.
 func Load(ctx context.Context, paths ...string) (*Statements, error) {
 	s := &Statements{byID: map[string][]statement{}}
 	for _, path := range paths {
@@ -118,8 +119,8 @@ func (s *Statements) loadOpenVEX(data []byte) error {
 	return nil
 }
 
-// parseOpenVEX reads a document of the version of today, or an older one: of those, the
-// library only reads files.
+// parseOpenVEX parses a document of the current version, or an older one: the library reads older
+// ones only from files.
 func parseOpenVEX(data []byte) (*openvex.VEX, error) {
 	if doc, err := openvex.Parse(data); err == nil && doc.Context == openvex.ContextLocator() {
 		return doc, nil
@@ -134,13 +135,13 @@ func parseOpenVEX(data []byte) (*openvex.VEX, error) {
 		return nil, err
 	}
 	doc, err := openvex.Open(f.Name())
-	if err != nil { // it names the copy
+	if err != nil { // the error names the copy
 		return nil, errors.New(strings.ReplaceAll(err.Error(), f.Name(), "it"))
 	}
 	return doc, nil
 }
 
-// add keeps a statement under each id.
+// add adds a statement under each ID.
 func (s *Statements) add(to statement, ids []string) {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -150,10 +151,10 @@ func (s *Statements) add(to statement, ids []string) {
 	}
 }
 
-// lastPart is the id in an address of a vulnerability.
+// lastPart returns the ID in an IRI of a vulnerability.
 func lastPart(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
 
-// Suppresses reports whether the newest statement on a finding calls it none, and what it says.
+// Suppresses reports whether the newest statement on a finding suppresses it, and its status.
 func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
 	var newest *statement
 	ids := append([]string{f.Vulnerability.ID, f.Advisory}, f.Vulnerability.Related...)
@@ -179,8 +180,8 @@ func (s *statement) about(f *match.Finding) bool {
 	})
 }
 
-// spellings of a package URL: the versions of Go modules are written with a "v" and
-// without.
+// spellings returns the spellings of a package URL: the versions of Go modules are written with a
+// "v" and without.
 func spellings(purl string) []string {
 	if purl == "" {
 		return nil

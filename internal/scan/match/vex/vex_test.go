@@ -122,14 +122,14 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// FuzzLoad looks for documents that end the program.
-// TestBounded: what has no end is refused, and not read indefinitely.
+// TestBounded: endless input is refused, and not read indefinitely.
 func TestBounded(t *testing.T) {
 	if _, err := vex.Load(t.Context(), "/dev/zero"); err == nil || !strings.Contains(err.Error(), "has more than 64 MiB") {
 		t.Errorf("got %v", err)
 	}
 }
 
+// FuzzLoad looks for documents that crash the program.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(openVEX))
 	f.Add([]byte(cycloneDX))

@@ -1,10 +1,10 @@
-// Package atomicfile writes files beside the place that they are for, and puts them there as a
-// whole. What a process that was killed has left is removed by the next that writes there.
+// Package atomicfile writes new files next to their target path, and renames them there as a whole.
+// The next writer in a directory removes files that killed processes have left.
 //
-// It does not keep two writers of one file apart: the last one stays.
+// It does not coordinate two writers of one file: the last one wins.
 //
-// Invariant: a file that is being written is locked by its process, and what is locked, has
-// another name than its own ones, or belongs to another user is never removed.
+// Invariant: a file that is being written is locked by its process. A file that is locked, has
+// another name than those of this package, or belongs to another user is never removed.
 package atomicfile
 
 import (
@@ -32,11 +32,11 @@ var ours = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
 // File is a file that is being written. One goroutine uses it.
 type File struct {
 	*os.File
-	target string // "" when it is for nothing
+	target string // "" when it has no target
 }
 
-// Create begins a file that Commit puts at a path. What others that were killed have left in
-// the directory is removed. An error names the path, as nobody asked for the name beside it.
+// Create creates a file that Commit puts at a path. Files that killed processes have left in the
+// directory are removed. Errors name the path, not the temporary name.
 func Create(path string) (*File, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
@@ -51,7 +51,7 @@ func Create(path string) (*File, error) {
 	return &File{f, path}, nil
 }
 
-// CreateUnnamed returns a file without a name, whose space is free as soon as it is closed.
+// CreateUnnamed returns a file without a name, whose space is freed when it is closed.
 func CreateUnnamed(folder string) (*os.File, error) {
 	f, err := locked(folder)
 	if err != nil {
@@ -60,7 +60,7 @@ func CreateUnnamed(folder string) (*os.File, error) {
 	return f, errors.Join(os.Remove(f.Name()))
 }
 
-// Write is that of the file. Errors of all that writes name the path that the file is for.
+// Write is that of the file. Errors of all write methods name the target path.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
 	return n, f.named(err)
@@ -78,7 +78,7 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	return n, f.named(err)
 }
 
-// named returns an error about the file with the path that it is for.
+// named replaces the path in an error about the file by its target.
 func (f *File) named(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == f.Name() {
 		return &fs.PathError{Op: at.Op, Path: f.target, Err: at.Err}
@@ -86,8 +86,8 @@ func (f *File) named(err error) error {
 	return err
 }
 
-// Commit puts the file at its path, on the disk, and closes it. When that fails, what was at
-// the path is as it was. Who may read it, may read what comes in its place, and nobody else.
+// Commit syncs the file, renames it to its path, and closes it. On failure, the old file at the
+// path is unchanged. The new file has the permissions of the old one.
 func (f *File) Commit() error {
 	if err := put(f.File, f.target); err != nil { // before the lock ends
 		f.Discard()
@@ -96,8 +96,8 @@ func (f *File) Commit() error {
 	return errors.Join(f.Close(), syncFolder(f.target))
 }
 
-// Rename puts an open file that is in the directory of a path there, as Commit does. When that
-// fails, both files are as they were.
+// Rename renames an open file in the directory of a path to it, as Commit does. On failure, both
+// files are unchanged.
 func Rename(f *os.File, path string) error {
 	if err := put(f, path); err != nil {
 		return err
@@ -115,15 +115,15 @@ func put(f *os.File, path string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// umask is that of the process. It can only be read by setting it, which is harmless before
-// there are other goroutines.
+// umask is that of the process. Reading it requires setting it, which is harmless before there are
+// other goroutines.
 var umask = func() fs.FileMode {
 	old := unix.Umask(0o077)
 	unix.Umask(old)
 	return fs.FileMode(old)
 }()
 
-// permissions are those of the file that is there, or those of a new one.
+// permissions returns those of the existing file, or those of a new one.
 func permissions(path string) fs.FileMode {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		return st.Mode().Perm()
@@ -147,11 +147,11 @@ func syncFolder(path string) error {
 	return d.Sync()
 }
 
-// attempts is how often a name is tried before something else must be wrong.
+// attempts is how many names are tried before it fails.
 const attempts = 100
 
-// locked makes a file that is locked. Between the two steps another process may take it for
-// one that was left, and remove it: then another is made.
+// locked creates a file and locks it. Between the two steps another process may mistake it for an
+// abandoned one, and remove it: then another is created.
 func locked(folder string) (*os.File, error) {
 	sweep(folder)
 	for range attempts {
@@ -170,7 +170,7 @@ func locked(folder string) (*os.File, error) {
 			_ = f.Close()
 			continue
 		}
-		return f, nil // a file system that knows no locks keeps what is left
+		return f, nil // a file system without locks keeps abandoned files
 	}
 	return nil, fmt.Errorf("no file could be made in %s", folder)
 }
@@ -193,7 +193,7 @@ func is(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// sweep removes what processes that have ended left in a directory.
+// sweep removes the files that ended processes left in a directory.
 func sweep(folder string) {
 	d, err := os.Open(folder)
 	if err != nil {
@@ -213,7 +213,7 @@ func sweep(folder string) {
 	}
 }
 
-// removeLeft removes a file of this user that nobody has locked.
+// removeLeft removes a file of this user that no process has locked.
 func removeLeft(name string) {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestCommitAndDiscard(t *testing.T) {
 	}
 }
 
-// TestLeft: what a process left that has ended is removed; nothing else is.
+// TestLeft: the files of an ended process are removed; no others are.
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -100,7 +100,7 @@ func TestLeft(t *testing.T) {
 	check(t, second.Commit())
 }
 
-// TestTogether lets many write one file, each of which looks for what others have left.
+// TestTogether makes many goroutines write one file; each looks for abandoned files.
 func TestTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -131,14 +131,14 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an error about the file names the path that it is for.
+// TestFullDisk: an error about the file names its target path.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	f, err := Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.File.Close(); err != nil { // what a disk that is full does cannot be had everywhere
+	if err := f.File.Close(); err != nil { // a full disk cannot be simulated everywhere
 		t.Fatal(err)
 	}
 	_, write := f.Write([]byte("x"))

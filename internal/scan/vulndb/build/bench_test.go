@@ -14,7 +14,7 @@ import (
 
 // BenchmarkNVD builds a database of a whole NVD: 330,000 CVEs.
 func BenchmarkNVD(b *testing.B) {
-	dir := os.Getenv("NVD_FEED") // made before, so that making it is not measured
+	dir := os.Getenv("NVD_FEED") // created before, so that its creation is not measured
 	if dir == "" {
 		dir = b.TempDir()
 	}
@@ -54,8 +54,7 @@ func writeFeed(b *testing.B, path string, n int) {
 	}
 }
 
-// BenchmarkOpen and BenchmarkQuestions ask a database that VULN_DB names, or one of
-// 20,000 CVEs.
+// BenchmarkOpen and BenchmarkQuestions query the database in VULN_DB, or one of 20,000 CVEs.
 func BenchmarkOpen(b *testing.B) {
 	path := questioned(b)
 	for b.Loop() {
@@ -75,7 +74,7 @@ func BenchmarkQuestions(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer db.Close()
-	for b.Loop() { // 12,000 packages, most of which nothing is known of
+	for b.Loop() { // 12,000 packages, most of them without records
 		for i := range 12_000 {
 			if _, err := db.Advisories(vulndb.NPM, fmt.Sprintf("package-%d", i*7919%12_000)); err != nil {
 				b.Fatal(err)

@@ -1,10 +1,10 @@
-// Package build makes a vulnerability database of public feeds.
+// Package build builds a vulnerability database from public feeds.
 //
-// It fetches nothing: the feeds are on the disk. It does not judge which source is right
-// about a package either; it only joins what is known of one vulnerability.
+// It fetches nothing: the feeds are on the disk. It does not decide which source is right about a
+// package either; it only joins the records of one vulnerability.
 //
-// Invariant: the same inputs give the same bytes, whatever order they are read in, and
-// the target is replaced by a whole database or not at all.
+// Invariant: the same inputs produce the same bytes, whatever order they are read in, and the
+// target is replaced by a whole database or not at all.
 package build
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// Options say what to build.
+// Options configure a build.
 type Options struct {
 	Inputs []string // files and directories of feeds
 	Target string   // file of the database; its directory exists
-	Temp   string   // folder of temporary files; "" is the target's directory
+	Temp   string   // directory of temporary files; "" is the target's directory
 
 	MaxMemory int       // bytes for sorting; 0 is 64 MB
 	Now       time.Time // that the database is dated with; zero is the date of its newest source
 	Progress  func(Progress)
 }
 
-// Progress is how far a build is.
+// Progress is the progress of a build.
 type Progress struct {
 	Stage    string // "read", "join", "write"
 	Input    string // that is being read
@@ -47,8 +47,8 @@ const (
 	queue         = 64   // items between reader, parsers and collector
 )
 
-// Build reads all inputs and writes a database. Its report is good even where records
-// were bad; an input that cannot be read at all is an error.
+// Build reads all inputs and writes a database. Its report is valid even where records were bad; an
+// input that cannot be read at all is an error.
 func Build(ctx context.Context, o Options) (*Report, error) {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = usualMemory
@@ -81,7 +81,7 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
-// writable says before the work whether temporary files can be written.
+// writable returns an error before the work if temporary files cannot be written.
 func writable(folder string) error {
 	f, err := atomicfile.CreateUnnamed(folder)
 	if err != nil {
@@ -90,7 +90,7 @@ func writable(folder string) error {
 	return f.Close()
 }
 
-// read returns the items of an input to parsers, and their records to the sorters.
+// read sends the items of an input to parsers, and their records to the sorters.
 func (c *collector) read(ctx context.Context, from string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -82,7 +82,7 @@ func TestFixtures(t *testing.T) {
 	if v := vulnerability(t, db, "RUSTSEC-2024-9001"); v.Score.Source != vulndb.RustSec || v.URL != "https://rustsec.org/advisories/RUSTSEC-2024-9001.html" {
 		t.Errorf("without a CVE: %+v", v)
 	}
-	// What the overrides say of a CVE counts, the CVE record's own criteria do not.
+	// The overrides of a CVE count, the CVE record's own criteria do not.
 	list := applicabilities(t, db, "example", "sample")
 	if len(list) != 1 || list[0].ID != "CVE-2024-90701" {
 		t.Errorf("applicabilities of sample: %+v", list)
@@ -145,8 +145,8 @@ func TestSameInputsSameBytes(t *testing.T) {
 	}
 }
 
-// TestManyProductsOfOneNode is judged by product: of a node that names many, each is
-// given its own criteria, and what runs on something keeps that.
+// TestManyProductsOfOneNode checks each product: of a node that names many, each gets its own
+// criteria, and a product with a platform keeps that.
 func TestManyProductsOfOneNode(t *testing.T) {
 	db, _ := vulndbtest.FromFeeds(t, map[string]string{"nvd.json": `{"format": "NVD_CVE", "vulnerabilities": [
 	 {"cve": {"id": "CVE-2024-10001", "configurations": [

@@ -7,16 +7,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// Kinds of what a record says: the first byte of a sorted value.
+// Kinds of the content of records: the first byte of a sorted value.
 const (
 	partFact          = 'p' // a partial vulnerability
 	configurationFact = 'c' // rank, then an applicability
 	advisoryFact      = 'a'
 )
 
-// collector takes the records of feeds into sorters: first what each says by record, then
-// what the newest of each says: facts by vulnerability, advisories by package. Its methods
-// but rejectFile and files are called by one goroutine.
+// collector adds the records of feeds to sorters: first the content of each by record, then that of
+// the newest of each: facts by vulnerability, advisories by package. One goroutine calls its
+// methods except rejectFile and files.
 type collector struct {
 	options Options
 
@@ -60,7 +60,7 @@ func (c *collector) rejectFile(r feed.Rejection) {
 	c.bad++
 }
 
-// add takes a record.
+// add adds a record.
 func (c *collector) add(from string, r feed.Record) error {
 	c.mu.Lock()
 	c.ledger.add(r)

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// product is a vendor's product, as keys have it.
+// product is a vendor's product, in the form of keys.
 type product struct{ vendor, name string }
 
 // named is an applicability whose products were read from its CPEs once.
@@ -18,10 +18,10 @@ type named struct {
 	nodes    map[product]int
 }
 
-const several = -1 // nodes name the product
+const several = -1 // several nodes name the product
 
-// nameProducts finds the products that a configuration names as vulnerable. Hardware is
-// left out: no package is any.
+// nameProducts returns the products that a configuration names as vulnerable. Hardware is left out:
+// no package is hardware.
 func nameProducts(a vulndb.Applicability) *named {
 	n := &named{Applicability: a, nodes: map[product]int{}}
 	vulnerable := map[product]bool{}
@@ -49,9 +49,9 @@ func nameProducts(a vulndb.Applicability) *named {
 	return n
 }
 
-// about returns the configuration with, in the one node that names a product, only what is
-// about that product. Whether it is affected depends on nothing else of that node, when
-// one criterion is enough there; other nodes stay whole, as other things may meet them.
+// about returns the configuration and reduces the one node that names a product to the criteria
+// about that product. When one criterion is enough in that node, the others do not affect the
+// product; other nodes stay whole, as other products may match them.
 func (n *named) about(p product) vulndb.Applicability {
 	at := n.nodes[p]
 	if at == several || n.Nodes[at].All || n.Nodes[at].Negate {

@@ -15,11 +15,11 @@ import (
 
 const namedMost = 1000 // rejections of a source that are named; all are counted
 
-// Report says what a build took and what it left.
+// Report lists what a build used and what it rejected.
 type Report struct {
 	Info    vulndb.Info
 	Sources []SourceReport // sorted by name
-	Ignored int            // files that are no feeds
+	Ignored int            // files that are not feeds
 }
 
 // SourceReport is about one source.
@@ -27,13 +27,13 @@ type SourceReport struct {
 	Name       string
 	Date       time.Time // of its newest record
 	Records    int       // that were read
-	Advisories int       // that were taken: one for each package of a record
+	Advisories int       // that were used: one for each package of a record
 	Dropped    map[string]int
 	Rejected   int              // records, or parts of them, that are bad
 	Rejections []feed.Rejection // the first of them, sorted
 }
 
-// Print writes the report for people.
+// Print writes the report for users.
 func (r *Report) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-14s %-10s %9s %11s %9s  %s\n", "SOURCE", "DATE", "RECORDS", "ADVISORIES", "REJECTED", "DROPPED")
@@ -58,10 +58,10 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// tally counts what comes from one source.
+// tally counts the records of one source.
 type tally struct{ SourceReport }
 
-// ledger keeps the tallies by source.
+// ledger has the tallies by source.
 type ledger map[string]*tally
 
 func (l ledger) of(source string) *tally {
@@ -88,8 +88,8 @@ func (l ledger) add(r feed.Record) {
 	}
 }
 
-// reject keeps the first rejections in the order of their names, so that the report does
-// not depend on which parser was faster.
+// reject keeps the first rejections in the order of their names, so that the report does not depend
+// on the speed of parsers.
 func (t *tally) reject(x feed.Rejection) {
 	t.Rejected++
 	i, _ := slices.BinarySearchFunc(t.Rejections, x, compareRejections)

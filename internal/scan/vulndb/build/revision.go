@@ -9,16 +9,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// Before what a revision says stand its date and, unless it says nothing, the length of
-// the key that this is sorted by afterwards.
+// A stored revision begins with its date and, unless it has no content, the length of the key by
+// which the content is sorted afterwards.
 const (
 	dateSize   = 8
 	lengthSize = 4
 )
 
-// revision sorts what a record says by its feed and id, the newest first. A good record
-// that says nothing, as it was withdrawn, is sorted too: it replaces what it said before.
-// One that is bad as a whole replaces nothing.
+// revision sorts the content of a record by its feed and ID, the newest first. A good record
+// without content, because it was withdrawn, is sorted too: it replaces the former content. One
+// that is bad as a whole replaces nothing.
 func (c *collector) revision(r feed.Record) error {
 	record := []byte(r.Feed + "\x00" + r.ID)
 	seconds := int64(0)
@@ -60,8 +60,8 @@ func (c *collector) revision(r feed.Record) error {
 	return c.revisions.Add(record, date)
 }
 
-// newest returns what the newest revision of each record says to the sorters of facts and
-// advisories. Of revisions with one date all count: nothing tells which is newer.
+// newest passes the content of the newest revision of each record to the sorters of facts and
+// advisories. Of revisions with one date all count: their order is unknown.
 func (c *collector) newest(ctx context.Context) error {
 	defer c.revisions.Remove()
 	var record, date []byte

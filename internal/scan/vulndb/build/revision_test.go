@@ -45,8 +45,7 @@ func rustRevision(withdrawn string) string {
 	return "```toml\n[advisory]\nid = \"RUSTSEC-2024-0001\"\npackage = \"x\"\ndate = \"2024-02-01\"\n" + withdrawn + "[versions]\npatched = [\">= 2.0.0\"]\n```\n"
 }
 
-// known is what a test looks at: of CVE-2024-10001, of its product and of packages named x
-// and y.
+// known is the data a test checks: of CVE-2024-10001, of its product and of packages named x and y.
 type known struct {
 	Base, EPSS float64
 	Rejected   bool
@@ -77,8 +76,8 @@ func knownOf(t *testing.T, db *vulndb.DB) known {
 	return k
 }
 
-// TestNewestRevision has records that come twice, in either order of their files: only what
-// the newer one says is known, also when that is less.
+// TestNewestRevision has records that come twice, in either order of their files: only the content
+// of the newer one is stored, also when that is less.
 func TestNewestRevision(t *testing.T) {
 	for name, c := range map[string]struct {
 		ext   string
@@ -123,7 +122,7 @@ func TestNewestRevision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
 				other := "gem: z\ncve: 2024-20002\ndate: 2024-02-01\npatched_versions:\n  - \">= 2.0\"\n"
-				files := map[string]string{"gems/z/CVE-2024-20002.yml": other} // a database without a record is none
+				files := map[string]string{"gems/z/CVE-2024-20002.yml": other} // an empty database is an error
 				for i, text := range c.files {
 					files[fmt.Sprint(i, c.ext)] = text
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// write joins what was collected into a file and puts it in place.
+// write joins the collected records into a file and puts it in place.
 func (c *collector) write(ctx context.Context, f *atomicfile.File) (*Report, error) {
 	if err := c.fill(ctx, f.File); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (c *collector) write(ctx context.Context, f *atomicfile.File) (*Report, err
 	return report, errors.Join(db.Close(), f.Commit())
 }
 
-// nothing is the failure of a build that found nothing to judge by, and its likely reason.
+// nothing returns the error of a build without any advisory, with its likely reason.
 func (c *collector) nothing(r *Report) error {
 	err := fmt.Errorf("no advisory that counts is in %s", strings.Join(c.options.Inputs, ", "))
 	for _, s := range r.Sources {
@@ -74,8 +74,7 @@ func (c *collector) progress(stage string) {
 	c.options.Progress(Progress{Stage: stage, Records: c.records, Rejected: c.bad})
 }
 
-// join writes each vulnerability from all that is known of it, and sorts its
-// configurations by product.
+// join writes each vulnerability from all its records, and sorts its configurations by product.
 func (c *collector) join(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
 	var now *joined
 	end := func() error {
@@ -99,7 +98,7 @@ func (c *collector) join(ctx context.Context, w *vulndb.Writer, products *extsor
 	return errors.Join(err, end())
 }
 
-// kept counts a record that the file cannot hold, and continues.
+// kept counts a record that does not fit into the file, and continues.
 func (c *collector) kept(err error, id string) error {
 	if !errors.Is(err, vulndb.ErrRecord) {
 		return err
@@ -108,8 +107,8 @@ func (c *collector) kept(err error, id string) error {
 	return nil
 }
 
-// sortProducts returns the configurations to the sorter, for each product that they name
-// as vulnerable. What was rejected applies to nothing.
+// sortProducts passes the configurations to the sorter, for each product that they name as
+// vulnerable. A rejected CVE applies to nothing.
 func (j *joined) sortProducts(products *extsort.Sorter) error {
 	if j.v.Rejected {
 		return nil
@@ -165,7 +164,7 @@ func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, product
 	})
 }
 
-// writeAdvisories writes the last of those that have one key, which no date tells apart.
+// writeAdvisories writes the last of those with one key, which have the same date.
 func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error {
 	var last, value []byte
 	end := func() error {

@@ -1,10 +1,10 @@
-// Package extsort sorts more records than memory holds: what does not fit goes into
-// sorted temporary files, which are merged at the end.
+// Package extsort sorts more records than fit in memory: the rest goes into sorted temporary files,
+// which are merged at the end.
 //
-// It does not know what records mean. Records with equal keys are sorted by their values,
-// and equal records are given as often as they came.
+// It does not interpret records. Records with equal keys are sorted by their values, and equal
+// records are returned as often as they were added.
 //
-// Invariant: what is given is in the order of the bytes, whatever order it came in, and
+// Invariant: the output is in the order of the bytes, whatever order the records came in, and
 // however often the memory was full.
 package extsort
 
@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	perRecord  = 16 // bytes of memory beside its key and value
+	perRecord  = 16 // bytes of memory in addition to its key and value
 	recordMost = 64 << 20
 	leastSize  = 1 << 20
 )
 
-// Sorter takes records and gives them back sorted. It is used by one goroutine.
+// Sorter collects records and returns them sorted. One goroutine uses it.
 type Sorter struct {
 	folder string // of temporary files
 	most   int    // bytes of memory
@@ -41,13 +41,13 @@ type Sorter struct {
 // record is where a key and a value are in the arena.
 type record struct{ at, key, end uint32 }
 
-// New returns a sorter that keeps about most bytes in memory, and the rest in files in a
-// directory. They have no names: nothing is left of a process that is killed.
+// New returns a sorter that keeps about most bytes in memory, and the rest in files in a directory.
+// They have no names: a killed process leaves none behind.
 func New(folder string, most int) *Sorter {
 	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
 }
 
-// Add takes a record.
+// Add adds a record.
 func (s *Sorter) Add(key, value []byte) error {
 	size := len(key) + len(value)
 	if size > recordMost {
@@ -82,7 +82,7 @@ func (s *Sorter) sort() {
 	})
 }
 
-// spill writes what is in memory into a file.
+// spill writes the records in memory to a file.
 func (s *Sorter) spill() error {
 	s.sort()
 	f, err := atomicfile.CreateUnnamed(s.folder)
@@ -110,7 +110,7 @@ func (s *Sorter) spill() error {
 	return err
 }
 
-// Each returns every record in order. The slices are good until fn returns. It is called
+// Each calls fn with every record in order. The slices are valid until fn returns. It is called
 // once, after the last Add.
 func (s *Sorter) Each(fn func(key, value []byte) error) error {
 	if len(s.runs) == 0 {
@@ -162,7 +162,7 @@ func (s *Sorter) merge(fn func(key, value []byte) error) error {
 	return nil
 }
 
-// Remove returns the space of the temporary files back and forgets the records.
+// Remove frees the space of the temporary files and drops the records.
 func (s *Sorter) Remove() {
 	for _, f := range s.runs {
 		f.Close()

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// configuration says to which products a CVE applies, in the form that NVD and CVE
-// records share. Its nodes are alternatives unless its operator is AND.
+// configuration describes to which products a CVE applies, in the form that NVD and CVE records
+// share. Its nodes are alternatives unless its operator is AND.
 type configuration struct {
 	Operator string `json:"operator"`
 	Negate   bool   `json:"negate"`
@@ -55,8 +55,8 @@ func (r *Record) configure(id string, rank int, source vulndb.Source, list []con
 	}
 }
 
-// nodes returns the nodes of which something is left; all is false when one is not, or
-// lost what it cannot do without.
+// nodes returns the nodes with valid criteria; all is false when a node is missing, or lost a
+// criterion that it requires.
 func (r *Record) nodes(conf configuration) (nodes []vulndb.Node, all bool) {
 	all = true
 	for _, n := range conf.Nodes {
@@ -83,7 +83,7 @@ func (r *Record) nodes(conf configuration) (nodes []vulndb.Node, all bool) {
 
 const cpeParts = 13
 
-// splitCPE divides a formatted string of CPE 2.3 at its colons that are not escaped.
+// splitCPE splits a formatted string of CPE 2.3 at its unescaped colons.
 func splitCPE(s string) []string {
 	parts := make([]string, 0, cpeParts)
 	begin := 0
@@ -99,8 +99,8 @@ func splitCPE(s string) []string {
 	return append(parts, s[begin:])
 }
 
-// Product gives part, vendor and product of a CPE; false when it is none, or leaves
-// vendor or product open.
+// Product returns part, vendor and product of a CPE; false when it is invalid, or leaves vendor or
+// product open.
 func Product(cpe string) (part, vendor, product string, ok bool) {
 	p := splitCPE(cpe)
 	if len(p) != cpeParts || p[0] != "cpe" || p[1] != "2.3" || len(cpe) > 1000 || strings.Contains(cpe, "\x00") {

@@ -42,7 +42,7 @@ type cveMetric struct {
 	Other cveOther `json:"other"`
 }
 
-// cveOther is a metric that is no score: that a vulnerability is exploited.
+// cveOther is a metric other than a score: that a vulnerability is exploited.
 type cveOther struct {
 	Type    string          `json:"type"`
 	Content json.RawMessage `json:"content"`
@@ -86,8 +86,8 @@ func parseCVE(it Item) Record {
 	return r
 }
 
-// collect takes what one container says. CPEs of CNA and ADP are kept together: they
-// seldom speak of one product, and what an ADP adds is meant to complete the CNA's.
+// collect reads one container. CPEs of CNA and ADP are kept together: they seldom name the same
+// product, and an ADP's data is meant to complete the CNA's.
 func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb.Source) {
 	for _, m := range c.Metrics {
 		m.exploited(v)
@@ -129,9 +129,9 @@ func (m *cveMetric) exploited(v *vulndb.Vulnerability) {
 	}
 }
 
-// criteria makes criteria of the CPEs of a product and its affected versions. A list
-// from which the affected ones only follow by an order of versions, and what is written
-// in words, is left out: these records were not made for machines.
+// criteria creates criteria from the CPEs of a product and its affected versions. Lists whose
+// affected versions only follow from an order of versions, and prose, are left out: these records
+// are not machine-readable.
 func (a *cveAffected) criteria() []vulndb.Criterion {
 	var list []vulndb.Criterion
 	if a.Default == "affected" {

@@ -1,10 +1,9 @@
-// Package feed reads the records of public sources of vulnerabilities, each in the form in
-// which its source publishes it, and says the same of all in the types of vulndb.
+// Package feed reads the records of public vulnerability sources, each in the format of its source,
+// and converts all to the types of vulndb.
 //
-// It does not join what several sources say, does not sort, and keeps nothing.
+// It does not join records of several sources, does not sort, and stores nothing.
 //
-// Invariant: a record is taken as a whole or named with a reason; a bad one never loses
-// another one.
+// Invariant: a record is used as a whole or named with a reason; a bad one never loses another one.
 package feed
 
 import (
@@ -13,30 +12,30 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Record is what one record of a feed says.
+// Record is the content of one record of a feed.
 type Record struct {
 	Feed     string    // its source, as the database names it
-	ID       string    // of the record, which no other of its feed has; may be empty
-	Modified time.Time // zero when it does not say
+	ID       string    // of the record, unique in its feed; may be empty
+	Modified time.Time // zero when not stated
 
 	Advisories []vulndb.Advisory
-	// Vulnerabilities are partial: each field that is set is known by this record.
+	// Vulnerabilities are partial: each field that is set comes from this record.
 	Vulnerabilities []vulndb.Vulnerability
 	Configurations  []Configurations
 
-	Dropped  string      // why nothing is taken though the record is good; "" otherwise
-	Rejected []Rejection // what of it is bad
+	Dropped  string      // why a good record is not used; "" otherwise
+	Rejected []Rejection // its bad parts
 }
 
-// Rejection is a record, or a part of one, that could not be taken.
+// Rejection is a record, or a part of one, that could not be used.
 type Rejection struct {
 	Feed   string
-	Record string // id, or where it was found
+	Record string // ID, or where it was found
 	Reason string
 }
 
-// Configurations are all of one vulnerability by one source. Of several such, those with
-// the lowest rank count, the others are forgotten.
+// Configurations are all of one vulnerability by one source. Of several such, those with the lowest
+// rank count, the others are dropped.
 type Configurations struct {
 	ID   string
 	Rank int
@@ -63,14 +62,14 @@ func (r *Record) reject(reason string) {
 	r.Rejected = append(r.Rejected, Rejection{Feed: r.Feed, Record: r.ID, Reason: reason})
 }
 
-// failed is a record that cannot be read at all.
+// failed returns a record that cannot be read at all.
 func failed(feed, where, reason string) Record {
 	return Record{Feed: feed, ID: where, Rejected: []Rejection{{Feed: feed, Record: where, Reason: reason}}}
 }
 
-const firstYear = 1980 // dates before are none
+const firstYear = 1980 // earlier dates are invalid
 
-// parseTime reads a date as feeds write them; zero when it is none.
+// parseTime parses a date of a feed; zero when it is invalid.
 func parseTime(s string) time.Time {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", time.DateOnly, time.DateTime} {
 		if t, err := time.Parse(layout, s); err == nil {

@@ -322,8 +322,8 @@ func TestPacking(t *testing.T) {
 	}
 }
 
-// TestBadFiles has files of each form that are cut off or something else: each is named,
-// and none is lost because of another.
+// TestBadFiles has files of each form that are truncated or have other content: each is named, and
+// none is lost because of another.
 func TestBadFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -367,8 +367,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestListsCutOff: a list that ends too early is named, wherever it does, and its first
-// records are taken.
+// TestListsCutOff: a truncated list is named, wherever it ends, and its first records are used.
 func TestListsCutOff(t *testing.T) {
 	for name, head := range map[string]string{
 		"KEV": `{"catalogVersion": "2024", "dateReleased": "2024-01-01T00:00:00Z", "count": 2`, "NVD": `{"resultsPerPage": 2, "format": "NVD_CVE", "version": "2.0"`,
@@ -397,8 +396,8 @@ func TestListsCutOff(t *testing.T) {
 	}
 }
 
-// TestDeepTOML: the reader of TOML takes memory by the square of a key's parts, and a stack
-// frame for each level.
+// TestDeepTOML: the parser of TOML takes memory by the square of a key's parts, and a stack frame
+// for each level.
 func TestDeepTOML(t *testing.T) {
 	for body, reason := range map[string]string{
 		strings.Repeat("a.", 5_000) + "a = 1": "nested", "[" + strings.Repeat("a.", 5_000) + "a]": "nested",

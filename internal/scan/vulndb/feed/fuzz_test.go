@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// FuzzFeeds returns bytes to every reader, as a file of its form.
+// FuzzFeeds passes bytes to every reader, as a file of its form.
 func FuzzFeeds(f *testing.F) {
 	err := filepath.WalkDir("testdata", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.Contains(p, "fuzz") {
@@ -43,7 +43,7 @@ func FuzzFeeds(f *testing.F) {
 	})
 }
 
-// judge parses an item; a panic that Parse names is one nevertheless.
+// judge parses an item; a panic that Parse recovered from is a failure, too.
 func judge(t *testing.T, it Item) {
 	for _, r := range it.Parse() {
 		for _, x := range r.Rejected {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Item is a piece of a feed that is parsed alone: a file, or an element of a large one.
+// Item is a part of a feed that is parsed alone: a file, or an element of a large one.
 type Item struct {
 	Kind Kind
 	Name string    // where it was found
-	Time time.Time // of its file, or what its file says
+	Time time.Time // of its file, or as stated in its file
 	Data []byte
 }
 
-// Kind is the form in which an item is written.
+// Kind is the format of an item.
 type Kind string
 
 const (
@@ -35,7 +35,7 @@ var parsers = map[Kind]func(Item) Record{
 	kindNVD: parseNVD, kindOverride: parseOverride, kindCVE: parseCVE, kindKEV: parseKEV,
 }
 
-// Parse reads the records of an item. What makes a parser panic is a bad record.
+// Parse reads the records of an item. Input that makes a parser panic is a bad record.
 func (it Item) Parse() (records []Record) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -59,7 +59,7 @@ func (it Item) Parse() (records []Record) {
 	return []Record{r}
 }
 
-// recognise returns what a file is by its name and first bytes; "" when it is no feed.
+// recognise returns the format of a file by its name and first bytes; "" for other files.
 func recognise(ext string, head []byte) Kind {
 	switch ext {
 	case ".json":
@@ -78,7 +78,7 @@ func recognise(ext string, head []byte) Kind {
 	return ""
 }
 
-// recogniseYAML looks at the keys on the left.
+// recogniseYAML checks the top-level keys.
 func recogniseYAML(head []byte) Kind {
 	for line := range bytes.Lines(head) {
 		key, _, ok := bytes.Cut(line, []byte(":"))

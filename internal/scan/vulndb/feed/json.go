@@ -11,7 +11,7 @@ import (
 
 const elementMost = 64 << 20 // bytes of one element of a feed
 
-// decisive are keys of the outermost object that only one form has.
+// decisive are keys of the outermost object that identify a format.
 var decisive = map[string]Kind{
 	"schema_version": kindOSV, "id": kindOSV, "affected": kindOSV, "aliases": kindOSV, "modified": kindOSV,
 	"_annotation": kindOverride,
@@ -20,7 +20,7 @@ var decisive = map[string]Kind{
 	"catalogVersion": kindKEV, "dateReleased": kindKEV,
 }
 
-// recogniseJSON looks at the outermost keys as far as the head goes.
+// recogniseJSON checks the outermost keys as far as the head goes.
 func recogniseJSON(head []byte) Kind {
 	dec := json.NewDecoder(bytes.NewReader(head))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -45,7 +45,7 @@ func recogniseJSON(head []byte) Kind {
 	}
 }
 
-// recogniseElement looks at the first key of the first vulnerability.
+// recogniseElement checks the first key of the first vulnerability.
 func recogniseElement(dec *json.Decoder) Kind {
 	for _, want := range []json.Token{json.Delim('['), json.Delim('{')} {
 		if t, err := dec.Token(); err != nil || t != want {
@@ -70,7 +70,7 @@ func recogniseElement(dec *json.Decoder) Kind {
 	}
 }
 
-// elements returns each element of the list of vulnerabilities of a large file.
+// elements emits each element of the list of vulnerabilities of a large file.
 func elements(r io.Reader, it Item, emit func(Item) error) error {
 	bound := &bounded{r: r}
 	dec := json.NewDecoder(bound)
@@ -112,7 +112,7 @@ func cmpErr(err error) error {
 	return errors.New("something else stands there")
 }
 
-// date takes the date of a feed.
+// date records the date of a feed.
 func (it *Item) date(key json.Token, value json.RawMessage) {
 	var s string
 	if key != "timestamp" && key != "dateReleased" || json.Unmarshal(value, &s) != nil {
@@ -140,8 +140,8 @@ func list(dec *json.Decoder, it *Item, emit func(Item) error) error {
 	return err
 }
 
-// bounded refuses to read far ahead of what was decoded, so that an element without end
-// does not fill the memory.
+// bounded refuses to read far ahead of what was decoded, so that an endless element does not fill
+// the memory.
 type bounded struct {
 	r    io.Reader
 	read int64

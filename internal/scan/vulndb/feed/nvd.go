@@ -56,7 +56,7 @@ type cvss struct {
 	Base    float64 `json:"baseScore"`
 }
 
-// score computes the score of the vector; the number beside it counts only without one.
+// score computes the score of the vector; the stated number counts only without one.
 func (c cvss) score(from vulndb.Source) (vulndb.Score, error) {
 	if c.Vector != "" {
 		return score.Parse(c.Vector, from)
@@ -124,7 +124,7 @@ func (m *nvdMetrics) best(r *Record) vulndb.Score {
 	return best
 }
 
-// scorer returns who made a score that NVD shows.
+// scorer returns the source of a score in NVD.
 func scorer(source string) vulndb.Source {
 	switch source {
 	case nvdItself:

@@ -35,7 +35,7 @@ type osvSeverity struct {
 	Score string `json:"score" yaml:"score"`
 }
 
-// osvSpecific is what sources add to a record in ways of their own.
+// osvSpecific has the source-specific fields of a record.
 type osvSpecific struct {
 	URL           text `json:"url" yaml:"url"`
 	Severity      text `json:"severity" yaml:"severity"`
@@ -46,10 +46,10 @@ type osvSpecific struct {
 	CVSS          any  `json:"-" yaml:"-"`
 }
 
-// text is a string, or nothing where something else stands.
+// text is a string, or empty for a value of another type.
 type text string
 
-// UnmarshalJSON takes a string and passes over anything else.
+// UnmarshalJSON accepts a string and ignores any other value.
 func (t *text) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
@@ -58,7 +58,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalYAML takes a string and passes over anything else.
+// UnmarshalYAML accepts a string and ignores any other value.
 func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*t = text(n.Value)
@@ -90,17 +90,17 @@ type osvEvent struct {
 	Limit        string `json:"limit" yaml:"limit"`
 }
 
-// at is the version that an event is about.
+// at returns the version of an event.
 func (e osvEvent) at() string {
 	return cmp.Or(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
 }
 
-// ecosystems are those that advisories are kept of.
+// ecosystems are those whose advisories are stored.
 var ecosystems = []vulndb.Ecosystem{
 	vulndb.RubyGems, vulndb.PyPI, vulndb.NPM, vulndb.Maven, vulndb.Go, vulndb.Crates, vulndb.Homebrew,
 }
 
-// prefixes tell who wrote a record.
+// prefixes map the prefix of an ID to its source.
 var prefixes = map[string]vulndb.Source{
 	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec, "BREW": vulndb.HomebrewOSV,
 }
@@ -150,7 +150,8 @@ func (o *osvRecord) record() Record {
 	return r
 }
 
-// informational says that RustSec only gives notice: of no maintainer, of unsound code.
+// informational reports whether the record of RustSec is only a notice: no maintainer, unsound
+// code.
 func (o *osvRecord) informational() bool {
 	for _, a := range o.Affected {
 		if a.Specific.Informational != nil {
@@ -160,8 +161,8 @@ func (o *osvRecord) informational() bool {
 	return o.Specific.Informational != nil
 }
 
-// names divides the other names of a record. What it is "related" to is something else;
-// "upstream" names the same only where a source packages what others write.
+// names splits the other names of a record. "related" names another vulnerability; "upstream" names
+// the same one only where a source packages upstream software.
 func (o *osvRecord) names(source vulndb.Source) (cves, related []string) {
 	list := append([]string{o.ID}, o.Aliases...)
 	if source == vulndb.HomebrewOSV {
@@ -183,7 +184,7 @@ func unique(list []string) []string {
 	return slices.Compact(list)
 }
 
-// advisories makes one of all that the record says of a package.
+// advisories creates one for each package of the record.
 func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []string) {
 	byName := map[string]int{}
 	other, empty := 0, 0
@@ -238,12 +239,12 @@ func beforeColon(s string) string {
 
 func endless(r vulndb.Range) bool { return r.Fixed == "" && r.LastAffected == "" }
 
-// unreviewed says that nobody has looked at the record, where its source tells.
+// unreviewed reports that the source marks the record as not reviewed.
 func (o *osvRecord) unreviewed() bool {
 	return o.Specific.ReviewStatus == "UNREVIEWED" || o.Specific.Reviewed == false
 }
 
-// page is where people read the record, where that is not clear from its id.
+// page returns the web page of the record, where that does not follow from its ID.
 func (o *osvRecord) page(source vulndb.Source) string {
 	if o.Specific.URL != "" && source == vulndb.GoVuln {
 		return string(o.Specific.URL)
@@ -251,12 +252,12 @@ func (o *osvRecord) page(source vulndb.Source) string {
 	return vulndb.Page(source, o.ID)
 }
 
-// ranges turns events into intervals.
+// ranges converts events to intervals.
 func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vulndb.Range {
 	var out []vulndb.Range
 	for _, rg := range a.Ranges {
 		if rg.Type != "SEMVER" && rg.Type != "ECOSYSTEM" {
-			continue // commits say nothing of versions
+			continue // commits do not identify versions
 		}
 		if bad := oddVersion(rg.Events); bad != "" {
 			r.reject(fmt.Sprintf("%s: %.60q is no version", a.Package.Name, bad))
@@ -272,7 +273,7 @@ func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vul
 	return out
 }
 
-// close1 ends a range as GHSA tells beside it: "<= 1.2.3" or "< 1.2.3".
+// close1 ends a range at the version that GHSA states in another field: "<= 1.2.3" or "< 1.2.3".
 func close1(r *vulndb.Range, last string) {
 	if v, ok := strings.CutPrefix(last, "<="); ok && !odd(strings.TrimSpace(v)) {
 		r.LastAffected = strings.TrimSpace(v)
@@ -281,7 +282,7 @@ func close1(r *vulndb.Range, last string) {
 	}
 }
 
-// oddVersion returns the first event that is about no version, but a list or a sentence.
+// oddVersion returns the first event whose version is invalid: a list or a sentence.
 func oddVersion(events []osvEvent) string {
 	for _, e := range events {
 		if v := e.at(); odd(v) {
@@ -295,8 +296,8 @@ func odd(v string) bool {
 	return v == "" || len(v) > 200 || strings.ContainsAny(v, " \t\r\n,;<>=|\x00") || !strings.ContainsAny(v, "0123456789*") && len(v) > 40
 }
 
-// sortEvents puts events in the order of their versions, as OSV's rules of evaluation
-// have it; where versions cannot be compared, only the first of all goes to the front.
+// sortEvents sorts events in the order of their versions, as OSV's rules of evaluation require;
+// where versions cannot be compared, only the event before all versions moves to the front.
 func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
 	sorted := slices.Clone(events)
 	failed := false
@@ -312,7 +313,7 @@ func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
 	return sorted
 }
 
-// place is 0 for the event before all versions, and 1 for others.
+// place returns 0 for the event before all versions, and 1 for others.
 func (e osvEvent) place() int {
 	if e.Introduced == "0" {
 		return 0
@@ -331,8 +332,8 @@ func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
 	return v.CompareStr(b.at())
 }
 
-// intervals goes through sorted events. Of several ends the first counts; one that is written
-// before the beginning of the same version ends that.
+// intervals converts sorted events to intervals. Of several ends the first counts; one that is
+// written before the beginning of the same version ends that.
 func intervals(events []osvEvent) []vulndb.Range {
 	var out []vulndb.Range
 	inside, early := false, ""
@@ -365,8 +366,8 @@ func intervals(events []osvEvent) []vulndb.Range {
 	return out
 }
 
-// vulnerabilities says of each CVE what the record knows; of its own id and its other
-// names when it has none.
+// vulnerabilities returns the record's data for each CVE; for its own ID and its other names when
+// it has none.
 func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, related []string) {
 	best := o.score(r, source)
 	ids := cves

@@ -13,18 +13,18 @@ import (
 
 const (
 	headSize  = 64 << 10
-	fileMost  = 16 << 20 // bytes of a file that holds one record
+	fileMost  = 16 << 20 // bytes of a file with one record
 	linesSize = 64 << 10 // bytes of lines that are parsed together
 )
 
 // Tally counts the files of an input.
 type Tally struct {
 	Files   int // that were feeds
-	Ignored int // that were something else
+	Ignored int // other files
 }
 
-// Read returns the items of a file or directory. A file that turns out to be bad in its middle
-// is named by reject, and the next one follows.
+// Read emits the items of a file or directory. A file that is damaged in the middle is passed to
+// reject, and the next one follows.
 func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Tally, error) {
 	var n Tally
 	err := input.Walk(ctx, from, func(f input.File) error {
@@ -67,7 +67,7 @@ func read(f input.File, kind Kind, emit func(Item) error) error {
 	return emit(it)
 }
 
-// whole reads a file that holds one record.
+// whole reads a file with one record.
 func whole(f input.File) ([]byte, error) {
 	var b bytes.Buffer
 	if f.Size > 0 && f.Size < fileMost {
@@ -83,7 +83,7 @@ func whole(f input.File) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// lines returns the lines of a table in bundles, without its head.
+// lines emits the lines of a table in bundles, without its header.
 func lines(f input.File, it Item, emit func(Item) error) error {
 	var b bytes.Buffer
 	send := func() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
-// holds reports whether ranges hold a version, as a matcher would.
+// holds reports whether ranges contain a version, as a matcher would.
 func holds(order versionrange.Order, ranges []vulndb.Range, v string) bool {
 	for _, r := range ranges {
 		if r.Introduced != "" {

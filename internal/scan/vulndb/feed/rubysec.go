@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
-// rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of
-// RubyGems under which a gem is good.
+// rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of RubyGems that
+// match the unaffected versions of a gem.
 type rubyAdvisory struct {
 	Gem        string   `yaml:"gem"`
 	Platform   string   `yaml:"platform"`
@@ -41,7 +41,7 @@ func parseRubySec(it Item) Record {
 		return r
 	}
 	r.Modified = parseTime(string(a.Date))
-	if a.Gem == "" { // an implementation of Ruby, or RubyGems itself
+	if a.Gem == "" { // another implementation of Ruby, or RubyGems itself
 		r.Dropped = OtherKind
 		return r
 	}
@@ -77,7 +77,7 @@ func parseRubySec(it Item) Record {
 	return r
 }
 
-// names returns the ids of an advisory, which are written without their prefixes.
+// names returns the IDs of an advisory, which are stored without their prefixes.
 func (a *rubyAdvisory) names(id string) (cves, related []string) {
 	if c := "CVE-" + string(a.CVE); cveID.MatchString(c) {
 		cves = append(cves, c)
@@ -123,11 +123,11 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 	return best
 }
 
-// requirement gives the versions that one requirement of an ecosystem holds.
+// requirement parses one requirement of an ecosystem to an interval of versions.
 type requirement func(string) (versionrange.Interval, error)
 
-// complement returns the ranges that none of the requirements holds. In each, what commas
-// divide must hold together.
+// complement returns the ranges that match none of the requirements. In each, all parts between
+// commas must match.
 func complement(order versionrange.Order, parse requirement, good []string) ([]vulndb.Range, error) {
 	var sets []versionrange.Interval
 	for _, req := range good {
@@ -148,7 +148,7 @@ func complement(order versionrange.Order, parse requirement, good []string) ([]v
 
 var errRequirement = errors.New("it is not understood")
 
-// splitRequirement divides a requirement into its operator and version.
+// splitRequirement splits a requirement into its operator and version.
 func splitRequirement(s string) (op, version string) {
 	n := strings.IndexFunc(s, func(r rune) bool { return !strings.ContainsRune("<>=!~^", r) })
 	if n < 0 {
@@ -190,9 +190,9 @@ func rubyRequirement(s string) (versionrange.Interval, error) {
 	}
 }
 
-// rubyBump returns the end of "~>": the last number but one goes up, letters are left out.
-// RubyGems compares releases there, so that pre-releases of the end are outside too: the
-// end is the first of them.
+// rubyBump returns the end of "~>": the number before the last is incremented, letters are left
+// out. RubyGems compares releases there, so that pre-releases of the end are outside too: the end
+// is the first of them.
 func rubyBump(v string) (string, error) {
 	var numbers []int
 	for part := range strings.SplitSeq(v, ".") {

@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/versionrange"
 )
 
-// rustAdvisory is the front matter of an advisory of RustSec. Its versions are Cargo's
-// requirements under which a crate is good.
+// rustAdvisory is the front matter of an advisory of RustSec. Its versions are Cargo's requirements
+// that match the unaffected versions of a crate.
 type rustAdvisory struct {
 	Advisory struct {
 		ID            string   `toml:"id"`
@@ -35,8 +35,8 @@ type rustAdvisory struct {
 
 const fence = "```"
 
-// frontMost is how many bytes of front matter are read: a few hundred are usual, and the
-// reader of TOML may take a thousand times as many.
+// frontMost is how many bytes of front matter are read: a few hundred are usual, and the parser of
+// TOML may take a thousand times as many.
 const frontMost = 64 << 10
 
 func parseRustSec(it Item) Record {
@@ -64,7 +64,7 @@ func parseRustSec(it Item) Record {
 	r.ID = cmp.Or(a.Advisory.ID, id)
 	r.Modified = parseTime(a.Advisory.Date)
 	if t := parseTime(a.Advisory.Withdrawn); t.After(r.Modified) {
-		r.Modified = t // its date stays that of the first publication
+		r.Modified = t // its date remains that of the first publication
 	}
 	switch {
 	case a.Advisory.ID == "" || a.Advisory.Package == "":
@@ -81,7 +81,7 @@ func parseRustSec(it Item) Record {
 	return r
 }
 
-// record puts it into OSV's form, where names and scores are handled.
+// record converts it to OSV's form, where names and scores are handled.
 func (a *rustAdvisory) record(r *Record) {
 	ranges, err := complement(cargoOrder, cargoRequirement, append(a.Versions.Patched, a.Versions.Unaffected...))
 	if err != nil {
@@ -112,7 +112,7 @@ func cargoOrder(a, b string) int {
 	return c
 }
 
-// cargoVersion is a version of which parts may be missing.
+// cargoVersion is a version whose parts may be missing.
 type cargoVersion struct {
 	numbers []uint64 // one to three
 	pre     string   // with its "-"
@@ -120,7 +120,7 @@ type cargoVersion struct {
 
 func (v cargoVersion) String() string { return numbered(v.numbers) + v.pre }
 
-// behind returns the first version, pre-releases too, after the part at i went up.
+// behind returns the lowest version, with pre-releases, after the part at i is incremented.
 func (v cargoVersion) behind(i int) string {
 	n := make([]uint64, 3)
 	copy(n, v.numbers[:i+1])
@@ -159,8 +159,8 @@ func parseCargo(s string) (v cargoVersion, err error) {
 	return v, nil
 }
 
-// cargoRequirement reads one comparator. Without an operator it is a caret's. Where parts
-// are missing, "=" and "<=" hold every version that has those which are there.
+// cargoRequirement parses one comparator. Without an operator it is a caret's. Where parts are
+// missing, "=" and "<=" match every version with the given parts.
 func cargoRequirement(s string) (versionrange.Interval, error) {
 	if s == "*" {
 		return versionrange.All, nil

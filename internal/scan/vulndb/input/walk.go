@@ -1,10 +1,10 @@
-// Package input goes through the files of feeds as they are on a disk: single files,
-// directories, zip and tar archives, and whatever of these is compressed with gzip or zstd.
+// Package input reads the files of feeds as they are on a disk: single files, directories, zip and
+// tar archives, and any of these compressed with gzip or zstd.
 //
-// It does not know what the files mean, and unpacks nothing onto the disk.
+// It does not interpret the files, and unpacks nothing onto the disk.
 //
-// Invariant: files are given in one order that depends on their names and the archives
-// alone, and no path leads out of the given one.
+// Invariant: files are visited in one order that depends on their names and the archives alone, and
+// no path leads out of the given one.
 package input
 
 import (
@@ -26,11 +26,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// File is one file. Its reader is good until the visit returns.
+// File is one file. Its reader is valid until the visit returns.
 type File struct {
-	Name string    // path below what was given; slashes
-	Time time.Time // that its archive says; a time of the disk says nothing of the content
-	Size int64     // -1 when it is not known
+	Name string    // path below the given one; slashes
+	Time time.Time // in its archive; the time of a file on the disk is unrelated to its content
+	Size int64     // -1 when it is unknown
 	*bufio.Reader
 }
 
@@ -38,13 +38,13 @@ type File struct {
 type Visit func(File) error
 
 const (
-	deepest = 3 // archives in archives
+	deepest = 3 // nested archives
 	window  = 64 << 20
 
 	bufferSize = 64 << 10
 )
 
-// Walk returns every file of a path.
+// Walk visits every file of a path.
 func Walk(ctx context.Context, path string, visit Visit) error {
 	w := &walker{ctx: ctx, visit: visit, buf: newBuffer()}
 	err := w.path(path)
@@ -104,7 +104,7 @@ func (w *walker) onDisk(p, name string) error {
 	return w.file(f, File{Name: name, Size: st.Size()}, 0)
 }
 
-// file returns a file to the visit, or what is packed in it.
+// file passes a file to the visit, or the files packed in it.
 func (w *walker) file(r io.Reader, f File, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err

@@ -94,7 +94,7 @@ func TestWalkEndsWithErrors(t *testing.T) {
 	}
 }
 
-// FuzzArchives returns bytes as each kind of archive.
+// FuzzArchives reads bytes as each kind of archive.
 func FuzzArchives(f *testing.F) {
 	f.Add(packed(f, "a.json", "b.json.gz"))
 	f.Add(zipped(f, packed(f, "a.json")))

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// Open opens a file that a user named, which may be a pipe: opening one waits for whoever
-// writes it, and that ends with the context. Errors do not name the path: the caller does.
+// Open opens a file that a user named, which may be a pipe: the open blocks until another process
+// writes it, or the context ends. Errors do not name the path: the caller does.
 func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	type opened struct {
 		f   *os.File
@@ -31,7 +31,7 @@ func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 		}
 		return &file{ctx: ctx, File: o.f}, nil
 	case <-ctx.Done():
-		go func() { // when it opens after all, nobody wants it
+		go func() { // an open that succeeds later is closed
 			if o := <-done; o.err == nil {
 				_ = o.f.Close()
 			}
@@ -40,9 +40,9 @@ func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 }
 
-// file ends when its context does.
+// file is a file whose reads end with the context.
 type file struct {
-	ctx context.Context // it is that of Open
+	ctx context.Context // the one of Open
 	*os.File
 }
 
@@ -50,7 +50,7 @@ func (f *file) Read(b []byte) (int, error) {
 	if f.ctx.Err() != nil {
 		return 0, context.Cause(f.ctx)
 	}
-	stop := context.AfterFunc(f.ctx, func() { _ = f.Close() }) // what a pipe does not send is not waited for
+	stop := context.AfterFunc(f.ctx, func() { _ = f.Close() }) // a blocked read of a pipe ends
 	n, err := f.File.Read(b)
 	if !stop() && err != nil {
 		err = context.Cause(f.ctx)
@@ -72,7 +72,7 @@ func Whole(ctx context.Context, path string, most int64) ([]byte, error) {
 	return b, err
 }
 
-// size is a number of bytes as people say it.
+// size formats a number of bytes for users.
 func size(n int64) string {
 	if n >= 1<<20 && n%(1<<20) == 0 {
 		return fmt.Sprintf("%d MiB", n>>20)

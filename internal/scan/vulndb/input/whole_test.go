@@ -29,7 +29,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestPipes: a pipe is read to its end, and one that nobody writes ends with the context.
+// TestPipes: a pipe is read to its end, and the read of one without a writer ends with the context.
 func TestPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -1,10 +1,10 @@
-// Package score computes scores from CVSS vectors and says which of several scores of a
+// Package score computes scores from CVSS vectors and decides which of several scores of a
 // vulnerability counts.
 //
-// It reads no feeds, and it does not judge what a score means for a build.
+// It reads no feeds, and does not decide whether a score fails a build.
 //
-// Invariant: a score with a vector has the base score that its vector gives, never one
-// that somebody wrote beside it.
+// Invariant: a score with a vector has the base score computed from that vector, never one that a
+// source states next to it.
 package score
 
 import (
@@ -65,7 +65,7 @@ func compute(vector string) (version string, base float64, err error) {
 	}
 }
 
-// base40 leaves out what is not base: threat, environment, supplement.
+// base40 drops the other metrics: threat, environment, supplement.
 func base40(vector string) (float64, error) {
 	v, err := gocvss40.ParseVector(vector)
 	if err != nil {
@@ -86,7 +86,7 @@ func base40(vector string) (float64, error) {
 	return v.Score(), nil
 }
 
-// Number is a score of which only the number is known.
+// Number returns a score of which only the number is known.
 func Number(base float64, version string, from vulndb.Source) (vulndb.Score, error) {
 	if !(base >= 0 && base <= 10) {
 		return vulndb.Score{}, fmt.Errorf("a base score of %v", base)
@@ -94,7 +94,7 @@ func Number(base float64, version string, from vulndb.Source) (vulndb.Score, err
 	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Source: from}, nil
 }
 
-// Word is a score of which only the severity is known. Words that mean none are unknown.
+// Word returns a score of which only the severity is known. Words for no severity are unknown.
 func Word(s string, from vulndb.Source) vulndb.Score {
 	out := vulndb.Score{Severity: vulndb.Unknown}
 	switch strings.ToLower(strings.TrimSpace(s)) {
@@ -113,7 +113,7 @@ func Word(s string, from vulndb.Source) vulndb.Score {
 	return out
 }
 
-// Severity returns the word for a base score; CVSS 2.0 knows no critical one.
+// Severity returns the level of a base score; CVSS 2.0 has no critical one.
 func Severity(base float64, version string) vulndb.Severity {
 	switch {
 	case base <= 0:
@@ -129,7 +129,7 @@ func Severity(base float64, version string) vulndb.Severity {
 	}
 }
 
-// Ranks of scores: the lowest counts.
+// Ranks of scores: the lowest wins.
 const (
 	rankNVD31 = iota
 	rankNVD30
@@ -144,14 +144,14 @@ const (
 	unknown = rankNot + 10
 )
 
-// within orders the sources of what is equal otherwise.
+// within orders the sources of otherwise equal scores.
 var within = map[vulndb.Source]int{
 	vulndb.NVD: 0, vulndb.CNA: 1, vulndb.ADP: 2, vulndb.GHSA: 3, vulndb.GoVuln: 4,
 	vulndb.RustSec: 5, vulndb.PyPA: 6, vulndb.RubySec: 7, vulndb.HomebrewOSV: 8, vulndb.OSV: 9,
 }
 
-// Better reports whether a counts before b. Scores of one rank are told apart by their
-// values, so that the order in which they came does not matter.
+// Better reports whether a takes precedence over b. Scores of one rank are ordered by their values,
+// so that the input order does not matter.
 func Better(a, b vulndb.Score) bool {
 	if ra, rb := rank(a), rank(b); ra != rb {
 		return ra < rb

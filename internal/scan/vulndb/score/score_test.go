@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPrecedence has the scores in the order in which they count.
+// TestPrecedence has the scores in the order of their precedence.
 func TestPrecedence(t *testing.T) {
 	order := []vulndb.Score{
 		{Source: vulndb.NVD, Version: "3.1", Base: 5},

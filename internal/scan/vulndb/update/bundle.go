@@ -18,16 +18,16 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// A bundle carries a database to a machine that reaches no server: a tar archive,
-// compressed with zstd, of the listing and the database, in this order.
+// A bundle transports a database to a machine without network access: a tar archive, compressed
+// with zstd, of the listing and the database, in this order.
 const (
 	bundleListing  = "listing.json"
 	bundleDatabase = "vuln.db"
 	bundleWindow   = 32 << 20
 )
 
-// Export verifies the database at a path and writes it to w as a bundle, with the
-// signature that it came with.
+// Export verifies the database at a path and writes it to w as a bundle, with its original
+// signature.
 func Export(ctx context.Context, path string, w io.Writer) (Listing, error) {
 	l, err := describe(ctx, path)
 	if err != nil {
@@ -78,8 +78,8 @@ func writeBundle(path string, l Listing, w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// Import verifies a bundle, or the file of a database, and makes it the database of
-// Target. It takes older ones too. With a key, only a bundle that is signed is taken.
+// Import verifies a bundle, or the file of a database, and makes it the database of Target. It
+// accepts older ones too. With a key, only a signed bundle is accepted.
 func Import(ctx context.Context, file string, o Options) (Status, error) {
 	o = o.filled()
 	p := dbLocation(o.Target)
@@ -98,7 +98,7 @@ func Import(ctx context.Context, file string, o Options) (Status, error) {
 	return s, err
 }
 
-// take copies a file into the directory of the database, compares it and lets it settle.
+// take copies a file into the directory of the database, verifies it and puts it in place.
 func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	f, err := input.Open(ctx, file)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	}
 	_, st := p.recall()
 	st.Part = l
-	_ = os.Remove(p.part()) // what was being fetched is not asked for any more
+	_ = os.Remove(p.part()) // a partial download is obsolete
 	if err := writeJSON(p.state(), st); err != nil {
 		return err
 	}
@@ -136,8 +136,8 @@ func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
 }
 
-// unbundle copies the database in a file to temp. The listing of one that is no bundle has
-// only what its bytes tell. The file may be a pipe.
+// unbundle copies the database in a file to temp. The listing of a bare database has only what
+// follows from its bytes. The file may be a pipe.
 func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	mark, err := f.Peek(8)
 	if errors.Is(err, io.EOF) {
@@ -198,7 +198,7 @@ func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 	return l, ends(t, z)
 }
 
-// ends reads the rest of a bundle, so that its own checksum is compared.
+// ends reads the rest of a bundle, so that its own checksum is verified.
 func ends(t *tar.Reader, z io.Reader) error {
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
 		return errors.New("the bundle does not end behind the database")
@@ -209,7 +209,7 @@ func ends(t *tar.Reader, z io.Reader) error {
 	return nil
 }
 
-// member goes to the next file of a bundle, which must have the name.
+// member advances to the next file of a bundle, which must have the name.
 func member(t *tar.Reader, name string) error {
 	h, err := t.Next()
 	if err != nil || h.Name != name || h.Typeflag != tar.TypeReg {

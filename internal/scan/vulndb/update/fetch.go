@@ -19,11 +19,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// source is where listings and databases come from.
+// source is the origin of listings and databases.
 type source interface {
-	// listing returns the listing, or that it is the same as before.
+	// listing returns the listing, or reports that it has not changed.
 	listing(ctx context.Context, known validators) (offer, error)
-	// file opens what a listing names at an offset, or at 0 when it cannot do that.
+	// file opens a listed file at an offset, or at 0 when it cannot resume.
 	file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error)
 }
 
@@ -32,7 +32,7 @@ var (
 	_ source = fileListing("")
 )
 
-// validators tell a server what is known.
+// validators identify the known version of a listing for a server.
 type validators struct{ ETag, Modified string }
 
 type offer struct {
@@ -58,7 +58,7 @@ func open(o Options) (source, error) {
 	return fileListing(o.Listing), nil
 }
 
-// onlySafer keeps redirects from leaving https.
+// onlySafer refuses redirects from https to another scheme.
 func onlySafer(req *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than five redirects")
@@ -166,8 +166,8 @@ func (w *httpListing) file(ctx context.Context, path string, from int64) (io.Rea
 	return nil, 0, fmt.Errorf("%s answers %s", u.Redacted(), resp.Status)
 }
 
-// get asks, and gives up when the server sends nothing for too long, then and in the
-// body.
+// get sends a request, and fails when the server sends nothing for too long, for the header or for
+// the body.
 func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silent := time.AfterFunc(w.o.Stall, func() {
@@ -193,10 +193,10 @@ func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*h
 	return resp, nil
 }
 
-// stallReader is a body whose reader gives up when nothing comes.
+// stallReader is a body whose reads fail when no data comes.
 type stallReader struct {
 	io.ReadCloser
-	ctx    context.Context // it is that of the request whose body this is
+	ctx    context.Context // that of the body's request
 	silent *time.Timer
 	stall  time.Duration
 	cancel context.CancelCauseFunc
@@ -226,8 +226,8 @@ func (w *stallReader) Close() error {
 	return err
 }
 
-// fetch brings the listed file into the directory, continues where a former one ended when it
-// is of the same listing, compares all of it and makes it the database.
+// fetch downloads the listed file into the directory, verifies all of it and makes it the database.
+// It resumes a former download of the same listing.
 func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing) error {
 	_, st := p.recall()
 	if st.Part.Checksum != l.Checksum || st.Part.Size != l.Size {
@@ -261,8 +261,8 @@ func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing)
 	return atomicfile.Rename(f, string(p))
 }
 
-// receive writes the listed bytes to f and gives their checksum. What f holds already is
-// kept, should the server be able to go on there.
+// receive writes the listed bytes to f and returns their checksum. Bytes already in f are kept if
+// the server can resume there.
 func (p dbLocation) receive(ctx context.Context, o Options, src source, l Listing, f *os.File) (string, error) {
 	h := sha256.New()
 	have, err := io.Copy(h, io.LimitReader(f, l.Size))

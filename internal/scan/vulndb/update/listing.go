@@ -1,11 +1,11 @@
-// Package update keeps the vulnerability database of a machine: it fetches a newer one
-// that a listing names, takes one that somebody carried over, and writes both.
+// Package update maintains the vulnerability database of a machine: it fetches a newer one that a
+// listing names, imports one from a file, and writes both.
 //
-// It does not build databases, and never asks anybody but the listing's server and that
-// of the file which the listing names.
+// It does not build databases, and sends requests only to the listing's server and to that of the
+// file which the listing names.
 //
-// Invariant: the database in use is replaced by one whose size, SHA-256 and every block
-// were compared, and otherwise left as it is.
+// Invariant: the database in use is replaced only by one whose size, SHA-256 and every block were
+// verified, and otherwise left unchanged.
 package update
 
 import (
@@ -26,19 +26,19 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Listing names the database that a server offers. It is a small JSON file that any
-// server of files can hold.
+// Listing names the database that a server offers. It is a small JSON file that any file server can
+// serve.
 type Listing struct {
 	Schema   int       `json:"schema"`
 	Built    time.Time `json:"built"`
-	Path     string    `json:"path"`     // of the file, from where the listing lies; or a whole URL
+	Path     string    `json:"path"`     // of the file, relative to the listing; or a whole URL
 	Checksum string    `json:"checksum"` // "sha256:" and 64 hex digits
 	Size     int64     `json:"size"`
-	// Signature is of what SignedText gives, by Ed25519, in base64. Empty is unsigned.
+	// Signature is the Ed25519 signature of SignedText, in base64. Empty is unsigned.
 	Signature string `json:"signature,omitempty"`
 }
 
-// What Update and Import refuse; errors.Is finds them.
+// Errors of Update and Import; match them with errors.Is.
 var (
 	ErrChecksum  = errors.New("the checksum is wrong")
 	ErrSignature = errors.New("the signature is wrong")
@@ -50,14 +50,14 @@ const (
 	checksumOf  = "sha256:"
 )
 
-// SignedText is what a signature is of. The path is left out, so that a mirror may keep
-// the file where it wants.
+// SignedText returns the signed text. It has no path, so that a mirror may store the file at any
+// path.
 func (l Listing) SignedText() []byte {
 	return fmt.Appendf(nil, "buildyard vulnerability database\nschema %d\nbuilt %s\nchecksum %s\nsize %d\n",
 		l.Schema, l.Built.UTC().Format(time.RFC3339Nano), l.Checksum, l.Size)
 }
 
-// verify reports whether the listing is signed by a key; without a key everything is good.
+// verify returns an error unless the key signed the listing; without a key it accepts everything.
 func (l Listing) verify(key ed25519.PublicKey) error {
 	if len(key) == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (l Listing) verify(key ed25519.PublicKey) error {
 	return nil
 }
 
-// ParseListing reads a listing, and refuses what this program cannot use.
+// ParseListing parses a listing, and refuses one that this program cannot use.
 func ParseListing(b []byte, most int64) (Listing, error) {
 	var l Listing
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -95,7 +95,7 @@ func ParseListing(b []byte, most int64) (Listing, error) {
 	return l, nil
 }
 
-// ListingOptions say what listing to write.
+// ListingOptions configure WriteListing.
 type ListingOptions struct {
 	Database string             // the file that it names
 	Target   string             // file of the listing
@@ -103,7 +103,7 @@ type ListingOptions struct {
 	Key      ed25519.PrivateKey // nil: it is not signed
 }
 
-// WriteListing verifies a database and writes the listing that offers it.
+// WriteListing verifies a database and writes its listing.
 func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
 	l, err := describe(ctx, o.Database)
 	if err != nil {
@@ -125,7 +125,7 @@ func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
 	return l, nil
 }
 
-// describe verifies a database and gives its listing, without a path.
+// describe verifies a database and returns its listing, without a path.
 func describe(ctx context.Context, path string) (Listing, error) {
 	info, err := examine(ctx, path)
 	if err != nil {
@@ -138,7 +138,7 @@ func describe(ctx context.Context, path string) (Listing, error) {
 	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sum, Size: n}, nil
 }
 
-// sumOf returns the checksum of a file as listings write it, and the bytes it has.
+// sumOf returns the checksum of a file in the form of listings, and its size in bytes.
 func sumOf(path string) (string, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -152,7 +152,7 @@ func sumOf(path string) (string, int64, error) {
 
 func sumText(sum []byte) string { return checksumOf + hex.EncodeToString(sum) }
 
-// examine opens a database and reads every block of it.
+// examine opens a database and reads all its blocks.
 func examine(ctx context.Context, path string) (vulndb.Info, error) {
 	db, err := vulndb.Open(path)
 	if err != nil {

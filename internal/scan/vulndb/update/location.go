@@ -15,33 +15,32 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// dbLocation is where a database lies, with what is kept beside it: the lock, what the last
-// check found, and a file that is being fetched. All are in one directory, so that a rename
-// never leaves its file system.
+// dbLocation is the path of a database. Next to it are the lock, the result of the last check, and
+// a partial download. All are in one directory, so that a rename never leaves its file system.
 type dbLocation string
 
 func (p dbLocation) lock() string  { return string(p) + ".lock" }
 func (p dbLocation) state() string { return string(p) + ".state" }
 func (p dbLocation) part() string  { return string(p) + ".part" }
 
-// state is what is remembered of the last check.
+// state is the stored result of the last check.
 type state struct {
 	URL      string    `json:"url"`
 	Checked  time.Time `json:"checked"`
 	ETag     string    `json:"etag,omitempty"`
 	Modified string    `json:"modified,omitempty"`
-	// Listing is that of the database in use, as it was offered.
+	// Listing is that of the database in use, as the server offered it.
 	Listing Listing `json:"listing"`
-	// Part is the listing of the file that is being fetched or imported. It is that of the
-	// database in use when the process was killed after it had put the file there.
+	// Part is the listing of the file that is being fetched or imported. It is that of the database
+	// in use when the process was killed after it had put the file there.
 	Part Listing `json:"part,omitzero"`
 }
 
-// known are the listings that the database in use may have come with.
+// known returns the possible listings of the database in use.
 func (s state) known() []Listing { return []Listing{s.Part, s.Listing} }
 
-// origin returns the listing that the database in use came with; the zero one when it was built
-// here. When two fit, its bytes decide.
+// origin returns the listing of the database in use; the zero one when it was built here. When two
+// match, its checksum decides.
 func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	var fit []Listing
 	for _, l := range st.known() {
@@ -60,7 +59,7 @@ func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	return fit[0]
 }
 
-// recall returns what is there, and the state with the listing that it came with.
+// recall returns the status of the database, and the state with its listing.
 func (p dbLocation) recall() (Status, state) {
 	here, _ := Look(string(p)) // a database that cannot be read is replaced
 	st := p.load()
@@ -70,8 +69,8 @@ func (p dbLocation) recall() (Status, state) {
 	return here, st
 }
 
-// load returns the zero state when there is none or it is damaged: then everything is
-// asked for again.
+// load returns the zero state when there is none or it is damaged: then everything is fetched
+// again.
 func (p dbLocation) load() state {
 	s, err := p.read()
 	if err != nil {
@@ -90,8 +89,8 @@ func (p dbLocation) read() (s state, err error) {
 
 const lockPoll = 100 * time.Millisecond
 
-// hold waits until no other update of the place runs, or for a time. The lock ends with its
-// process.
+// hold waits until no other update of the database runs, or until the timeout. The lock ends with
+// its process.
 func (p dbLocation) hold(ctx context.Context, wait time.Duration) (release func(), err error) {
 	if wait > 0 {
 		var cancel func()

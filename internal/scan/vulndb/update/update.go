@@ -13,46 +13,46 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Options say where a database lies and where a newer one is looked for.
+// Options configure the location of a database and the source of newer ones.
 type Options struct {
 	Target  string            // file of the database
 	Listing string            // http(s) or file URL, or path, of the listing
-	Key     ed25519.PublicKey // that listings must be signed with; nil: signatures are not looked at
+	Key     ed25519.PublicKey // must have signed listings; nil: signatures are not checked
 
-	// Every is how long the last check counts; until then nobody is asked. 0 always asks.
+	// Every is how long the last check is valid; until then no request is sent. 0 always checks.
 	Every time.Duration
-	// Stall is how long a server may send nothing; 0 is 30 s.
+	// Stall is the timeout for a server that sends nothing; 0 is 30 s.
 	Stall time.Duration
-	// Within is how long all of it may take once no other update runs, however much comes; 0 is
-	// without end. What came until then is kept, and the next update continues there.
+	// Within limits an update's duration once no other one runs, even while data arrives; 0 is
+	// unlimited. Received data is kept, and the next update resumes there.
 	Within time.Duration
-	// Wait is how long another update of the same database is waited for; 0 is without end.
+	// Wait limits the wait for another update of the same database; 0 is unlimited.
 	Wait time.Duration
-	// MaxSize is how many bytes a database may have; 0 is 400 MiB.
+	// MaxSize is the maximum size of a database in bytes; 0 is 400 MiB.
 	MaxSize int64
 
-	Client   *http.Client     // nil is one that takes no redirect from https to http
-	Now      func() time.Time // nil is the clock
+	Client   *http.Client     // nil is one that follows no redirect from https to http
+	Now      func() time.Time // nil is time.Now
 	Progress func(done, total int64)
 }
 
-// Outcome is what an update found.
+// Outcome is the result of an update.
 type Outcome string
 
 // The outcomes.
 const (
-	Updated    Outcome = "updated"     // a newer database is there now
-	Current    Outcome = "current"     // that which is there is the newest
+	Updated    Outcome = "updated"     // a newer database is in place
+	Current    Outcome = "current"     // the existing one is the newest
 	NotChecked Outcome = "not checked" // the last check was a short time ago
-	Failed     Outcome = "failed"      // the database is as it was
+	Failed     Outcome = "failed"      // the database is unchanged
 )
 
-// Status says which database is there, and what an update did about it.
+// Status describes the existing database, and the result of an update.
 type Status struct {
 	Outcome Outcome
-	Present bool        // there is a database, and it can be read
+	Present bool        // a database exists and can be read
 	Info    vulndb.Info // of it
-	Checked time.Time   // when the listing was last asked for with success; zero is never
+	Checked time.Time   // last successful request of the listing; zero is never
 	Listing Listing     // that the database came with; of a bare file that was imported, what it would be; zero when it was built here
 }
 
@@ -77,8 +77,8 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Look returns what database is there, without asking anybody. One that cannot be read is
-// not present, and the error says why; a missing one is no error.
+// Look returns the status of the existing database, without network access. An unreadable one is
+// not present, and the error is returned; a missing one is not an error.
 func Look(target string) (Status, error) {
 	p := dbLocation(target)
 	st := p.load()
@@ -95,14 +95,14 @@ func Look(target string) (Status, error) {
 	return s, db.Close()
 }
 
-// Verify reports whether the database at a path may be judged by where a key is set: whatever
-// was fetched or imported must be signed, also when that was before. What was built here
-// came from nobody else. One that is missing or cannot be read is no error here.
+// Verify returns an error unless the database at a path may be used with a key: one that was
+// fetched or imported must be signed, also when that happened before the key was set. One that was
+// built here needs no signature. A missing or unreadable one is not an error here.
 func Verify(target string, key ed25519.PublicKey) error {
 	if _, err := dbLocation(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature, target, err)
 	}
-	s, _ := Look(target) // whoever opens it is told
+	s, _ := Look(target) // opening it returns the error
 	if s.Listing.Checksum == "" {
 		return nil
 	}
@@ -112,8 +112,8 @@ func Verify(target string, key ed25519.PublicKey) error {
 	return nil
 }
 
-// Update brings the database up to date. When that fails, the error says so, and the
-// status what is still there.
+// Update brings the database up to date. On failure it returns the error, and the status of the
+// existing database.
 func Update(ctx context.Context, o Options) (Status, error) {
 	o = o.filled()
 	p := dbLocation(o.Target)
@@ -128,7 +128,7 @@ func Update(ctx context.Context, o Options) (Status, error) {
 		var outcome Outcome
 		outcome, err = p.update(ctx, o)
 		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx) // not how it showed
+			err = context.Cause(ctx) // the cause, not the resulting error
 		}
 		if err == nil {
 			s, err := Look(o.Target)
@@ -149,13 +149,13 @@ func Update(ctx context.Context, o Options) (Status, error) {
 	return s, err
 }
 
-// update does the work; the lock is held.
+// update does the work; the caller holds the lock.
 func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
 	here, st := p.recall()
 	if st.URL != o.Listing {
 		st = state{URL: o.Listing, Listing: st.Listing, Part: st.Part}
 	}
-	// What was asked last says nothing of a database that was built or restored here since.
+	// The last check does not apply to a database that was built or restored here since.
 	trusted := here.Listing.verify(o.Key) == nil
 	asked := trusted && here.Listing.Checksum != ""
 	now := o.Now()
@@ -199,16 +199,16 @@ func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
 	return Updated, writeJSON(p.state(), st)
 }
 
-// settled keeps the state of a place whose database is the newest: nothing is half fetched.
+// settled saves the state when the database is the newest, and removes a partial download.
 func (p dbLocation) settled(st state) error {
 	_ = os.Remove(p.part())
 	st.Part = Listing{}
 	return writeJSON(p.state(), st)
 }
 
-// newer reports whether what is listed replaces what is here. An older one never does: who
-// wants to go back imports it. What is here and not signed, though it should be, is
-// replaced by any: its date protects nothing.
+// newer reports whether the listed database replaces the existing one. An older one never does: a
+// user imports it to go back. An unsigned database that must be signed is replaced by any: its date
+// is not trusted.
 func newer(l Listing, here Status, trusted bool) bool {
 	if !trusted && here.Listing.Checksum != "" {
 		return true

@@ -29,7 +29,7 @@ func check(t testing.TB, err error) {
 
 var day = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// database writes one of a date, whose records tell it from others.
+// database writes one of a date, whose records distinguish it from others.
 func database(t testing.TB, path string, built time.Time) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -43,13 +43,13 @@ func database(t testing.TB, path string, built time.Time) {
 	check(t, w.Close(nil))
 }
 
-// site is a directory that a server shows, with a database and its listing.
+// site is a directory that a server serves, with a database and its listing.
 type site struct {
 	folder string
 	server *httptest.Server
 
 	mu       sync.Mutex // guards the fields below
-	requests []string   // method, path, range and answer of each
+	requests []string   // method, path, range and response of each
 	change   func(http.ResponseWriter, *http.Request) bool
 }
 
@@ -132,8 +132,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestReplacedHere: what the server said of the database that it gave does not hold for one
-// that was built or restored in its place.
+// TestReplacedHere: the server's validators for its database do not apply to one that was built or
+// restored in its place.
 func TestReplacedHere(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
@@ -172,7 +172,7 @@ func TestUpdateFromAFolder(t *testing.T) {
 	}
 }
 
-// TestFailureLeavesTheOldOne tries what servers do wrong.
+// TestFailureLeavesTheOldOne tries faults of servers.
 func TestFailureLeavesTheOldOne(t *testing.T) {
 	listing := func(edit func(string) string) func(*site) func(http.ResponseWriter, *http.Request) bool {
 		return func(s *site) func(http.ResponseWriter, *http.Request) bool {
@@ -425,7 +425,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	before, err := os.ReadFile(to.Target)
 	check(t, err)
-	taken := 0 // some bits mean nothing to zstd
+	taken := 0 // zstd ignores some bits
 	for i := 0; i < b.Len(); i += b.Len()/40 + 1 {
 		bad := bytes.Clone(b.Bytes())
 		bad[i] ^= 0x10
@@ -456,8 +456,8 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-// TestLimits: a server that always sends a little, and another update, are not waited for
-// for ever; what came is kept.
+// TestLimits: an update does not wait indefinitely for a server that always sends a little, or for
+// another update; received data is kept.
 func TestLimits(t *testing.T) {
 	s := newSite(t, day, nil)
 	trickle := make(chan struct{})
@@ -499,8 +499,8 @@ func TestLimits(t *testing.T) {
 	release()
 }
 
-// TestNothingIsLeft: what was half fetched is removed once nobody asks for it any more, and
-// so is what a killed import left.
+// TestNothingIsLeft: a partial download is removed once it is obsolete, and so are the files of a
+// killed import.
 func TestNothingIsLeft(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
@@ -521,7 +521,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestImportOfAPipe: what is imported needs no name and no end that is known.
+// TestImportOfAPipe: an import needs no file name and no known size.
 func TestImportOfAPipe(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
@@ -539,8 +539,8 @@ func TestImportOfAPipe(t *testing.T) {
 	}
 }
 
-// TestKilledBeforeItsStateIsWritten takes a database that was put there a moment before the
-// end of the process for what it is: fetched or imported, signed or not.
+// TestKilledBeforeItsStateIsWritten: a database that was put in place just before the end of the
+// process has its origin: fetched or imported, signed or not.
 func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	check(t, err)
@@ -603,8 +603,8 @@ func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 	}
 }
 
-// TestTwoListingsOfOneTime tells by its bytes which of two databases of one time and size is
-// in use.
+// TestTwoListingsOfOneTime: the checksum decides which of two databases of one time and size is in
+// use.
 func TestTwoListingsOfOneTime(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	check(t, err)
@@ -628,7 +628,7 @@ func TestTwoListingsOfOneTime(t *testing.T) {
 	}
 }
 
-// TestWhoMayRead gives a database the rights of the one that it replaces.
+// TestWhoMayRead: a database gets the permissions of the one that it replaces.
 func TestWhoMayRead(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)

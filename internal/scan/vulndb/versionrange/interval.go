@@ -1,10 +1,10 @@
-// Package versionrange computes with sets of versions that are made of intervals, so that
-// "patched in these" becomes "affected in those".
+// Package versionrange computes with sets of versions that consist of intervals, so that "patched
+// in these" becomes "affected in those".
 //
-// It does not compare versions itself: each ecosystem brings its own order.
+// It does not compare versions itself: each ecosystem has its own order.
 //
-// Invariant: the complement of a set holds a version exactly when the set does not, in
-// the order that was given.
+// Invariant: the complement of a set contains a version exactly when the set does not, in the given
+// order.
 package versionrange
 
 import (
@@ -16,35 +16,35 @@ import (
 // Bound is one end of an interval.
 type Bound struct {
 	Version string
-	Open    bool // the version itself is outside
-	None    bool // there is no end on this side
+	Open    bool // the version itself is excluded
+	None    bool // this side is unbounded
 }
 
-// Interval is what lies between two bounds.
+// Interval is the set of versions between two bounds.
 type Interval struct{ Low, High Bound }
 
-// All holds every version.
+// All contains every version.
 var All = Interval{Bound{None: true}, Bound{None: true}}
 
-// From holds a version and what follows it.
+// From contains a version and all later ones.
 func From(v string) Interval { return Interval{Bound{Version: v}, Bound{None: true}} }
 
-// Above holds what follows a version.
+// Above contains the versions after v.
 func Above(v string) Interval { return Interval{Bound{Version: v, Open: true}, Bound{None: true}} }
 
-// Below holds what comes before a version.
+// Below contains the versions before v.
 func Below(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v, Open: true}} }
 
-// UpTo holds a version and what comes before it.
+// UpTo contains a version and all earlier ones.
 func UpTo(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v}} }
 
-// Only holds one version.
+// Only contains one version.
 func Only(v string) Interval { return Interval{Bound{Version: v}, Bound{Version: v}} }
 
 // Order compares two versions of an ecosystem.
 type Order func(a, b string) int
 
-// Intersect returns what all intervals hold; false when that is nothing.
+// Intersect returns the intersection of all intervals; false when it is empty.
 func (o Order) Intersect(list []Interval) (Interval, bool) {
 	out := All
 	for _, i := range list {
@@ -58,7 +58,7 @@ func (o Order) Intersect(list []Interval) (Interval, bool) {
 	return out, !o.empty(out)
 }
 
-// Complement returns what none of the intervals holds, lowest first.
+// Complement returns the intervals outside of all given ones, lowest first.
 func (o Order) Complement(list []Interval) []Interval {
 	list = slices.DeleteFunc(slices.Clone(list), o.empty)
 	slices.SortStableFunc(list, func(a, b Interval) int { return o.compareLow(a.Low, b.Low) })
@@ -82,7 +82,7 @@ func (o Order) Complement(list []Interval) []Interval {
 	return append(out, Interval{low, Bound{None: true}})
 }
 
-// Ranges returns the intervals as ranges of an advisory.
+// Ranges converts the intervals to ranges of an advisory.
 func Ranges(list []Interval) []vulndb.Range {
 	out := make([]vulndb.Range, 0, len(list))
 	for _, i := range list {

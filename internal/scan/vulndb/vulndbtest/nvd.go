@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// WriteNVDFeed writes a feed in the form of NVD's API 2.0 with n generated CVEs, about as
-// large and as varied as real ones: some 5 kB each, four criteria on average, a few with
-// thousands. The same seed gives the same bytes.
+// WriteNVDFeed writes a feed in the form of NVD's API 2.0 with n generated CVEs, about as large and
+// as varied as real ones: some 5 kB each, four criteria on average, a few with thousands. The same
+// seed produces the same bytes.
 func WriteNVDFeed(w io.Writer, n int, seed uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	fmt.Fprintf(out, `{"resultsPerPage":%d,"startIndex":0,"totalResults":%d,"format":"NVD_CVE","version":"2.0","timestamp":"2026-08-21T03:00:00.000","vulnerabilities":[`, n, n)

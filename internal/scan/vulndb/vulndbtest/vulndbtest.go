@@ -1,9 +1,9 @@
-// Package vulndbtest makes small databases for tests: of records, or of feeds in the form
-// in which they are published.
+// Package vulndbtest creates small databases for tests: from records, or from feeds in their
+// published form.
 //
 // It is not part of any program, and fetches nothing.
 //
-// Invariant: what it gives was written by the real writer and is read by the real reader.
+// Invariant: its databases are written by the real writer and read by the real reader.
 package vulndbtest
 
 import (
@@ -24,11 +24,11 @@ import (
 // Built is the date of the databases.
 var Built = time.Date(2026, 8, 21, 12, 0, 0, 0, time.UTC)
 
-// Content is what a database holds. The order does not matter.
+// Content is the content of a database. The order does not matter.
 type Content struct {
 	Advisories      []vulndb.Advisory
 	Vulnerabilities []vulndb.Vulnerability
-	// Applicabilities are kept under each product that they name as vulnerable.
+	// Applicabilities are stored under each product that they name as vulnerable.
 	Applicabilities []vulndb.Applicability
 }
 
@@ -38,7 +38,7 @@ func Open(t testing.TB, c Content) *vulndb.DB {
 	return open(t, Write(t, c))
 }
 
-// Write writes a database of records and gives its path.
+// Write writes a database of records and returns its path.
 func Write(t testing.TB, c Content) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "vuln.db")
@@ -66,7 +66,7 @@ func Write(t testing.TB, c Content) string {
 	return path
 }
 
-// FromFeeds builds a database of files whose names are their paths and opens it.
+// FromFeeds builds a database from files whose names are their paths and opens it.
 func FromFeeds(t testing.TB, files map[string]string) (*vulndb.DB, *build.Report) {
 	t.Helper()
 	from := t.TempDir()

@@ -1,12 +1,11 @@
-// Command ask opens a database of vulnerabilities, matches packages with it once, and
-// prints what that took as JSON.
+// Command query opens a vulnerability database, matches packages against it once, and prints the
+// resource usage as JSON.
 //
 //	go run ./test/bench/scan/query DATABASE PACKAGES
 //
-// It is no scanner: packages come from a file that the benchmark wrote.
+// It does not scan: packages come from a file that the benchmark wrote.
 //
-// Invariant: nothing but opening and matching is measured, each in a process that has
-// done neither before.
+// Invariant: only opening and matching are measured, in a process that has done neither before.
 package main
 
 import (
@@ -28,8 +27,8 @@ import (
 // Answer is what the benchmark reads.
 type Answer struct {
 	OpenMS, MatchMS float64
-	BeforeMB        float64 // of memory that is no file's, before the matching
-	MostMB          float64 // and while or after it
+	BeforeMB        float64 // of anonymous memory, before the matching
+	MostMB          float64 // and the maximum during or after it
 	Findings        int
 }
 
@@ -48,14 +47,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // what read the packages is not what matches them
+	debug.FreeOSMemory() // frees the memory used to read the packages
 	var a Answer
 	began := time.Now()
 	db, err := vulndb.Open(args[0])
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // it is only read
+	defer db.Close() //nolint:errcheck // read only
 	a.OpenMS = milliseconds(time.Since(began))
 	if a.BeforeMB, err = anonymous(); err != nil {
 		return err
@@ -83,8 +82,8 @@ func read(path string) ([]catalog.Package, error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// watch looks at the memory of this process until what it gives is called, which looks a
-// last time and tells the most.
+// watch samples the memory of this process until the returned function is called, which takes a
+// last sample and returns the maximum.
 func watch() (most func() float64) {
 	stop, found := make(chan struct{}), make(chan float64)
 	go func() {
@@ -106,7 +105,7 @@ func watch() (most func() float64) {
 	return func() float64 { close(stop); return <-found }
 }
 
-// anonymous is the memory of this process that is no file's, in MB.
+// anonymous returns the anonymous memory of this process, in MB.
 func anonymous() (float64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

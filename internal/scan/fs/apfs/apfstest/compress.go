@@ -84,7 +84,7 @@ func resource(blocks [][]byte) []byte {
 	return append(fork, resourceMap()...)
 }
 
-// resourceMap is the end of such a fork: it lists the resource, of type "cmpf".
+// resourceMap returns the end of such a fork: it lists the resource, of type "cmpf".
 func resourceMap() []byte {
 	b := make([]byte, 24)
 	for _, v := range []uint16{28, 50, 0} {

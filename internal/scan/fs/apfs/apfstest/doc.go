@@ -1,11 +1,11 @@
-// Package apfstest writes APFS containers for tests: what the images at hand do not have,
-// such as sealed volumes, snapshots, every kind of compression and damaged checkpoints.
-// It was written from the format and shares nothing with the reader that it tests.
+// Package apfstest writes APFS containers for tests: features that the available images lack, such
+// as sealed volumes, snapshots, every kind of compression and damaged checkpoints. It was written
+// from the format and shares no code with the reader that it tests.
 //
-// It does not write what only a writer needs, such as the map of free space, so that no
-// system should mount what it makes for writing. Nothing of it is for products.
+// It does not write what only a writer needs, such as the map of free space, so that no system
+// should mount its output for writing. It is for tests only.
 //
-// Invariant: the same description always gives the same bytes.
+// Invariant: the same description always produces the same bytes.
 package apfstest
 
 import (
@@ -15,7 +15,7 @@ import (
 
 var le = binary.LittleEndian
 
-// BlockSize is that of every container that is written.
+// BlockSize is the block size of every container, in bytes.
 const BlockSize = 4096
 
 // Types of objects and flags of types.
@@ -47,7 +47,7 @@ type writer struct {
 	catalogHash [32]byte // and of the last catalog
 }
 
-// alloc takes blocks that are not used yet.
+// alloc allocates blocks.
 func (w *writer) alloc(n int) uint64 {
 	at := w.next
 	w.next += uint64(n)
@@ -61,7 +61,7 @@ func (w *writer) put(block uint64, b []byte) {
 	}
 }
 
-// header is what an object begins with, but for its checksum.
+// header is the header of an object, without its checksum.
 type header struct {
 	id, xid   uint64
 	kind, sub uint32
@@ -77,7 +77,7 @@ func (w *writer) object(block uint64, h header, b []byte) {
 	w.put(block, b)
 }
 
-// Seal writes the checksum of an object, which a test may have changed.
+// Seal writes the checksum of an object after a test changed it.
 func Seal(b []byte) {
 	const mod = 1<<32 - 1
 	var a, c uint64

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// File describes a file, directory or link. Directories on the way to one are made.
+// File describes a file, directory or link. Its parent directories are created.
 type File struct {
 	Path string
 	Mode uint16 // of Unix, with the type; 0 for a file that all may read
@@ -22,14 +22,14 @@ type File struct {
 	Size int64
 	// Holes are the blocks of the file that are not written.
 	Holes []int
-	// Scattered writes each block as an extent of its own, in another order.
+	// Scattered writes each block as a separate extent, in another order.
 	Scattered bool
 	Target    string // of a symbolic link
-	Same      string // path of an earlier file that this is another name of
+	Same      string // path of an earlier file of which this is another name
 	Xattrs    map[string][]byte
 	Flags     uint32 // st_flags of BSD
-	// Compression is the kind of com.apple.decmpfs; 0 for none. Stored writes blocks that
-	// are not compressed, as writers do when nothing is gained.
+	// Compression is the kind of com.apple.decmpfs; 0 for none. Stored writes uncompressed blocks,
+	// as writers do when compression gains nothing.
 	Compression uint32
 	Stored      bool
 }
@@ -86,7 +86,7 @@ func (c *catalog) add(files []File) {
 			continue
 		}
 		if _, ok := c.ids[f.Path]; ok {
-			continue // a directory that was made before
+			continue // an existing directory
 		}
 		id := c.next
 		c.next++
@@ -101,7 +101,7 @@ func (c *catalog) add(files []File) {
 	}
 }
 
-// folder returns the number of a directory, which is made when it is new.
+// folder returns the number of a directory, and creates a new one.
 func (c *catalog) folder(p string) uint64 {
 	if id, ok := c.ids[p]; ok {
 		return id
@@ -115,12 +115,12 @@ func (c *catalog) folder(p string) uint64 {
 	return id
 }
 
-// key begins the key of a record.
+// key returns the beginning of the key of a record.
 func key(id uint64, kind uint8) []byte {
 	return le.AppendUint64(nil, id|uint64(kind)<<60)
 }
 
-// byKey orders the records of a catalog: by number, kind, and what follows.
+// byKey compares records of a catalog: by number, kind, and what follows.
 func byKey(hashed bool) func(a, b record) int {
 	return func(a, b record) int {
 		x, y := le.Uint64(a.key), le.Uint64(b.key)
@@ -141,7 +141,7 @@ func byKey(hashed bool) func(a, b record) int {
 	}
 }
 
-// byNumbers orders the extents of a sealed volume.
+// byNumbers compares the extents of a sealed volume.
 func byNumbers(a, b record) int {
 	return cmp.Or(cmp.Compare(le.Uint64(a.key), le.Uint64(b.key)), cmp.Compare(le.Uint64(a.key[8:]), le.Uint64(b.key[8:])))
 }
@@ -188,7 +188,7 @@ func (c *catalog) sibling(id, parent uint64, name string) {
 		record{key(sid, 12), le.AppendUint64(nil, id)})
 }
 
-// inode adds a file, with what belongs to it.
+// inode adds a file with its data and attributes.
 func (c *catalog) inode(id, parent uint64, name string, f *File) {
 	b := make([]byte, 92)
 	le.PutUint64(b, parent)
@@ -233,14 +233,14 @@ func (c *catalog) inode(id, parent uint64, name string, f *File) {
 	}
 }
 
-// stream is the value of a data stream.
+// stream returns the value of a data stream.
 func stream(size int64) []byte {
 	b := le.AppendUint64(nil, uint64(size))
 	b = le.AppendUint64(b, uint64(size+BlockSize-1)&^(BlockSize-1))
 	return append(b, make([]byte, 24)...)
 }
 
-// blob writes extended fields.
+// blob encodes extended fields.
 func blob(fields [][2]any) []byte {
 	var list, values []byte
 	for _, f := range fields {
@@ -294,7 +294,7 @@ func (c *catalog) stream(id uint64, data []byte, f *File) {
 		switch at := start + uint64(blocks-1-i); {
 		case slices.Contains(f.Holes, i) && i%2 == 0:
 			c.extent(id, uint64(i)*BlockSize, BlockSize, 0)
-		case slices.Contains(f.Holes, i): // not even an extent
+		case slices.Contains(f.Holes, i): // without an extent
 		default:
 			put(i, 1, at)
 		}

@@ -7,11 +7,11 @@ type Container struct {
 	Volumes []Volume
 	// Scattered puts the ring of checkpoints in blocks that a tree lists.
 	Scattered bool
-	// Blocks is its least size; what is written may be more.
+	// Blocks is its minimum size; the written container may be larger.
 	Blocks uint64
 }
 
-// Layout tells tests where to do damage.
+// Layout has the locations for tests that damage a container.
 type Layout struct {
 	Blocks uint64
 	// Checkpoints are the blocks of the superblocks in the ring, and OMaps those of their
@@ -69,8 +69,8 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 		w.object(ring[2*i], header{ring[2*i], xid, typeMap | physical, 0}, checkpointMap())
 		super := func(at uint64) {
 			b := container(len(volumes), l.Blocks, ringAt, ringCount, l.OMaps[i])
-			le.PutUint32(b[128:], uint32(2*i+2)) // where the next checkpoint goes
-			le.PutUint32(b[136:], uint32(2*i))   // and where this one is
+			le.PutUint32(b[128:], uint32(2*i+2)) // position of the next checkpoint
+			le.PutUint32(b[136:], uint32(2*i))   // and of this one
 			le.PutUint32(b[140:], 2)
 			w.object(at, header{1, xid, typeContainer | ephemeral, 0}, b)
 		}

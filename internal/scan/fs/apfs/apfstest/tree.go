@@ -14,19 +14,19 @@ type place struct {
 	flags          uint32
 }
 
-// shape says what a tree is like.
+// shape describes the form of a tree.
 type shape struct {
-	sub     uint32 // type of what it holds
+	sub     uint32 // type of its content
 	xid     uint64
 	fixed   bool // all keys and all values have one length
 	virtual bool // nodes have numbers, from first on
 	first   uint64
 	hashed  bool // nodes have no header, and children are named by distance
-	full    int  // records of a node at most; 0 for as many as fit
+	full    int  // maximum number of records of a node; 0 for as many as fit
 }
 
-// tree writes a tree of records that are in order. It gives the number or the block of
-// the root, and the places of a virtual one's nodes.
+// tree writes a tree of records that are in order. It returns the number or the block of the root,
+// and the blocks of a virtual one's nodes.
 func (w *writer) tree(s shape, records []record) (root uint64, places []place) {
 	count, longestKey, longestValue := len(records), 0, 0
 	for _, r := range records {
@@ -92,7 +92,7 @@ func (w *writer) tree(s shape, records []record) (root uint64, places []place) {
 	}
 }
 
-// childOf is the value that names a child.
+// childOf returns the value that names a child.
 func childOf(s shape, id uint64, b []byte) []byte {
 	if s.hashed {
 		sum := sha256.Sum256(b)
@@ -134,7 +134,7 @@ func split(s shape, records []record) [][]record {
 	return append(out, records[start:])
 }
 
-// layOut writes the records of a node: a table, keys behind it, values from the end on.
+// layOut writes the records of a node: a table, then keys, and values from the end on.
 func layOut(s shape, level int, records []record, root bool) []byte {
 	b := make([]byte, BlockSize)
 	flags, entry, end := uint16(0), 8, BlockSize
@@ -181,7 +181,7 @@ func layOut(s shape, level int, records []record, root bool) []byte {
 	return b
 }
 
-// omap writes an object map with the places of objects, and gives its block.
+// omap writes an object map with the blocks of objects, and returns its own block.
 func (w *writer) omap(xid uint64, places []place) uint64 {
 	slices.SortFunc(places, func(a, b place) int {
 		if a.id != b.id {

@@ -15,16 +15,16 @@ type Volume struct {
 	Role      uint16
 	Group     [16]byte
 	Encrypted bool
-	// Sensitive has names that differ in case or in how they are composed be different,
-	// and sorted by themselves. CaseOnly has only those that differ in case be different.
+	// Sensitive makes names that differ in case or in how they are composed be different, and sorts
+	// without hashes. CaseOnly makes only those that differ in case be different.
 	Sensitive, CaseOnly bool
-	// Sealed writes trees without headers, and extents in a tree of their own.
+	// Sealed writes trees without headers, and extents in a separate tree.
 	Sealed bool
-	// StartAt is the name of the snapshot that the superblock says to start from.
+	// StartAt is the snapshot in the superblock from which to start.
 	StartAt string
-	// WrongHashes writes hashes of names that no reader would calculate.
+	// WrongHashes writes wrong hashes of names.
 	WrongHashes bool
-	// NodeRecords is how many records a node of the catalog has at most; 0 for as many as fit.
+	// NodeRecords is the maximum number of records of a catalog node; 0 for as many as fit.
 	NodeRecords int
 
 	Files     []File
@@ -37,7 +37,7 @@ type Snapshot struct {
 	Files []File
 }
 
-// flags of features that a reader must know.
+// features returns the flags of features that a reader must know.
 func (v *Volume) features() uint64 {
 	switch {
 	case v.Sensitive:
@@ -58,7 +58,7 @@ func (v *Volume) seal(f uint64) uint64 {
 // hashed reports whether names are sorted by a hash.
 func (v *Volume) hashed() bool { return !v.Sensitive }
 
-// volume writes a volume and gives the block of its superblock, and those of its catalog.
+// volume writes a volume and returns the block of its superblock, and those of its catalog.
 func (w *writer) volume(v *Volume, index int) (block uint64, catalog []uint64) {
 	var places []place
 	var snapshots []record
@@ -122,7 +122,7 @@ func (w *writer) integrity(root [32]byte) place {
 	return p
 }
 
-// super writes a superblock.
+// super returns a superblock.
 func (v *Volume) super(index int, root, extents uint64) []byte {
 	b := make([]byte, BlockSize)
 	copy(b[32:], "APSB")

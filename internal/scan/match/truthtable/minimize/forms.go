@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// form is how the records of a set are written.
+// form is the format of the records of a set.
 type form struct {
 	is    func(name string) bool // whether a file is a record
-	named bool                   // its name is all the ids that it is about
-	// reduce returns the record without what does not decide, and the ids that it is about.
+	named bool                   // its name is the list of all its IDs
+	// reduce returns the record without fields that do not decide, and its IDs.
 	reduce func(data []byte, ids map[string]bool) ([]byte, []string, error)
 }
 
@@ -37,7 +37,7 @@ var forms = map[string]form{
 	"rustsec":       {is: ending(".md"), reduce: reduceRust},
 }
 
-// keep says what stays of an object: by key, nil for all below it.
+// keep selects which keys of an object stay: nil for all below a key.
 type keep map[string]keep
 
 func all(keys string) keep {
@@ -78,7 +78,7 @@ var (
 			with("versions", nil).with("affected", all("os arch"))
 )
 
-// of drops what is not kept; empty objects are dropped with it.
+// of drops other keys; empty objects are dropped with them.
 func (k keep) of(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -112,7 +112,7 @@ func empty(v any) bool {
 	return false
 }
 
-// about returns the ids that a record names as its own.
+// about returns the IDs that a record names as its own.
 func about(v map[string]any) []string {
 	var out []string
 	for _, key := range []string{"id", "aliases", "upstream"} {
@@ -148,7 +148,7 @@ func reduceJSON(k keep) func([]byte, map[string]bool) ([]byte, []string, error) 
 	}
 }
 
-// dropGit drops ranges of commits, which order nothing here.
+// dropGit drops ranges of commits, which have no order here.
 func dropGit(v map[string]any) {
 	affected, _ := v["affected"].([]any)
 	for _, a := range affected {
@@ -229,7 +229,7 @@ func reduceKEV(data []byte, ids map[string]bool) ([]byte, []string, error) {
 	v["vulnerabilities"], v["count"] = list, len(list)
 	kevKeep.of(v)
 	out, err := json.Marshal(v)
-	// Any id of the table will do: the catalog is one file.
+	// Any ID of the table will do: the KEV catalog is one file.
 	var some []string
 	for id := range ids {
 		some = append(some, id)

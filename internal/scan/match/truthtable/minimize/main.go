@@ -1,7 +1,7 @@
-// Command reduce makes the advisories that the truth table is tested with everywhere: of
-// the whole sets those records that the table cites or that speak of the same
-// vulnerabilities, reduced to what decides (ids, packages, ranges, criteria, vectors).
-// Nobody's words are among it: no summary, no details, no description, no references.
+// Command minimize creates the advisories that the truth table is tested with everywhere: from the
+// whole sets those records that the table cites or that concern the same vulnerabilities, reduced
+// to what decides (IDs, packages, ranges, criteria, vectors). They contain no prose of the sources:
+// no summary, no details, no description, no references.
 package main
 
 import (
@@ -84,7 +84,7 @@ func reduced(from, set string) ([]file, error) {
 	return out, err
 }
 
-// pack makes an archive that is the same whenever the files are.
+// pack creates an archive that depends on the files alone.
 func pack(files []file) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := zstd.NewWriter(&out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))

@@ -12,7 +12,7 @@ import (
 
 const carried = "../testdata"
 
-// TestCarriedIsFresh compares what is carried with what the whole sets give now.
+// TestCarriedIsFresh compares the stored archives with the result from the current whole sets.
 func TestCarriedIsFresh(t *testing.T) {
 	dir := os.Getenv("SHARED")
 	if dir == "" {
@@ -43,7 +43,7 @@ func TestCarriedIsFresh(t *testing.T) {
 	}
 }
 
-// prose are the keys that hold somebody's words, or lead to them.
+// prose matches the keys of texts of the sources, or of links to them.
 var prose = regexp.MustCompile(`(?m)"(summary|details|description|descriptions|references|title|notes|value)":|^ *(summary|details|description|references|title|url):|https?://`)
 
 func TestCarriedIsFactsOnly(t *testing.T) {
