@@ -52,8 +52,8 @@ type layerFile struct {
 // video is a kind of video controller.
 type video struct {
 	device string
-	// layout names the devices and slots below, with this controller. A state
-	// loads only into the same ones: whoever changes them gives it a new name.
+	// layout names the devices and slots below, together with this controller. A saved state loads
+	// only into the same layout: a change of the layout requires a new name.
 	layout string
 }
 
@@ -62,12 +62,11 @@ var videos = map[string]video{
 	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
 }
 
-// firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
+// firstDiskSlot is the PCI slot of disk 0; the slots from here on suffice for hv.MaxDisks.
 const firstDiskSlot = 0x8
 
-// commandLine is the whole of what QEMU is told, without the program's name.
-// Everything is named, nothing is left to defaults: a saved state needs the
-// same machine again.
+// commandLine returns the arguments of QEMU, without the program's name. Everything is named and
+// nothing is left to defaults: a saved state needs the same machine again.
 func commandLine(l launchSpec) []string {
 	s, ports := l.spec, l.ports
 	if l.incoming {

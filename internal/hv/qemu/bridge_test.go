@@ -22,12 +22,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// inNamespace says that this process has a network of its own.
+// inNamespace marks a process that has its own network namespace.
 const inNamespace = "QEMU_TEST_OWN_NETWORK"
 
-// A guest on a bridge is a machine of that network: it gets its address there
-// and both sides reach each other. The test makes the bridge in a network
-// namespace of its own.
+// A guest on a bridge is a host of that network: it gets its address there and both sides reach
+// each other. The test creates the bridge in a separate network namespace.
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)

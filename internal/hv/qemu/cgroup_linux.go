@@ -21,35 +21,35 @@ import (
 
 const (
 	cgroupTree = "/sys/fs/cgroup"  // where systems with nothing but cgroup v2 have it
-	cgroupName = "buildyard.slice" // ours, beside those of the system's services
+	cgroupName = "buildyard.slice" // ours, next to those of the system's services
 
-	// What QEMU takes beside the guest's memory. Seen were 32 MiB, and under TCG
-	// its cache of translated code too, which grows to 1 GiB.
+	// memoryBeside is what QEMU uses in addition to the guest's memory, in bytes. Observed: 32 MiB.
+	// TCG also has a cache of translated code, which grows to 1 GiB.
 	memoryBeside    = 256 << 20
 	memoryBesideTCG = memoryBeside + 1<<30
-	// Threads beside those of the virtual CPUs: up to 64 for the disks. Seen were 8.
+	// threadsBeside limits the threads in addition to those of the virtual CPUs: up to 64 serve the
+	// disks. Observed: 8.
 	threadsBeside = 128
-	// weightPerCPU is a share of the host's time; a group is born with 100.
+	// weightPerCPU is a share of the host's CPU time; a new group has 100.
 	weightPerCPU = 100
 )
 
-// controllers hold a VM to its share. Without the needed ones a group would
-// be no limit.
+// controllers limit a VM to its share. A group without the needed ones would not limit anything.
 var controllers = []struct {
 	name   string
 	needed bool
 }{{"memory", true}, {"pids", true}, {"cpu", false}}
 
-// cgroups makes a cgroup for each VM of a driver. They are the kernel's: they
-// outlive the agent, as QEMU does. A nil one makes none.
+// cgroups creates a cgroup for each VM of a driver. The kernel owns the cgroups: they outlive the
+// agent, as QEMU does. A nil *cgroups creates none.
 type cgroups struct {
-	dir    string // of this driver; each child is a VM's
-	beside int64  // memory beside the guest's, in bytes
-	weak   bool   // makes do without limits
+	dir    string // of this driver; each child belongs to one VM
+	beside int64  // memory in addition to the guest's, in bytes
+	weak   bool   // works without limits
 }
 
-// openCgroups prepares the groups of a driver, and removes those in which no VM
-// runs any more; or says why there can be none.
+// openCgroups prepares the cgroups of a driver and removes those in which no VM runs any longer.
+// The error describes why cgroups cannot be used.
 func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	parent := opt.CgroupParent
 	if parent == "" && os.Geteuid() != 0 {
@@ -67,7 +67,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	if accelerator == "tcg" {
 		g.beside = memoryBesideTCG
 	}
-	if opt.CgroupParent == "" { // a delegated one has its controllers from whoever delegates
+	if opt.CgroupParent == "" { // a delegated parent got its controllers from the process that delegated it
 		if err := g.enable(cgroupTree); err != nil {
 			return nil, err
 		}

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
 }
 
-// subject is a driver of its own with what the suite wants to know of it.
+// subject returns a separate driver with what the suite needs to know about it.
 func subject(t *testing.T, image string) hvtest.Subject {
 	blank := filepath.Join(t.TempDir(), "blank.qcow2")
 	if err := qemu.CreateDisk(t.Context(), blank, "qcow2", 64<<20); err != nil {
@@ -137,7 +137,7 @@ func confined(t *testing.T, dir string, vm hv.VM) {
 	}
 }
 
-// limited checks that QEMU is in a control group of its own.
+// limited checks that QEMU is in its own control group.
 func limited(t *testing.T, vm hv.VM) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", vm.PID))
 	if err != nil || !strings.Contains(string(b), "/vm-"+vm.ID) {

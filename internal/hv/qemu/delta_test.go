@@ -100,8 +100,8 @@ func TestDeltaOfSpoiltOverlay(t *testing.T) {
 	}
 }
 
-// An overlay that is no image, or whose tables lie, makes no delta, and a delta can be
-// given up.
+// An overlay that is not an image, or whose tables are damaged, makes no delta. A delta can be
+// canceled.
 func TestDeltaOfBadOverlay(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")
@@ -133,7 +133,8 @@ func TestDeltaOfBadOverlay(t *testing.T) {
 	}
 }
 
-// A file of a save takes the place of another, which whoever has it open keeps.
+// The file of a save replaces an existing file, and a process that has the old file open keeps its
+// content.
 func TestCreateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {

@@ -4,9 +4,9 @@
 // It is not a general QEMU front end: one machine layout, unprivileged,
 // sandboxed, and QEMU gets its disks and sockets as open files, never as paths.
 //
-// Invariant: a QEMU process holds its VM's lock file from before it exists
-// until it is gone, so a VM whose lock is free does not run, and one whose lock
-// is taken is found again by its machine UUID, whoever was killed in between.
+// Invariant: a QEMU process has its VM's lock file locked from before it exists until it is gone. A
+// VM whose lock is free does not run, and one whose lock is taken is found again by its machine
+// UUID, even if the agent or QEMU was killed in between.
 package qemu
 
 import (
@@ -65,8 +65,8 @@ type Options struct {
 	// UnsafeCache ignores flushes of the guest: data is lost when the host
 	// crashes. For tests that measure something else than the disk.
 	UnsafeCache bool
-	// FailedLogs is a directory for the logs of starts that failed: the newest 50,
-	// at most 8 MiB. "" = one named "failed" beside Dir.
+	// FailedLogs is a directory for the logs of failed starts: the newest 50, at most 8 MiB. ""
+	// means a directory named "failed" next to Dir.
 	FailedLogs string
 	// Logger gets what no caller sees: adoption, processes that ended. nil = none.
 	Logger *slog.Logger
@@ -253,9 +253,8 @@ func (d *Driver) running(id string) (*machine, *run, error) {
 	return m, r, nil
 }
 
-// Delete kills the process and removes the directory. The directory is renamed
-// first, which needs no room on a full disk, so that a removal which is
-// interrupted is finished at the next Open.
+// Delete kills the process and removes the directory. The directory is renamed first, which needs
+// no free space on a full disk, so that an interrupted removal is finished at the next Open.
 func (d *Driver) Delete(ctx context.Context, id string) error {
 	m, err := d.machine(id)
 	if errors.Is(err, hv.ErrNotFound) {

@@ -38,8 +38,7 @@ func (m *machine) logged(err error) error {
 	return fmt.Errorf("%w; the whole log is in %s", err, path)
 }
 
-// keepFailed writes what is known of a start that failed, the whole of the
-// serial console with it.
+// keepFailed writes the log of a failed start, with the whole serial console.
 func (m *machine) keepFailed(reason error) (string, error) {
 	dir := m.d.opt.FailedLogs
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,7 +59,7 @@ func (m *machine) keepFailed(reason error) (string, error) {
 	return path, prune(dir)
 }
 
-// failure returns what is known of a VM that failed.
+// failure returns the log of a VM that failed: the reason, what QEMU printed and the serial console.
 func (m *machine) failure(reason string, at time.Time) string {
 	m.mu.Lock()
 	c := m.cfg
@@ -72,7 +71,7 @@ func (m *machine) failure(reason string, at time.Time) string {
 
 var _ hv.FailureLogger = (*Driver)(nil)
 
-// FailureLog returns what is known of a VM that has ended by a failure, or the newest log of a failed start.
+// FailureLog returns the log of a VM that ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {
 	if m, err := d.machine(id); err == nil {
 		if vm := m.view(); vm.Failure != "" {
@@ -136,7 +135,7 @@ func endOf(path string, most int64) []byte {
 		return nil
 	}
 	b := make([]byte, min(most, info.Size()))
-	n, _ := f.ReadAt(b, info.Size()-int64(len(b))) // a file that was cut meanwhile is shorter
+	n, _ := f.ReadAt(b, info.Size()-int64(len(b))) // a file that was truncated since then is shorter
 	return b[:n]
 }
 

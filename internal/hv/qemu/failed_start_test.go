@@ -17,9 +17,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// The logs of failed starts are kept beside the VMs, and outlive them: of a
-// guest that never gets ready, a QEMU that ends, and a state that does not load.
-// The error of the first has the guest's last words.
+// The logs of failed starts are stored next to the VMs and outlive them: of a guest that never gets
+// ready, a QEMU that ends, and a state that does not load. The error of the first contains the end
+// of the guest's console.
 func TestFailedStartsLeaveLogs(t *testing.T) {
 	t.Parallel()
 	image, parent := guest(t), t.TempDir()
@@ -80,8 +80,8 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	}
 }
 
-// A QEMU that is killed while its guest is made a VM of its own: the error says that
-// QEMU ended, not which of its connections was first to break.
+// A QEMU that is killed while its resumed guest is refreshed: the error reports that QEMU ended,
+// not which of its connections broke first.
 func TestKilledBeforeItsRefresh(t *testing.T) {
 	t.Parallel()
 	spec, d := warmSpec(t), open(t, t.TempDir())

@@ -41,10 +41,9 @@ func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	return errors.Join(err, fmt.Errorf("the save could not be undone yet: %w", serr))
 }
 
-// settleSave ends whatever a save has begun: a transfer is canceled, the guest
-// goes on, and the overlays that QEMU writes to are noted. It asks QEMU how far
-// the save came, so it serves a save that succeeded or failed, and one whose
-// agent was killed at any step. The caller holds m.saving.
+// settleSave ends whatever a save has begun: it cancels a transfer, resumes the guest, and records
+// the overlays that QEMU writes to. It asks QEMU how far the save came, so it serves a save that
+// succeeded or failed, and one whose agent was killed at any step. The caller holds m.saving.
 func (m *machine) settleSave(ctx context.Context, r *run) error {
 	m.mu.Lock()
 	generation := m.cfg.Saving

@@ -48,7 +48,7 @@ func newFirewall(d *Driver) (*firewall, error) {
 	return nil, errors.New("the program nft is not installed; install the package nftables")
 }
 
-// load puts the rules in place in one transaction: there is no moment without.
+// load replaces the rules in one transaction: the host is never without rules.
 func (f *firewall) load(ctx context.Context) error {
 	conf, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -72,17 +72,17 @@ func (f *firewall) load(ctx context.Context) error {
 	return nil
 }
 
-// rules is what nft is given. Each user of QEMU has two chains of its own in the
-// table of all drivers: one that picks its packets, and one that judges them. A
-// connection that somebody else has made to a port rule is answered; one that a
-// guest makes ends at the host, except to ask for names.
+// rules returns the input of nft. Each user of QEMU has two separate chains in the table of all
+// drivers: one selects its packets, and one filters them. The guest can answer a connection that a
+// client made to a port rule; a connection that a guest makes is refused at the host, except for
+// DNS queries.
 func rules(uid uint32, resolvers []netip.Addr) string {
 	pick, judge := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
 	lines := []string{
 		"add table inet buildyard",
 		"add chain inet buildyard refuse",
 		"flush chain inet buildyard refuse",
-		// A guest sees a reset at once, and the other refusal only after a while.
+		// A guest sees a reset immediately, and the other refusal only after a while.
 		"add rule inet buildyard refuse meta l4proto tcp reject with tcp reset",
 		"add rule inet buildyard refuse reject",
 		"add chain inet buildyard " + judge,

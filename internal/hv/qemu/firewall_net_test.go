@@ -122,8 +122,9 @@ func serve(t *testing.T, host, seen string) string {
 	return fmt.Sprintf("%s:%d", seen, l.Addr().(*net.TCPAddr).Port)
 }
 
-// closesAreHeard: the end of a connection of this host's own programs reaches the other side although the socket
-// is closed, and so is nobody's any more, before the last bytes are taken.
+// closesAreHeard checks that the end of a connection of this host's own programs reaches the other
+// side although the socket is closed, and so has no user any longer, before the last bytes are
+// read.
 func closesAreHeard(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -25,14 +25,14 @@ import (
 const (
 	namespaceChild = "BUILDYARD_QEMU_NAMESPACE_CHILD"
 
-	hostAddress = "192.0.2.1"       // the host has it beside 127.0.0.1
+	hostAddress = "192.0.2.1"       // the host has it in addition to 127.0.0.1
 	outside     = "198.51.100.2"    // another machine
 	credentials = "169.254.169.254" // where a cloud serves the host's credentials
 	resolver    = "127.0.0.53"
 )
 
-// Guests and the network of their host, in a network of its own with another
-// machine in it: see TestIsolationChild.
+// Guests and the network of their host, in a separate network namespace that also contains another
+// machine: see TestIsolationChild.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)
@@ -89,7 +89,7 @@ func TestIsolationChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := cloneSpec(first, saved) // goes on from that: it has no port rules
+	second := cloneSpec(first, saved) // resumes from that save, without port rules
 	second.NeedNetwork = true
 
 	t.Run("kept off the host", func(t *testing.T) {
@@ -169,7 +169,7 @@ func (n *network) guarded(t *testing.T, d *qemu.Driver, id string) {
 	}
 }
 
-// reached says of which servers the guest gets the answer.
+// reached returns the servers whose response the guest received.
 func (n *network) reached(t *testing.T, d *qemu.Driver, id string) map[string]bool {
 	t.Helper()
 	script := ""

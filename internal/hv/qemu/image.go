@@ -81,9 +81,9 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	})
 }
 
-// CreateOverlay makes an empty overlay of size bytes. It names no file beneath
-// it: QEMU is told that at each start. With extended L2 entries a 4 KiB write
-// costs 4 KiB, and saving stores only what changed.
+// CreateOverlay creates an empty overlay of size bytes. It does not name its backing file: QEMU
+// gets that at each start. With extended L2 entries a 4 KiB write costs 4 KiB, and saving stores
+// only what changed.
 func CreateOverlay(ctx context.Context, path string, size int64) error {
 	return placed(path, func(part string) error {
 		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", "qcow2",
@@ -92,7 +92,8 @@ func CreateOverlay(ctx context.Context, path string, size int64) error {
 	})
 }
 
-// placed lets write fill a file beside path and renames it: what is at path is whole.
+// placed has write fill a temporary file next to path and renames it, so that the file at path is
+// complete.
 func placed(path string, write func(part string) error) error {
 	if _, err := os.Lstat(path); err == nil {
 		return hv.Refuse("%s exists", path)

@@ -63,8 +63,7 @@ func (d *Driver) isolated(ctx context.Context) error {
 	return nil
 }
 
-// guard puts the rules back while VMs run: whoever loads a firewall of his own
-// may flush ours.
+// guard restores the rules while VMs run: an operator who loads another firewall may flush ours.
 func (d *Driver) guard(ctx context.Context) {
 	t := time.NewTicker(d.opt.guardEvery)
 	defer t.Stop()

@@ -56,8 +56,8 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// listenSocket makes a socket that QEMU will serve. Whoever connects before
-// QEMU is up waits; when QEMU dies, the connection ends.
+// listenSocket makes a socket that QEMU will serve. A client that connects before QEMU is up waits;
+// when QEMU dies, the connection ends.
 func listenSocket(dir, name string) (*os.File, error) {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -140,7 +140,7 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 	return process{}, false, errors.New("a process holds its lock, and no QEMU of its machine UUID is to be found")
 }
 
-// settle notes how a run ended that ended while nobody watched.
+// settle records the end of a run that ended while no agent was running.
 func (m *machine) settle() error {
 	if !m.end.At.IsZero() {
 		return nil
@@ -176,17 +176,17 @@ func (m *machine) finish(r *run, failure string) {
 	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
 }
 
-// recordStopIntent notes durably that a run is about to be ended on purpose, and why. The
-// end does not wait for room on the disk, which may be full of this very VM: it
-// is then taken for a crash by an agent that is started before it is noted.
+// recordStopIntent durably records that a run is about to be ended on purpose, and why. The end
+// does not wait for free space on the disk, which may be full because of this very VM. An agent
+// that is started before the intent is recorded takes the end for a crash.
 func (m *machine) recordStopIntent(e runEnd) {
 	if err := m.noteIntent(e); err != nil {
 		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
 	}
 }
 
-// noteIntent is intend for who can do without the end: an error means that the note
-// is not durable.
+// noteIntent is recordStopIntent for callers that need not end the run: an error means that the
+// record is not durable.
 func (m *machine) noteIntent(e runEnd) error {
 	e.Asked, e.At = true, time.Time{}
 	m.mu.Lock()
@@ -206,7 +206,7 @@ func (m *machine) clearStopIntent(r *run) error {
 	return removeFile(filepath.Join(m.dir, endFile))
 }
 
-// kill ends a run at once and waits until it is gone. e says why, for List.
+// kill ends a run immediately and waits until it is gone. e is the reason that List reports.
 func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
 	m.recordStopIntent(e)
 	if err := r.proc.kill(); err != nil {

@@ -21,7 +21,7 @@ const anyIPv4 = "0.0.0.0"
 // portTries is how often a host port that turns out to be taken is chosen again.
 const portTries = 20
 
-// forward is a port rule as QEMU is told it.
+// forward formats a port rule as QEMU's hostfwd option.
 func forward(p hv.PortRule) string {
 	return fmt.Sprintf("%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
 }

@@ -76,8 +76,8 @@ func TestPortTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// The same under a QEMU that an agent has started which was killed at once: the
-// next agent finds it, and it ends for want of its port.
+// The same with a QEMU whose agent was killed immediately after the start: the next agent finds it,
+// and it ends because its port is taken.
 func TestPortTakenFromAdopted(t *testing.T) {
 	t.Parallel()
 	dir, tools := t.TempDir(), t.TempDir()

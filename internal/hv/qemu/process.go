@@ -15,9 +15,8 @@ import (
 // errGone: the process that was meant does not live any more.
 var errGone = errors.New("the QEMU process is gone")
 
-// ownID is the user and group of QEMU where no user was made for it. Nothing
-// else has this number: 65520 to 65531 are given to nobody by Debian, systemd,
-// directory services or container images.
+// ownID is the user and group of QEMU where no user was made for it. No other program has this
+// number: Debian, systemd, directory services and container images do not assign 65520 to 65531.
 const ownID = 65525
 
 // credential answers who QEMU runs as; nil means: as this process.
@@ -50,7 +49,7 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
 }
 
-// ownCredential is our own number, unless somebody has it.
+// ownCredential returns the credential of ownID, unless a user or group has that number.
 func ownCredential() (*syscall.Credential, error) {
 	id := strconv.Itoa(ownID)
 	if u, err := user.LookupId(id); err == nil {

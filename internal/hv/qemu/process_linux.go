@@ -65,8 +65,8 @@ func pidsOf(uuid string) ([]int, error) {
 	return out, nil
 }
 
-// kill ends the process at once. The pid is pinned before it is checked, so
-// that no other process can be hit.
+// kill ends the process immediately. The PID is pinned before it is checked, so that no other
+// process can be hit.
 func (p process) kill() error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

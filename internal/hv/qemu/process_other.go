@@ -74,7 +74,7 @@ func pidsOf(uuid string) ([]int, error) {
 	return out, nil
 }
 
-// kill ends the process at once if it is still the one that was meant.
+// kill ends the process immediately if it is still the one that was meant.
 func (p process) kill() error {
 	if !p.alive() {
 		return nil

@@ -155,7 +155,7 @@ func (q *qmpConn) answer(id uint64, m qmpMessage) {
 	waiter <- qmpReply{value: bytes.Clone(m.Return)}
 }
 
-// fail ends the connection and everybody who waits on it.
+// fail closes the connection and fails every pending call.
 func (q *qmpConn) fail(err error) {
 	_ = q.c.Close()
 	q.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// A guest that ends by itself is no orderly stop.
+// A guest that powers off without a request is not an orderly stop.
 func TestGuestPowersOff(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())

@@ -49,9 +49,9 @@ type config struct {
 	// Layout is that of the last start. VMs of agents that knew none lack it.
 	Layout string
 
-	// Refreshed says that the Spec's state is used up: its guest has run, with a
-	// time, random numbers and ports of its own. Until then nothing counts that
-	// the VM has written, and a start begins again with the state.
+	// Refreshed reports whether the Spec's state is used up: the guest has run with its own time,
+	// random numbers and ports. Until then, what the VM has written is ignored, and a start begins
+	// again with the state.
 	Refreshed bool
 }
 

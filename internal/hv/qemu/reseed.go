@@ -11,9 +11,9 @@ const (
 	cannotRun = 126 // a shell's code for a program that is there and does not run
 )
 
-// reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the
-// kernel take a new key from its pool at once, which no shell command does. It
-// ends with 0 when all of that went well. x86-64 Linux, no libraries:
+// reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the kernel take a new
+// key from its pool immediately, which no shell command does. It exits with 0 when all of that
+// succeeded. x86-64 Linux, no libraries:
 //
 //	sub rsp,64 · read(0,rsp,64) must be 64 · open("/dev/urandom",O_WRONLY)
 //	write(fd,rsp,64) · ioctl(fd,RNDRESEEDCRNG) must be 0 · exit

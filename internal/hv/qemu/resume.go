@@ -96,8 +96,8 @@ func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
 	return err
 }
 
-// refresh makes a resumed guest a VM of its own: the time of now, random numbers
-// that no other clone has, and only then the way in. It is done once for a VM.
+// refresh makes a resumed guest distinct from other clones: it sets the current time, then random
+// numbers that no other clone has, and only then opens the ports. It runs once for a VM.
 func (m *machine) refresh(ctx context.Context, r *run) error {
 	m.mu.Lock()
 	done := m.cfg.Spec.State == nil || m.cfg.Refreshed
@@ -121,9 +121,8 @@ func (m *machine) refresh(ctx context.Context, r *run) error {
 	return m.noteSave(func(c *config) { c.Ports, c.Refreshed = ports, true })
 }
 
-// setTime gives the guest the host's time. Agents report an error also when only
-// the hardware clock could not be set, and a busy host keeps a call waiting, so
-// the outcome is looked at.
+// setTime sets the guest's clock to the host's time. Agents report an error also when only the
+// hardware clock could not be set, and a busy host delays a call, so the resulting time is checked.
 func (r *run) setTime(ctx context.Context) error {
 	var off time.Duration
 	for range 3 {
@@ -182,8 +181,8 @@ func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err e
 	return said, err
 }
 
-// reseed returns a Linux guest random numbers of its own. A guest in which the
-// program cannot run is let go on: its own kernel has to respect the generation id.
+// reseed gives a Linux guest its own random numbers. A guest in which the program cannot run is
+// resumed all the same: its own kernel has to respect the generation ID.
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails

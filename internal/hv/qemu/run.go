@@ -23,19 +23,19 @@ type run struct {
 	open  chan struct{} // closed when the guest has opened its agent port
 	once  sync.Once     // closes open
 
-	viewing sync.Mutex // whoever gives QEMU a viewer of the screen holds it
+	viewing sync.Mutex // held while QEMU is given a viewer of the screen
 
 	mu     sync.Mutex    // guards the fields below
-	qmp    *qmpConn      // nil while there is no connection
+	qmp    *qmpConn      // nil while not connected
 	linked chan struct{} // closed when qmp is set, new when it is lost
-	cause  string        // what QEMU said before it ended
+	cause  string        // what QEMU printed before it ended
 	ip     string        // the guest's address; "" until asked for
-	screen net.Listener  // of VNC connections; nil while there is none
+	screen net.Listener  // of VNC connections; nil while not listening
 }
 
-// attach makes the run of the machine's process and watches it. exited gives
-// the exit status of a child of ours, nil for an adopted process. The run owns
-// screen from now on; an adopted one listens by itself.
+// attach creates the run of the machine's process and watches it. exited delivers the exit status
+// of a child process, and is nil for an adopted process. The run owns screen from now on; for an
+// adopted process the run opens the listener.
 func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	r := &run{
 		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
@@ -130,7 +130,7 @@ var fatal = map[string]string{
 	"io-error":       "a disk of the VM could not be read or written; the node's disk may be full",
 }
 
-// diskFull is said of a VM that QEMU stopped because the host had no room for a write.
+// diskFull is the failure of a VM that QEMU stopped because the host's disk was full at a write.
 const diskFull = "The node's disk is full"
 
 // checkState ends a VM that has stopped permanently.

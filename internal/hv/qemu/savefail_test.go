@@ -200,7 +200,7 @@ func TestEightFailedSaves(t *testing.T) {
 // A save is given up at each step, and at moments in between: it returns soon
 // with the context's error, and the guest continues.
 func TestCancelledSaves(t *testing.T) {
-	fulltest.Only(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
+	fulltest.Only(t) // TestConformance cancels a save, TestTerminatedInASave ends one at a step
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())

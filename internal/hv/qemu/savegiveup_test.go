@@ -99,8 +99,8 @@ func TestTerminatedInARestart(t *testing.T) {
 	}
 }
 
-// Two saves at once come one after the other, among commands and starts; one
-// that waits for its turn can be given up.
+// Two simultaneous saves run one after the other, while commands and starts run; a save that waits
+// for another can be canceled.
 func TestSaveAmongOthers(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)
@@ -198,7 +198,7 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
 	run(t, d, spec.ID, "head -c 20000000 /dev/urandom >/root/lost")
 	fill(t, vms)
-	shrink(t, filepath.Join(vms, "filler"), 1<<20) // room for the intention, and not for what the guest has not written
+	shrink(t, filepath.Join(vms, "filler"), 1<<20) // free space for the intent, but not for what the guest has not written
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}

@@ -139,7 +139,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	}
 	d.generation = generations[last]
 	path := m.overlay(i, d.generation)
-	if i == 0 && !l.incoming { // a guest that continues is told by growDisk
+	if i == 0 && !l.incoming { // growDisk grows the disk of a guest that continues
 		size = max(size, diskBytes(l.spec))
 	}
 	_, missing := os.Stat(path)
@@ -185,8 +185,7 @@ func (m *machine) begin(l launchSpec) error {
 	return nil
 }
 
-// exec runs QEMU in a session of its own: nothing that happens to this process
-// reaches it.
+// exec runs QEMU in its own session, so that no signal to this process reaches it.
 func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, error) {
 	cmd := exec.Command(m.d.opt.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
 	cmd.ExtraFiles = files

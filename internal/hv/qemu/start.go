@@ -268,7 +268,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	if q, ok := r.link(); ok && !gone {
 		r.saveSerial(ctx, q)
 	}
-	if gone { // by itself; finish noted why
+	if gone { // without a request; finish recorded the reason
 		m.mu.Lock()
 		err = fmt.Errorf("%w: %s", err, m.end.Failure)
 		m.mu.Unlock()

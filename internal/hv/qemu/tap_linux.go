@@ -58,8 +58,8 @@ func newTap() (*os.File, string, error) {
 	return f, ifr.Name(), nil
 }
 
-// plugTap gives the device the bridge's frame size, which the bridge would else
-// lower to it, and a high address, so that the bridge does not take it over.
+// plugTap sets the device's MTU to that of the bridge, which would otherwise lower its own, and a
+// high MAC address, so that the bridge does not adopt it.
 func plugTap(name, bridge, mac string) error {
 	tap, err := net.InterfaceByName(name)
 	if err != nil {

@@ -92,7 +92,7 @@ func overUplink(t *testing.T, image string) {
 		o.Untagged()
 	}
 	command(t, "ip", "link", "add", "by-vlan77", "type", "bridge") // left by an agent that was killed
-	command(t, "ip", "link", "add", "by-vlanx", "type", "bridge")  // somebody else's
+	command(t, "ip", "link", "add", "by-vlanx", "type", "bridge")  // not the driver's
 	d, err := qemu.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func overUplink(t *testing.T, image string) {
 	wantNoVLAN(t)
 }
 
-// wantNoVLAN waits until nothing is left of a VLAN that nobody uses.
+// wantNoVLAN waits until nothing is left of a VLAN that no VM uses.
 func wantNoVLAN(t *testing.T) {
 	t.Helper()
 	var names map[string]bool

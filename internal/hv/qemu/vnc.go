@@ -70,9 +70,9 @@ func portOf(l net.Listener) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// showScreen takes connections to the screen until the run or the driver ends.
-// l is nil when an agent before this one had opened the port: whoever has taken
-// it meanwhile is waited for.
+// showScreen accepts connections to the screen until the run or the driver ends. l is nil when an
+// earlier agent had opened the port: if another process has taken the port since then, showScreen
+// retries until it is free.
 func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	ctx, cancel := context.WithCancel(quit)
 	defer cancel()
@@ -145,7 +145,7 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	return r.addViewer(ctx, f, askPassword)
 }
 
-// vncAccess is whether a viewer of the screen has to give the password.
+// vncAccess reports whether a viewer of the screen may skip the password.
 type vncAccess bool
 
 const (
@@ -153,8 +153,8 @@ const (
 	letIn       vncAccess = true
 )
 
-// addViewer gives QEMU the socket of a viewer. One at a time: the name by which QEMU is told
-// of it stands for whatever was passed last.
+// addViewer passes the socket of a viewer to QEMU, one at a time: the name in the QMP command
+// refers to the socket that was passed last.
 func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) 
 	return ours, nil
 }
 
-// socketPair returns the ends of a connection, one of them to be given away.
+// socketPair returns the two ends of a connection; theirs is for another process.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock() // nothing is started that would inherit them
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -209,16 +209,15 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	theirs = os.NewFile(uintptr(pair[1]), "viewer")
 	mine := os.NewFile(uintptr(pair[0]), "viewer")
 	defer mine.Close()
-	if ours, err = net.FileConn(mine); err != nil { // of which it makes one of its own
+	if ours, err = net.FileConn(mine); err != nil { // which duplicates the descriptor
 		_ = theirs.Close()
 		return nil, nil, err
 	}
 	return ours, theirs, nil
 }
 
-// configureMonitor tells QEMU what no command line should or can: the screen's password,
-// without which it lets nobody in, and that the cable is out. It is done on
-// every connection to the monitor.
+// configureMonitor sets what no command line should or can: the screen's password, without which
+// QEMU rejects all viewers, and the disconnected cable. It runs on every connection to the monitor.
 func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 	s := r.m.spec()
 	var err error

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// suspended is the save of that guest, made by whoever asks first.
+// suspended is the save of that guest, made at the first request.
 var suspended struct {
 	once  sync.Once
 	saved hv.Saved

@@ -82,7 +82,7 @@ func TestWrapper(t *testing.T) {
 	})
 }
 
-// The last MiB of 64 MiB, exactly, with little left lying about meanwhile.
+// The last MiB of 64 MiB, exactly, and few bytes in temporary files in the meantime.
 func TestWrapperKeepsTheEnd(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
 		name := ".exec-" + token()
