@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// Driver starts and ends VMs on this host. Its methods may be called from many
-// goroutines; calls for one VM are serialised by the caller, with one
-// exception: Delete may be called once the context of a running call was
-// cancelled and that call has returned.
+// Driver starts and ends VMs on this host. Its methods may be called from many goroutines. The
+// caller serializes the calls for one VM, with one exception: Delete may be called once the context
+// of a running call was canceled and that call has returned.
 //
 // A driver that holds connections or goroutines also implements io.Closer;
 // closing a driver never stops a VM.
@@ -34,11 +33,11 @@ type Driver interface {
 	// stopped VM with a Failure behind, for Delete to remove.
 	Start(ctx context.Context, spec Spec) (VM, error)
 
-	// Stop ends a VM and keeps its disks. Stopping a stopped VM is no error.
+	// Stop ends a VM and keeps its disks. Stopping a stopped VM succeeds.
 	Stop(ctx context.Context, id string, how StopMode) error
 
-	// Delete ends a VM by force and removes everything that was made for it.
-	// Deleting an unknown VM is no error. The base images stay.
+	// Delete ends a VM by force and removes everything that was made for it. Deleting an unknown VM
+	// succeeds. The base images stay.
 	Delete(ctx context.Context, id string) error
 
 	// Exec runs a command in the guest and waits for its end. A command that
@@ -97,25 +96,25 @@ const (
 	CanForward Capability = "port-rules"     // port rules reach a real guest port
 	CanPersist Capability = "survives-agent" // VMs live on when the agent is killed
 	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
-	CanSave    Capability = "save"           // is a Saver, and Start takes a State
+	CanSave    Capability = "save"           // Saver is implemented, and Start accepts a State
 	CanRestart Capability = "restart"        // is a Restarter
-	CanResize  Capability = "disk-size"      // heeds Spec.DiskBytes
-	CanVNC     Capability = "vnc"            // heeds Spec.VNC
-	CanConsole Capability = "console"        // is a Screener
-	CanUSB     Capability = "usb"            // heeds Spec.USB
+	CanResize  Capability = "disk-size"      // respects Spec.DiskBytes
+	CanVNC     Capability = "vnc"            // respects Spec.VNC
+	CanConsole Capability = "console"        // implements ConsoleDriver
+	CanUSB     Capability = "usb"            // respects Spec.USB
 	CanBridge  Capability = "bridge"         // offers NetworkBridge
 	CanIsolate Capability = "no-loopback"    // keeps guests off the host's loopback
-	CanLimit   Capability = "cgroup"         // bounds what a VM takes of the host
+	CanLimit   Capability = "cgroup"         // limits the host's resources that a VM uses
 )
 
-// StopMode says how a VM is asked to end.
+// StopMode selects how a VM is ended.
 type StopMode int
 
 // The two ways to stop.
 const (
 	// StopOrderly asks the guest to shut down, waits a bounded time, then forces.
 	StopOrderly StopMode = iota
-	// StopForce ends the hypervisor at once; the guest is not asked.
+	// StopForce ends the hypervisor immediately; the guest is not asked.
 	StopForce
 )
 
@@ -130,7 +129,7 @@ func (m StopMode) String() string {
 // Status is the state of a VM as its host sees it.
 type Status string
 
-// The states of a VM. A VM whose start is going on counts as running.
+// The states of a VM. A VM whose start is in progress counts as running.
 const (
 	Running   Status = "running"
 	Stopped   Status = "stopped"
@@ -153,5 +152,5 @@ type VM struct {
 	Accelerator    string    // of its last start
 	Version        string    // hypervisor version of its last start
 	Labels         map[string]string
-	Failure        string // why it ended when nobody had asked; "" otherwise
+	Failure        string // why it ended without a request; "" otherwise
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// growScript makes the root file system of a Linux guest fill its disk. Its own
-// comment says what it needs and answers.
+// growScript makes the root file system of a Linux guest fill its disk. The comment in grow.sh
+// describes what it needs and prints.
 //
 //go:embed grow.sh
 var growScript []byte

@@ -12,16 +12,15 @@ type Saver interface {
 	// Save exports what a VM has changed on its disks as one delta a disk, and
 	// with Suspend also the guest's state.
 	//
-	// With Suspend the guest is paused for as long as writing its state takes and
-	// then continues, whether the save succeeded or failed; a VM that does not run
-	// is ErrNotRunning. Without, the guest is shut down first and the VM stays
-	// stopped, also when the save fails after that; a guest that does not shut
-	// down in time, or ends in another way, fails the save and is not forced. A VM
-	// that is stopped already is exported as it is: whoever was killed after the
+	// With Suspend the guest is paused while its state is written and then continues, whether the
+	// save succeeded or failed; a VM that does not run is ErrNotRunning. Without Suspend, the guest
+	// is shut down first and the VM stays stopped, also when the save fails after that. A guest
+	// that does not shut down in time, or ends in another way, fails the save and is not forced. A
+	// VM that is already stopped is exported as it is, so that an agent that was killed after the
 	// shutdown repeats the save.
 	//
-	// A save that fails leaves nothing in Dir, and the next one holds everything
-	// all the same. When ctx ends, or Delete is called, Save fails soon.
+	// A save that fails leaves nothing in Dir, and the next one contains everything all the same.
+	// When ctx ends, or Delete is called, Save fails soon.
 	Save(ctx context.Context, id string, spec SaveSpec) (Saved, error)
 }
 
@@ -34,21 +33,20 @@ type Restarter interface {
 	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
-// FailureLogger is a driver that keeps a log of every VM that failed.
+// FailureLogger is implemented by drivers that keep a log of every VM that failed.
 type FailureLogger interface {
-	// FailureLog returns what is known of a VM that has ended by a failure; else the newest
-	// log of a start of it that failed, also of one that was removed since; nil when there
-	// is none.
+	// FailureLog returns the log of a VM that ended by a failure; otherwise the newest log of a
+	// failed start of it, also after the VM was removed; nil without such a log.
 	FailureLog(id string) ([]byte, error)
 }
 
-// SaveSpec says what Save is to do.
+// SaveSpec describes what Save does.
 type SaveSpec struct {
 	Dir     string // absolute; exists; the files of the save are made in it
 	Suspend bool   // keep memory and devices too
 
-	// Step is called after each step with its name; the VM may be paused then.
-	// An error fails the save. nil = nobody asks. It never sees the VM let go.
+	// Step is called after each step with its name; the VM may be paused then. An error fails the
+	// save; nil disables the calls. It is not called for resuming the VM.
 	Step func(SaveStep) error
 }
 
@@ -157,7 +155,7 @@ func (s SaveSpec) Validate() error {
 	return nil
 }
 
-// ReportStep reports a step to whoever asked for it.
+// ReportStep calls Step, if set, with a step.
 func (s SaveSpec) ReportStep(step SaveStep) error {
 	if s.Step == nil {
 		return nil

@@ -60,8 +60,7 @@ type Spec struct {
 	Name string // shown to people; any text up to 255 bytes without control characters
 	UUID string // machine UUID, 8-4-4-4-12 lower or upper case hex
 
-	// Disks are immutable bases; the driver writes to overlays of its own.
-	// The first one is booted.
+	// Disks are immutable bases; the driver writes to separate overlays. The first disk is booted.
 	Disks    []Disk
 	CPUs     int
 	MemoryMB int
@@ -88,8 +87,8 @@ type Spec struct {
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 
-	// NeedNetwork says that ready also means: the guest has an address. It says
-	// nothing in the mode NetworkDisconnected.
+	// NeedNetwork reports whether a VM is ready only once the guest has an address. It has no
+	// effect in the mode NetworkDisconnected.
 	NeedNetwork bool
 
 	// State is the suspended guest to resume from, until a start has succeeded;

@@ -28,14 +28,13 @@ type Subject struct {
 	NeverReady func() hv.Spec
 	// Kill ends a VM's hypervisor from outside, as kill -9 would.
 	Kill func(t *testing.T, vm hv.VM)
-	// Reopen gives up the driver and answers a new one over the same VMs, as
-	// after a restart of the agent.
+	// Reopen closes the driver and returns a new one over the same VMs, as after a restart of the agent.
 	Reopen func(t *testing.T) hv.Driver
 	// Other is a driver over another directory, as on a second node. Needed
 	// with hv.CanSave; what is left in it ends with the test.
 	Other func(t *testing.T) hv.Driver
-	// USB answers the kinds of the emulated USB devices that a VM of the driver
-	// has plugged in. nil where that cannot be seen.
+	// USB returns the kinds of the emulated USB devices that a VM of the driver has plugged in. nil
+	// if the driver does not show that.
 	USB func(t *testing.T, d hv.Driver, id string) []string
 	// Steps picks those of the steps of a save at which it is made to fail: where a
 	// save takes seconds, some of them. nil: all.
@@ -46,27 +45,27 @@ type Subject struct {
 	More []Check
 }
 
-// long are the checks that a short run leaves out. Each boots or resumes guests of its
-// own where it differs little from a check of a short run.
+// long lists the checks that a short run leaves out. Each boots or resumes separate guests although
+// it differs little from a check of a short run.
 var long = []string{
 	"start after stop", "forced stop", "restart", "restart given up", "ended in a save", "save of a stopped guest", "save of a stopped VM",
 }
 
-// suite is one part of a run, over a Subject of its own.
+// suite is one part of a run, with its own Subject.
 type suite struct {
 	Subject
 	*results
 	host hv.Host
 }
 
-// results is what the parts of a run have found out together.
+// results collects the verdicts of all parts of a run.
 type results struct {
 	mu       sync.Mutex         // guards the fields below
-	verdicts map[string]verdict // name of a check -> how it ended
-	ended    *suite             // a part that came to its end
+	verdicts map[string]verdict // name of a check -> result
+	ended    *suite             // a part that completed
 }
 
-// parts of a run, which go on beside each other.
+// parts of a run, which run concurrently.
 var parts = []struct {
 	name string
 	run  func(*suite, *testing.T)

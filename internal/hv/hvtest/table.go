@@ -14,13 +14,13 @@ import (
 
 // capability is a row of the table that is printed at the end of a run.
 type capability struct {
-	name    string        // what people call it
+	name    string        // readable name
 	ability hv.Capability // "" = every driver has to offer it
-	seen    []string      // the checks that show it working
+	seen    []string      // the checks that prove it
 }
 
-// capabilities is that table. Whoever adds an ability to hv adds a row here, with
-// the names of the checks that show it; a check of one driver is a Subject.More.
+// capabilities is that table. A new ability of hv needs a row here, with the names of the checks
+// that prove it; a check of one driver is a Subject.More.
 var capabilities = []capability{
 	{"start, stop, delete", "", []string{"start", "orderly stop", "start after stop", "forced stop", "delete"}},
 	{"failed starts end", "", []string{"boot time-out", "cancelled start"}},
@@ -98,8 +98,7 @@ func (s *suite) table() (text string, unseen []string) {
 	return b.String(), unseen
 }
 
-// judge sums up the checks of a row: one that failed spoils it, and skipped ones
-// show nothing.
+// judge combines the checks of a row: one that failed fails the row, and skipped ones are not counted.
 func (s *suite) judge(checks []string) (word string, how []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

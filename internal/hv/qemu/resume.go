@@ -175,14 +175,14 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 	return ports, nil
 }
 
-// addPort adds one rule. QEMU says something only when it could not.
+// addPort adds one rule. said is empty unless QEMU could not add it.
 func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err error) {
 	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)}, &said)
 	return said, err
 }
 
-// reseed gives a Linux guest its own random numbers. A guest in which the program cannot run is
-// resumed all the same: its own kernel has to respect the generation ID.
+// reseed sets new random numbers in a Linux guest, which no other clone has. A guest in which the
+// program cannot run is resumed all the same: its own kernel has to respect the generation ID.
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails

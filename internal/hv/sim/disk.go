@@ -77,8 +77,8 @@ func readDisk(d hv.Disk) (guestFiles, error) {
 	return f, nil
 }
 
-// openLayer opens a file as what it looks like; there is no guest that could have
-// written a header to mislead.
+// openLayer opens a file by its content: as a qcow2 image or as a flat simulated disk. No real
+// guest could have written a misleading header.
 func openLayer(path string) (qcow2.Layer, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -140,8 +140,8 @@ func (h *Host) load() error {
 	return nil
 }
 
-// saveLocked writes beside and renames: a killed process leaves the old file
-// or the new one.
+// saveLocked writes a temporary file and renames it: a killed process leaves the old file or the
+// new one.
 func (h *Host) saveLocked(r *simVM) error {
 	if h.opt.Dir == "" {
 		return nil

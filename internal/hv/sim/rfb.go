@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// screen speaks RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than a
-// viewer of today needs.
+// screen serves RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than current
+// viewers need.
 type screen struct {
-	name, password string // without a password everybody is let in
+	name, password string // an empty password admits every viewer
 	clock          Clock
 
 	typed string          // what is typed at the moment
@@ -168,7 +168,7 @@ func response(password string, challenge []byte) []byte {
 	return out
 }
 
-// exchange says something and takes n bytes.
+// exchange writes say and reads n bytes.
 func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
 	if _, err := c.Write(say); err != nil {
 		return nil, err
@@ -315,7 +315,7 @@ func (s *screen) draw() []byte {
 
 const margin = 20 // pixels at the sides of a text
 
-// write writes a text from row y on and gives the row behind it.
+// write draws a text from row y on and returns the next row.
 func write(p []byte, y, scale int, colour byte, text string) int {
 	x := margin
 	for _, c := range strings.ToUpper(text) {

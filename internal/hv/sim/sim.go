@@ -27,24 +27,24 @@ const Version = "1.0"
 // Range is a duration drawn evenly from Min to Max. The zero value is no wait.
 type Range struct{ Min, Max time.Duration }
 
-// Options set how a Host behaves. The zero value is a host whose VMs start at
-// once, never fail, and live in memory only.
+// Options set how a Host behaves. The zero value is a host whose VMs start immediately, never fail,
+// and exist in memory only.
 type Options struct {
-	Boot, Stop, Exec Range // how long a start, an orderly stop, the way to the guest take
+	Boot, Stop, Exec Range // how long a start, an orderly stop and the connection to the guest take
 	Delete           Range // how long the removal of a VM takes
 
 	BootFailure float64 // share of starts that fail, 0-1
-	ExecFailure float64 // share of commands whose outcome is lost, 0-1
-	Crash       float64 // share of VMs that end by themselves
+	ExecFailure float64 // share of commands whose result is lost, 0-1
+	Crash       float64 // share of VMs that end without a request
 	CrashAfter  Range   // how long after their start they do
 
 	// Dir keeps every VM in a file, so that VMs outlive a killed process.
 	// Empty: they outlive an agent only as long as the Host itself.
 	Dir string
 
-	// License and Expires are what the hypervisor says of its license: see hv.Host.
+	// License and Expires describe the hypervisor's license: see hv.Host.
 	License, Expires string
-	VLANs            []int // that guests can be in, rising
+	VLANs            []int // that guests can be in, in ascending order
 
 	Seed  uint64
 	Clock Clock // nil = the real one
@@ -53,7 +53,7 @@ type Options struct {
 // Clock is the time of a Host.
 type Clock interface {
 	Now() time.Time
-	// Sleep waits d, or answers ctx's error when that ends first.
+	// Sleep waits d, or returns ctx's error when ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
 }
 
@@ -229,7 +229,7 @@ func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM,
 	return hv.VM{}, next, r.gone, nil
 }
 
-// Stop ends a VM after the stop delay, at once when forced.
+// Stop ends a VM after the stop delay, or immediately when forced.
 func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	vm, err := h.Get(ctx, id)
 	if err != nil || vm.Status != hv.Running {
@@ -318,11 +318,11 @@ func (h *Host) endLocked(r *simVM, at time.Time, failure string) error {
 	return h.saveLocked(r)
 }
 
-// ageLocked lets a planned end happen when its time has come.
+// ageLocked ends a VM whose planned end is due.
 func (h *Host) ageLocked(r *simVM, now time.Time) {
 	if r.VM.Status == hv.Running && !r.CrashAt.IsZero() && !now.Before(r.CrashAt) {
-		// The file is written again by whatever changes the VM next; a loaded
-		// record comes to the same end by itself.
+		// The next change of the VM writes the file again; a record that is loaded before then ends
+		// in the same way.
 		_ = h.endLocked(r, r.CrashAt, r.CrashText)
 	}
 	if r.VM.Status == hv.Running && !now.Before(r.ReadyAt) && r.Spec.Network != hv.NetworkDisconnected {
