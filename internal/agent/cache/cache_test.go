@@ -303,7 +303,8 @@ func checkFetch(t *rapid.T, c *cache.Cache, id string, held map[string]bool, use
 	}
 }
 
-// TestMakeRoom: the oldest goes first, what is held stays, and too little is no error.
+// TestMakeRoom: the oldest version is evicted first, a pinned one stays, and freeing too little is
+// not an error.
 func TestMakeRoom(t *testing.T) {
 	const total = 10 * unit
 	var c *cache.Cache

@@ -93,9 +93,9 @@ func diskOf(t *testing.T, c *cache.Cache, ref cache.Ref) (transfer.Disk, []byte)
 	return d, b
 }
 
-// TestChainOfARegistry: of a chain of versions, a node pulls what it does not have, reads
-// each as it was pushed, takes room for the changes alone, and needs no registry for what
-// is here; a node that begins with the last one gets that as one disk.
+// TestChainOfARegistry: of a chain of versions, a node pulls what it does not have, reads each as
+// it was pushed, uses space for the changes alone, and needs no registry for cached versions; a
+// node that begins with the last version gets it as one disk.
 func TestChainOfARegistry(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 8)

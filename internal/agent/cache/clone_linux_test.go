@@ -38,7 +38,7 @@ func clone(t *testing.T, from, to string) {
 	}
 }
 
-// took runs something and gives the bytes that the file system and the cache say it took.
+// took runs do and returns the bytes that it used according to the file system and the cache.
 func (s *shelf) took(do func()) (disk, used int64) {
 	s.t.Helper()
 	before, _, err := host.Disk(s.dir)

@@ -145,8 +145,8 @@ func TestLeafGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLostBelow: what is on a version that is gone or on itself is no version, and
-// nothing else is touched.
+// TestLostBelow: a version that is based on a missing version or on itself is removed, and nothing
+// else is changed.
 func TestLostBelow(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2", "v5": "v4"}}
 	o := cache.Options{Dir: t.TempDir(), Source: s}

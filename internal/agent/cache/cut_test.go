@@ -59,8 +59,8 @@ func (c *counting) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// TestCutPullOfAChain: a node whose pull of what changed was cut, or came with flipped bits, has no version then, and
-// goes on where it was, also as another process.
+// TestCutPullOfAChain: a node whose pull of the changes was interrupted, or arrived with flipped
+// bits, does not have the version then, and resumes the pull, also as another process.
 func TestCutPullOfAChain(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 6)

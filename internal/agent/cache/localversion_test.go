@@ -56,7 +56,7 @@ func noise(t *testing.T, name string, seed byte, mibs int) string {
 	return path
 }
 
-// push publishes a version of these files and gives what a start would name.
+// push publishes a version of these files and returns its reference for a start.
 func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache.Ref {
 	s.t.Helper()
 	config, err := json.Marshal(api.TemplateConfig{HardDrives: []api.ConfigDrive{{File: filepath.Base(paths[0]), Format: "raw"}}})
@@ -149,8 +149,8 @@ func crowded(t *testing.T) (s *shelf, first, second, other cache.Ref) {
 	return s, first, second, other
 }
 
-// TestSharedVersionIsNoRoom: what a pull links to is not removed to make room for it;
-// another version is, although that was used later.
+// TestSharedVersionIsNoRoom: a version that a pull links to is not evicted for that pull; another
+// version is, although it was used later.
 func TestSharedVersionIsNoRoom(t *testing.T) {
 	s, first, second, other := crowded(t)
 	s.fetch(second)

@@ -37,8 +37,8 @@ var operations = map[string]struct {
 	"remove": {func(d *journal.Dir) error { return d.Remove(idA) }, "remove dir"},
 }
 
-// TestFailedSteps fails each step of every operation, and each fsync: the caller is told, no entry is damaged, other
-// entries stay, and the operation succeeds afterwards.
+// TestFailedSteps fails each step of every operation, and each fsync: the caller receives the
+// error, no entry is damaged, other entries stay, and the operation succeeds afterwards.
 func TestFailedSteps(t *testing.T) {
 	failure := errors.New("broken disk")
 	for name, op := range operations {
@@ -105,7 +105,7 @@ func checkWhole(t *testing.T, dir, failed string) {
 	}
 }
 
-// TestUnusualFiles: what cannot be written or removed is told, and what was there stays.
+// TestUnusualFiles: a file that cannot be written or removed is reported, and the existing one stays.
 func TestUnusualFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(dir string) error
@@ -177,7 +177,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := errors.Join(d.Accept(start(idA, "1")), d.Remove(idA)); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, dir); len(got) != 0 { // without Options.Reserve there is no file of it either
+	if got := names(t, dir); len(got) != 0 { // without Options.Reserve, its file does not exist either
 		t.Errorf("left is %v", got)
 	}
 	_ = d.Close()

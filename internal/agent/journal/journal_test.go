@@ -122,15 +122,15 @@ func TestBook(t *testing.T) {
 	}
 }
 
-// TestCrash crashes before each durable step of every operation, and after it has returned, and opens a journal on what
-// a loss of power or a kill leaves there.
+// TestCrash crashes before each durable step of every operation, and after it has returned, and
+// opens a journal on what a power loss or a kill leaves there.
 func TestCrash(t *testing.T) {
 	began := start(idA, "1").State
 	saved := journal.State{Claim: "1", Phase: api.PhaseRunning}
 	for name, op := range map[string]struct {
 		do            func(*journal.Dir) error
 		id            string
-		before, after *journal.State // nil: there is no entry
+		before, after *journal.State // nil: no entry
 	}{
 		"accept": {func(d *journal.Dir) error { return d.Accept(start(idB, "1")) }, idB, nil, &began},
 		"save":   {func(d *journal.Dir) error { return d.Save(idA, saved) }, idA, &began, &saved},
@@ -235,8 +235,9 @@ func TestNewJournalIsThereAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDamagedEntryIsSetAside: whatever is wrong with an entry, a look changes nothing, and Load keeps it under
-// another name. What an interrupted Accept or Remove left is cleared away; what is no entry stays.
+// TestDamagedEntryIsSetAside: whatever is wrong with an entry, Look changes nothing, and Load
+// quarantines it under another name. It removes what an interrupted Accept or Remove left; other
+// files stay.
 func TestDamagedEntryIsSetAside(t *testing.T) {
 	write := func(name string) func(string) error {
 		return func(dir string) error { return os.WriteFile(filepath.Join(dir, name), []byte(`{"kind":`), 0o600) }
@@ -338,8 +339,8 @@ func TestReaderWithoutDirectory(t *testing.T) {
 	}
 }
 
-// TestReserve: on a full disk the reserve makes room for one more write and is made
-// again later; starts are refused as long as there is none, ends are not.
+// TestReserve: on a full disk the reserve is freed for one more write and is created again later;
+// starts are refused as long as it is missing, ends are not.
 func TestReserve(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".reserve")
@@ -395,7 +396,8 @@ func TestReserve(t *testing.T) {
 			return d.Save(idA, s)
 		}, true},
 	} {
-		// A directory in its place stands for a disk without room for the reserve; an attempt to make it removes that.
+		// A directory in its place simulates a disk that is too full for the reserve; an attempt to
+		// create it removes that.
 		if err := os.Mkdir(file, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			t.Fatal(err)
 		}
