@@ -34,7 +34,7 @@ func (w asker) ask(method, path, body string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	req.SetBasicAuth("root", scriptRoot) // which clouds that know nobody overlook
+	req.SetBasicAuth("root", scriptRoot) // which clouds without authentication ignore
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err.Error()
@@ -114,9 +114,9 @@ func (n *node) run(args ...string) (stop func()) {
 	}
 }
 
-// TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is
-// exempt by node/config; when it is not any more, it goes there again. A registry that knows its
-// callers takes it with the pass of the node.
+// TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is exempt
+// by node/config; when the exemption ends, it goes there again. A registry with authentication
+// accepts it with the node token.
 func TestCentralLogsOfNodes(t *testing.T) {
 	t.Run("of anybody", func(t *testing.T) { centralLogs(t, map[string]string{}) })
 	t.Run("with passes", func(t *testing.T) {

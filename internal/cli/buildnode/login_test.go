@@ -52,8 +52,8 @@ func private0600(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// TestRegistryKnowsItsCallers pushes and pulls as the user of a key and as the root user, with
-// a session that ends in between, and says what to do where nobody is known.
+// TestRegistryKnowsItsCallers pushes and pulls with a user key and as the root user, with a session
+// that ends in between, and gets advice when it is not authenticated.
 func TestRegistryKnowsItsCallers(t *testing.T) {
 	dir := t.TempDir()
 	s, url, key := guarded(t, dir)

@@ -43,10 +43,10 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
-// script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN, and those called auth-* a
-// cloud that knows its callers, with the root token in $ROOT and in the file root.token. In those
-// called tls-* it speaks https, with the certificates of the directory $CERTS.
+// TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts
+// named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
+// authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
+// serves https, with the certificates of the directory $CERTS.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)
@@ -89,7 +89,7 @@ func issue(t *testing.T, dir string) {
 	}
 }
 
-// storage gives a script a registry.
+// storage starts a registry for a script.
 func storage(env *testscript.Env) error {
 	core, err := registry.Open(context.Background(), registry.Options{Base: filepath.Join(env.WorkDir, ".registry"), Version: "test"})
 	if err != nil {
@@ -104,7 +104,7 @@ func storage(env *testscript.Env) error {
 	return nil
 }
 
-// cloud gives a script a controller with its registry.
+// cloud starts a controller with its registry for a script.
 func cloud(env *testscript.Env, more map[string]string) error {
 	s, end, err := openCloud(env.WorkDir, more)
 	if err != nil {
@@ -119,7 +119,7 @@ func cloud(env *testscript.Env, more map[string]string) error {
 
 const scriptRoot = "the root token of scripts"
 
-// guardedCloud gives a script a cloud that knows its callers.
+// guardedCloud starts a cloud with authentication for a script.
 func guardedCloud(env *testscript.Env, more map[string]string) error {
 	env.Setenv("ROOT", scriptRoot)
 	if err := os.WriteFile(filepath.Join(env.WorkDir, "root.token"), []byte(scriptRoot+"\n"), 0o600); err != nil {

@@ -33,7 +33,7 @@ import (
 const (
 	marker     = "\nbuildnode-version "
 	maxTrailer = 200
-	ends       = "ends" // run ends at once
+	ends       = "ends" // run ends immediately
 	works      = "works"
 )
 
@@ -152,7 +152,7 @@ func newUpdated(t *testing.T) *updated {
 	return u
 }
 
-// controller starts the services and gives the join token.
+// controller starts the services and returns the join token.
 func (u *updated) controller() (token string) {
 	u.t.Helper()
 	settings := map[string]string{
