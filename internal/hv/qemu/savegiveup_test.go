@@ -198,7 +198,7 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
 	run(t, d, spec.ID, "head -c 20000000 /dev/urandom >/root/lost")
 	fill(t, vms)
-	shrink(t, filepath.Join(vms, "filler"), 1<<20) // free space for the intent, but not for what the guest has not written
+	shrink(t, filepath.Join(vms, "filler"), 1<<20) // fits the intent, but not the guest's last writes
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}

@@ -24,7 +24,7 @@ import (
 // Version is the hypervisor version that simulated VMs report.
 const Version = "1.0"
 
-// Range is a duration drawn evenly from Min to Max. The zero value is no wait.
+// Range is a duration drawn evenly from Min to Max. The zero value means no wait.
 type Range struct{ Min, Max time.Duration }
 
 // Options set how a Host behaves. The zero value is a host whose VMs start immediately, never fail,
