@@ -105,7 +105,7 @@ func (q testSlots) take(n int) (held []*os.File, err error) {
 	return held, nil
 }
 
-// try locks a file, or answers nil when another has it.
+// try locks a file, or returns nil when another process has it locked.
 func (q testSlots) try(name string) (*os.File, error) {
 	f, err := q.open(name)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package hvtest is the conformance suite of hypervisor drivers. Every driver
-// runs it, the simulated one too; what it says holds for all of them.
+// Package hvtest is the conformance suite of hypervisor drivers. Every driver runs it, including
+// the simulated one; its requirements hold for all of them.
 //
-// It is test code that is imported by tests only. Its one rule: a check never
-// asks which driver it faces, only what that driver says it can do.
+// It is test code that is imported by tests only. Its one rule: a check never asks which driver it
+// tests, only for the driver's abilities.
 package hvtest
 
 import (
@@ -15,16 +15,15 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Subject is a driver with what the suite needs to try it.
+// Subject is a driver with what the suite needs to test it.
 type Subject struct {
 	Driver hv.Driver
-	// Spec makes a spec that starts; no two have the same ID or UUID.
+	// Spec returns a spec that starts; no two have the same ID or UUID.
 	Spec func() hv.Spec
-	// Warm makes a spec that resumes from a saved guest, with what Spec would give
-	// it: a start that takes no boot. nil where starts are cheap.
+	// Warm returns a spec that resumes from a saved guest, with the settings of Spec: a start
+	// without a boot. nil where starts are cheap.
 	Warm func() hv.Spec
-	// NeverReady makes a spec whose guest never gets ready, with a boot
-	// time-out that is worth waiting for.
+	// NeverReady returns a spec whose guest never gets ready, with a short boot timeout.
 	NeverReady func() hv.Spec
 	// Kill ends a VM's hypervisor from outside, as kill -9 would.
 	Kill func(t *testing.T, vm hv.VM)
@@ -36,8 +35,8 @@ type Subject struct {
 	// USB returns the kinds of the emulated USB devices that a VM of the driver has plugged in. nil
 	// if the driver does not show that.
 	USB func(t *testing.T, d hv.Driver, id string) []string
-	// Steps picks those of the steps of a save at which it is made to fail: where a
-	// save takes seconds, some of them. nil: all.
+	// Steps selects the steps of a save at which it is made to fail: some of them where a save
+	// takes seconds. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
 	// Short leaves out the checks named in long, and the part that boots several guests.
 	Short bool
@@ -114,7 +113,7 @@ func (s *suite) part(t *testing.T, run func(*suite, *testing.T)) {
 	s.ended = s
 }
 
-// check runs one named part and notes how it went and how long it took: see table.go.
+// check runs one named check and records its result and duration: see table.go.
 func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -138,7 +137,7 @@ func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 	})
 }
 
-// need skips a check that the driver says it cannot pass.
+// need skips a check whose ability the driver does not report.
 func (s *suite) need(t *testing.T, c hv.Capability) {
 	t.Helper()
 	if !s.host.Can(c) {
@@ -163,7 +162,7 @@ func (s *suite) describe(t *testing.T) {
 	}
 }
 
-// warm answers a spec for a guest that merely has to run.
+// warm returns a spec for a guest that merely has to run.
 func (s *suite) warm() hv.Spec {
 	if s.Warm == nil {
 		return s.Spec()
@@ -171,7 +170,7 @@ func (s *suite) warm() hv.Spec {
 	return s.Warm()
 }
 
-// some picks steps at which a save is made to fail.
+// some selects steps at which a save is made to fail.
 func (s *suite) some(steps []hv.SaveStep) []hv.SaveStep {
 	if s.Steps == nil {
 		return steps

@@ -52,7 +52,7 @@ func (s *suite) refusals(t *testing.T) {
 	}
 }
 
-// life takes one VM through everything, in the order of its life.
+// life tests one VM from its start to its removal.
 func (s *suite) life(t *testing.T) {
 	s.check(t, "describe", s.describe)
 	s.check(t, "unknown ids", s.unknown)
@@ -144,7 +144,7 @@ func (s *suite) same(t *testing.T, want hv.VM) {
 	}
 }
 
-// reopened tries what an agent finds after its restart.
+// reopened checks what an agent finds after its restart.
 func (s *suite) reopened(t *testing.T, vm hv.VM) {
 	s.Driver = s.Reopen(t)
 	s.same(t, vm)
@@ -175,7 +175,7 @@ func (s *suite) restarted(t *testing.T, spec hv.Spec) {
 	s.keeps(t, spec.ID)
 }
 
-// keeps looks for a file that the first run of a VM has written.
+// keeps checks a file that the first run of a VM has written.
 func (s *suite) keeps(t *testing.T, id string) {
 	t.Helper()
 	if !s.host.Can(hv.CanBoot) {

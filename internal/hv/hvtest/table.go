@@ -49,21 +49,21 @@ var capabilities = []capability{
 	{"confined process", hv.CanSandbox, nil},
 }
 
-// verdict is how a check ended.
+// verdict is the result of a check.
 type verdict struct {
 	word string // "yes", "NO", "skipped"
 	took time.Duration
 }
 
-// Check shows an ability of one driver alone.
+// Check proves an ability of one driver alone.
 type Check struct {
 	Ability hv.Capability
 	Name    string
 	Run     func(t *testing.T, vm hv.VM) // on a VM that runs, with one port rule where the driver can
 }
 
-// table answers the rows of a run, and says what the driver offers without that
-// a check has shown it.
+// table returns the rows of a run, and the abilities that the driver reports without a check that
+// proved them.
 func (s *suite) table() (text string, unseen []string) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -123,8 +123,8 @@ func (s *suite) judge(checks []string) (word string, how []string) {
 	return word, how
 }
 
-// report prints the table. A run that is not cut down to some checks has to show
-// everything that the driver offers; a short one leaves that to a whole run.
+// report prints the table. A run without selected checks has to prove everything that the driver
+// offers; a short one leaves that to a full run.
 func (s *suite) report(t *testing.T) {
 	text, unseen := s.table()
 	h := s.host

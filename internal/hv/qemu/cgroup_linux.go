@@ -83,7 +83,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	return g, g.sweep()
 }
 
-// enable returns the children of a group their controllers.
+// enable enables the controllers for the children of a cgroup.
 func (g *cgroups) enable(dir string) error {
 	for _, c := range controllers {
 		if err := setLimit(dir, "cgroup.subtree_control", "+"+c.name); err != nil && c.needed && !g.weak {
@@ -93,8 +93,8 @@ func (g *cgroups) enable(dir string) error {
 	return nil
 }
 
-// sweep removes the groups of VMs that ended while no agent was watching. The
-// kernel refuses for those that run.
+// sweep removes the cgroups of VMs that ended while no agent was running. The kernel refuses that
+// for running ones.
 func (g *cgroups) sweep() error {
 	entries, err := os.ReadDir(g.dir)
 	for _, e := range entries {
@@ -105,7 +105,7 @@ func (g *cgroups) sweep() error {
 	return err
 }
 
-// try starts a program in a group: not every host that shows groups lets us.
+// try starts a program in a cgroup: not every host that has cgroups permits that.
 func (g *cgroups) try(ctx context.Context, d *Driver) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -119,31 +119,31 @@ func (g *cgroups) try(ctx context.Context, d *Driver) error {
 	return cmd.Run()
 }
 
-// limits are the files of a VM's group, and what is written to them.
+// limits returns the files of a VM's cgroup with their values.
 func (g *cgroups) limits(s hv.Spec) []groupFile {
 	memory := strconv.FormatInt(int64(s.MemoryMB)<<20+g.beside, 10)
 	return []groupFile{
 		{"memory.max", memory, !g.weak},
-		{"memory.swap.max", memory, false}, // is there only where there is swap
+		{"memory.swap.max", memory, false}, // exists only where there is swap
 		{"pids.max", strconv.Itoa(threadsBeside + 2*s.CPUs), !g.weak},
 		{"cpu.weight", strconv.Itoa(min(weightPerCPU*s.CPUs, 10000)), false},
 	}
 }
 
-// groupFile is one of them.
+// groupFile is a file of a cgroup with its value.
 type groupFile struct {
 	file, value string
 	needed      bool
 }
 
-// place makes the group of a VM and has a process be born in it. release is
-// called when that was started, or could not be.
+// place creates the cgroup of a VM and has a process start in it. release is called once the
+// process was started, or could not be.
 func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), err error) {
 	if g == nil {
 		return func() {}, nil
 	}
 	dir := g.of(s.ID)
-	_ = os.Remove(dir) // its counters begin again
+	_ = os.Remove(dir) // resets its counters
 	if err := makeGroup(dir); err != nil {
 		return nil, err
 	}
@@ -164,8 +164,8 @@ func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), e
 	}, nil
 }
 
-// leave removes the group of a VM that has ended. It answers why, if the reason
-// was the group's limit.
+// leave removes the cgroup of a VM that has ended. It returns the reason for the end if that was
+// the cgroup's limit.
 func (g *cgroups) leave(id string) string {
 	if g == nil {
 		return ""
@@ -183,7 +183,7 @@ func (g *cgroups) leave(id string) string {
 	return why
 }
 
-// of answers the directory of a VM's group. No file of a group begins with "vm-".
+// of returns the directory of a VM's cgroup. No file of a cgroup begins with "vm-".
 func (g *cgroups) of(id string) string { return filepath.Join(g.dir, "vm-"+id) }
 
 // killed reports whether memory.events counts a process that was killed.
@@ -203,7 +203,7 @@ func makeGroup(dir string) error {
 	return nil
 }
 
-// setLimit writes a file of a group; the kernel has made it.
+// setLimit writes a file of a cgroup; the kernel has created it.
 func setLimit(dir, name, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if err != nil {

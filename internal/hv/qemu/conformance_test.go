@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// TestConformance is short with make test: what it leaves out boots six guests more, and the
-// simulated driver has the whole suite there.
+// TestConformance is short with make test: the full run boots six more guests, and the simulated
+// driver runs the whole suite there.
 func TestConformance(t *testing.T) {
 	guesttest.Disk(t)
 	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
@@ -102,8 +102,7 @@ func acceleratorGroup() string {
 	return strconv.FormatUint(uint64(st.Gid), 10)
 }
 
-// confined checks that QEMU has no privileges, no way to start programs, and no
-// file by name.
+// confined checks that QEMU has no privileges, cannot start programs, and has no file by name.
 func confined(t *testing.T, dir string, vm hv.VM) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", vm.PID))
 	if err != nil {

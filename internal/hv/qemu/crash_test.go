@@ -84,7 +84,7 @@ func saveInChild(t *testing.T, d *qemu.Driver, id string) {
 	t.Fatalf("the save came to its end: %v", err)
 }
 
-// agent starts such a child and answers it with its output.
+// agent starts such a child and returns it with its output.
 func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	b, err := json.Marshal(spec)
@@ -141,7 +141,7 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
-// A VM that ends while no agent is there shows as stopped, with a reason.
+// A VM that ends while no agent runs is reported as stopped, with a reason.
 func TestBothKilled(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)

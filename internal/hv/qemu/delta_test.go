@@ -88,7 +88,7 @@ func openBaseSize(path string) (int64, error) {
 	return n, f.Close()
 }
 
-// An overlay that QEMU was talked into giving a backing file is not exported.
+// An overlay that a guest made QEMU write a backing file into is not exported.
 func TestDeltaOfSpoiltOverlay(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "o")
@@ -155,8 +155,8 @@ func TestCreateFile(t *testing.T) {
 	}
 }
 
-// The program that reseeds a guest runs, insists on all of its seed, and the
-// script puts it in place and takes it away.
+// The program that reseeds a guest runs and requires all of its seed, and the script creates and
+// removes it.
 func TestReseedProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	if err := os.WriteFile(path, reseedProgram(), 0o700); err != nil {

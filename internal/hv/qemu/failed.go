@@ -17,15 +17,14 @@ import (
 
 const (
 	failedCount = 50       // logs of failed starts that are kept
-	failedBytes = 8 << 20  // and their size together
+	failedBytes = 8 << 20  // and their total size
 	failedTail  = 64 << 10 // what is taken of QEMU's own log
 
 	failedStamp = "20060102T150405.000Z" // the time in the name of a log
 )
 
-// logged keeps the logs of a start that failed, and names their file in the
-// error. The VM's own directory goes with the VM. A start that was called off
-// has not failed.
+// logged keeps the logs of a start that failed, and adds their file to the error. The VM's own
+// directory is removed with the VM. A canceled start has not failed.
 func (m *machine) logged(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errClosed) {
 		return err
@@ -94,7 +93,7 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 	return nil, nil
 }
 
-// prune removes the oldest logs until the others are within the bounds.
+// prune removes the oldest logs until the others are within the limits.
 func prune(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -123,7 +122,7 @@ func prune(dir string) error {
 	return nil
 }
 
-// endOf answers the last bytes of a file; none when it cannot be read.
+// endOf returns the last bytes of a file; none when it cannot be read.
 func endOf(path string, most int64) []byte {
 	f, err := os.Open(path)
 	if err != nil {
@@ -139,7 +138,7 @@ func endOf(path string, most int64) []byte {
 	return b[:n]
 }
 
-// printable is a log without what could steer a terminal: a guest wrote it.
+// printable returns a log without characters that could control a terminal: a guest wrote it.
 func printable(b []byte) string {
 	return strings.Map(func(c rune) rune {
 		if c != '\n' && c != '\t' && steers(c) {
@@ -149,7 +148,7 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), ""))
 }
 
-// steers reports whether a character is none that can be seen.
+// steers reports whether a character is not visible.
 func steers(c rune) bool {
 	return c < ' ' || c == '\uFFFD' || (c >= 0x7f && c < 0xa0)
 }

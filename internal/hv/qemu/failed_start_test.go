@@ -24,7 +24,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	t.Parallel()
 	image, parent := guest(t), t.TempDir()
 	d := open(t, filepath.Join(parent, "vms"))
-	// As a kernel does that panics in its boot: the last words, and nothing more.
+	// As a kernel that panics in its boot: its last output, and nothing more.
 	spoiled := newSpec(talkingDisk(t), "raw")
 	spoiled.BootTimeout = 10 * time.Second
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -134,8 +134,7 @@ var talkative = []byte{
 	0x10, 0, 1, 0, 0x00, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
 }
 
-// talkingDisk makes a disk whose boot says 20,000 lines and one more, and goes no
-// further.
+// talkingDisk makes a disk whose boot prints 20,000 lines and one more, and then stops.
 func talkingDisk(t *testing.T) string {
 	t.Helper()
 	disk := make([]byte, 1<<20) // the BIOS passes over smaller ones

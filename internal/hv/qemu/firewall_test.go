@@ -118,7 +118,7 @@ func TestIsolationChild(t *testing.T) {
 			d = reopen()
 		}
 	})
-	t.Run("without the rules", func(t *testing.T) { // what is refused above is refused by them
+	t.Run("without the rules", func(t *testing.T) { // the rules refuse what is refused above
 		dropRules(t)
 		if got := net.reached(t, d, first.ID); len(got) != len(net.targets) {
 			t.Errorf("the guest reaches only %v of %v", got, net.targets)
@@ -133,7 +133,7 @@ func TestIsolationChild(t *testing.T) {
 		}
 		net.guarded(t, d, first.ID)
 	})
-	t.Run("guest to guest", func(t *testing.T) { // not by way of the host's own addresses
+	t.Run("guest to guest", func(t *testing.T) { // not through the host's own addresses
 		ask := fmt.Sprintf("nc -w 5 %s %d </dev/null", hostAddress, port)
 		if out := inGuest(t, d, second.ID, ask); strings.Contains(out, "SSH-") {
 			t.Error("another guest of the host reaches the port rule")
@@ -158,7 +158,7 @@ func TestIsolationChild(t *testing.T) {
 	})
 }
 
-// guarded looks whether the guest gets the answers of those servers alone that are reached although there are rules.
+// guarded checks that the guest receives only the responses of those servers that the rules permit.
 func (n *network) guarded(t *testing.T, d *qemu.Driver, id string) {
 	t.Helper()
 	got := n.reached(t, d, id)
@@ -195,7 +195,7 @@ func inGuest(t *testing.T, d *qemu.Driver, id, script string) string {
 	return string(r.Stdout) + string(r.Stderr)
 }
 
-// greeted looks for the banner of the guest's SSH server.
+// greeted checks the banner of the guest's SSH server.
 func greeted(t *testing.T, dial func(network, address string) (net.Conn, error), address string, port int) {
 	t.Helper()
 	c, err := dial("tcp4", fmt.Sprintf("%s:%d", address, port))
@@ -236,8 +236,8 @@ func openWith(t *testing.T, opt qemu.Options) *qemu.Driver {
 	return d
 }
 
-// A host on which no rules can be set up does not claim them, says so, and
-// starts nothing when they are asked for.
+// A host on which no rules can be set up does not report the ability, logs that, and starts nothing
+// when the rules are required.
 func TestNoFirewall(t *testing.T) {
 	image := guesttest.Disk(t)
 	var log lines

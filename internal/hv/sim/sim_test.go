@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Thousands of VMs cost memory only, and the drawn fates follow the shares.
+// Thousands of VMs cost memory only, and the drawn failures match the configured shares.
 func TestManyVMs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, sim.Options{
