@@ -30,9 +30,8 @@ type Image struct {
 	ActualSize  int64  `json:"actual-size"`  // bytes on the host's disk
 }
 
-// ImageInfo describes the image at path, which is read as format ("raw",
-// "qcow2") and never as what it claims to be. An image that refers to other
-// files is refused with hv.ErrRefused.
+// ImageInfo describes the image at path, which is read as format ("raw", "qcow2"), whatever its
+// header claims. An image that refers to other files is refused with hv.ErrRefused.
 func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 	f, _, err := openBase(hv.Disk{Path: path, Format: format})
 	if err != nil {
@@ -50,7 +49,7 @@ func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 	return i, nil
 }
 
-// CreateDisk makes an empty image of size bytes at path, which must not exist.
+// CreateDisk creates an empty image of size bytes at path, which must not exist.
 func CreateDisk(ctx context.Context, path, format string, size int64) error {
 	if format != "raw" && format != "qcow2" {
 		return hv.Refuse("format %q: raw or qcow2", format)
@@ -110,8 +109,8 @@ func placed(path string, write func(part string) error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// runTool runs a program of the QEMU package, bounded in time and output, with
-// nothing of this process's environment.
+// runTool runs a program of the QEMU package, limited in time and output, without this process's
+// environment.
 func runTool(ctx context.Context, most time.Duration, name string, args ...string) ([]byte, error) {
 	if _, bounded := ctx.Deadline(); !bounded || most < imageLong {
 		var cancel context.CancelFunc
@@ -135,8 +134,7 @@ func runTool(ctx context.Context, most time.Duration, name string, args ...strin
 	return out.Bytes(), nil
 }
 
-// toolEnv is what QEMU and its tools see of the environment: none of this
-// process's secrets.
+// toolEnv is the environment of QEMU and its tools: it has none of this process's secrets.
 func toolEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin", "LC_ALL=C"}
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxLog    = 1 << 20 // qemu.log is cut when it is longer
-	logTail   = 2 << 10 // how much of a log goes into an error
+	logTail   = 2 << 10 // how much of a log becomes part of an error
 	killGrace = 10 * time.Second
 	lockGrace = 5 * time.Second
 )
@@ -28,9 +28,9 @@ type machine struct {
 	id  string
 	dir string
 
-	saving cancelableLock // held while a save continues or is settled, and while QEMU is started
+	saving cancelableLock // held while a save is running or being settled, and while QEMU is started
 
-	starting []hv.USBDevice // of a start that continues; the driver's mu guards it
+	starting []hv.USBDevice // of a start in progress; the driver's mu guards it
 
 	doomed context.Context // ends with Delete, and with it a save
 	doom   context.CancelFunc
@@ -48,22 +48,22 @@ func (d *Driver) newMachine(id string) *machine {
 	return m
 }
 
-// current answers the QEMU that runs, or nil.
+// current returns the QEMU that runs, or nil.
 func (m *machine) current() *run {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run
 }
 
-// spec is what the VM was last started from, settled. The caller does not
-// write into what it refers to.
+// spec returns the spec of the VM's last start, with defaults. The caller must not write to what it
+// refers to.
 func (m *machine) spec() hv.Spec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cfg.Spec
 }
 
-// view is the VM as callers see it.
+// view returns the VM as callers see it.
 func (m *machine) view() hv.VM {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 	return nil
 }
 
-// look answers the QEMU that holds the VM's lock. Between fork and exec a new
-// QEMU cannot be recognised yet; the lock says that it is there.
+// look returns the QEMU that has the VM's lock. Between fork and exec a new QEMU cannot be
+// recognized yet; the lock shows that it exists.
 func (m *machine) look(ctx context.Context) (process, bool, error) {
 	for range 250 {
 		f, err := takeLock(m.dir)
@@ -130,7 +130,7 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 		if m.proc.PID != 0 && m.proc.alive() {
 			return m.proc, true, nil
 		}
-		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not note it
+		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not record it
 			return p, true, nil
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
@@ -157,7 +157,7 @@ func (m *machine) settle() error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// finish notes the end of a run. An ending that was asked for keeps no failure.
+// finish records the end of a run. An end that was requested has no failure.
 func (m *machine) finish(r *run, failure string) {
 	m.mu.Lock()
 	e := runEnd{Asked: m.end.Asked, At: time.Now(), Failure: failure}
@@ -195,7 +195,7 @@ func (m *machine) noteIntent(e runEnd) error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// clearStopIntent takes the note back: the run continues, unless it has just ended.
+// clearStopIntent removes the record: the run continues, unless it has just ended.
 func (m *machine) clearStopIntent(r *run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -237,8 +237,8 @@ func (m *machine) because(reason string) string {
 	return reason
 }
 
-// trimLog empties a log that a guest has talked QEMU into filling. QEMU
-// appends, so the next line lands at the beginning.
+// trimLog truncates a log that a guest has made QEMU fill. QEMU appends, so the next line is
+// written at the beginning.
 func (m *machine) trimLog() {
 	name := filepath.Join(m.dir, logFile)
 	if info, err := os.Stat(name); err == nil && info.Size() > maxLog {

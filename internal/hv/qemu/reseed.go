@@ -8,7 +8,7 @@ import (
 
 const (
 	seedBytes = 64
-	cannotRun = 126 // a shell's code for a program that is there and does not run
+	cannotRun = 126 // a shell's code for a program that exists but cannot run
 )
 
 // reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the kernel take a new
@@ -54,8 +54,8 @@ func reseedProgram() []byte {
 	return append(b, reseedCode...)
 }
 
-// reseedScript puts the program where the guest lets one run, runs it with the
-// script's stdin and takes it away. Its first argument names the file.
+// reseedScript returns a script that writes the program where the guest permits execution, runs it
+// with the script's stdin and removes it. Its first argument names the file.
 func reseedScript() string {
 	var octal strings.Builder
 	for _, c := range reseedProgram() {

@@ -155,7 +155,7 @@ func TestSaveAmongOthers(t *testing.T) {
 	}
 }
 
-// whenAsked does something as soon as a guest is to shut down.
+// whenAsked calls do as soon as a guest is asked to shut down.
 func whenAsked(t *testing.T, d *qemu.Driver, id string, do func()) {
 	for t.Context().Err() == nil {
 		if _, err := os.Stat(filepath.Join(qemu.DirOf(d, id), "end.json")); err == nil {
@@ -166,7 +166,7 @@ func whenAsked(t *testing.T, d *qemu.Driver, id string, do func()) {
 	}
 }
 
-// A guest that ends in another way than by its shutdown fails the save.
+// A guest that ends otherwise than by its shutdown fails the save.
 func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
@@ -179,8 +179,8 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	empty(t, dir, "killed")
 }
 
-// The node's disk is full when a guest is to shut down for a save, or becomes so
-// while it does: what it has not written yet would be missing.
+// The node's disk is full when a guest is asked to shut down for a save, or becomes full during
+// that: what it has not written yet would be missing.
 func TestStoppedSaveWithoutRoom(t *testing.T) {
 	t.Parallel()
 	spec, vms, dir := warmSpec(t), smallDisk(t, "64m"), t.TempDir()

@@ -79,7 +79,7 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 	return nil
 }
 
-// plugGuest makes a guest's network device on the bridge of its network.
+// plugGuest creates a guest's network device on the bridge of its network.
 func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 	bridge := d.opt.Bridge
 	if s.VLAN != 0 {

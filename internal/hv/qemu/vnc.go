@@ -19,17 +19,16 @@ const (
 	firstVNCPort = 5900
 	lastVNCPort  = firstHostPort - 1
 
-	// maxScreens bounds the connections to one screen, those that have not logged
-	// in yet and those that have, each for itself. QEMU sees to that: it drops
-	// the oldest one that has not logged in.
+	// maxScreens limits the connections to one screen, separately for those that have not logged in
+	// yet and those that have. QEMU enforces that: it drops the oldest one that has not logged in.
 	maxScreens = 8
-	screenTime = 10 * time.Second      // for QEMU to take a connection over
-	screenRest = 50 * time.Millisecond // between two: guesses of a password take their time
-	screenFd   = "screen"              // what QEMU calls a connection until it is taken over
+	screenTime = 10 * time.Second      // for QEMU to accept a connection
+	screenRest = 50 * time.Millisecond // between two: slows down guesses of a password
+	screenFd   = "screen"              // QEMU's name of a connection until it is accepted
 )
 
-// listenScreen opens the port of a VM's screen on the host. QEMU itself listens
-// nowhere. It answers nil when no screen is asked for.
+// listenScreen opens the port of a VM's screen on the host. QEMU itself listens nowhere. It returns
+// nil when no screen is requested.
 func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Listener, error) {
 	if v == nil {
 		return nil, nil
@@ -56,13 +55,13 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	return nil, fmt.Errorf("no free VNC port from %d to %d", firstVNCPort, lastVNCPort)
 }
 
-// listenVNC listens on loopback unless the options name another address.
+// listenVNC listens on loopback unless the options have another address.
 func (d *Driver) listenVNC(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
 	return lc.Listen(ctx, "tcp4", net.JoinHostPort(cmp.Or(d.opt.VNCListen, loopbackIPv4), strconv.Itoa(port)))
 }
 
-// portOf answers the port of a listener, 0 for none.
+// portOf returns the port of a listener, 0 for none.
 func portOf(l net.Listener) int {
 	if l == nil {
 		return 0
@@ -119,7 +118,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	}
 }
 
-// closeScreen returns the port of the screen back.
+// closeScreen releases the port of the screen.
 func (r *run) closeScreen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +127,7 @@ func (r *run) closeScreen() {
 	}
 }
 
-// handOver returns a connection to QEMU, which asks for the password.
+// handOver passes a connection to QEMU, which asks for the password.
 func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, screenTime)
@@ -170,7 +169,7 @@ func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error
 
 var _ hv.ConsoleDriver = (*Driver)(nil)
 
-// Screen returns a viewer's end of a pair of sockets, of which QEMU has the other one.
+// Screen returns a viewer's end of a socket pair, of which QEMU has the other end.
 func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {
 	m, r, err := d.running(id)
 	if err != nil {
