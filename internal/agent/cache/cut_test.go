@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// line stands between a node and a registry: it counts the bytes of layers that pass, and cuts every answer and all
-// that follow when there were enough.
+// line is a proxy between a node and a registry: it counts the bytes of layers that pass, and cuts
+// the responses once they exceed a limit.
 type line struct {
 	*httptest.Server
 	passed atomic.Int64

@@ -70,7 +70,7 @@ func load(t *testing.T, b book) map[string]journal.Entry {
 	return out
 }
 
-// TestBook runs both implementations through the same life.
+// TestBook runs both implementations through the same operations.
 func TestBook(t *testing.T) {
 	for name, b := range map[string]book{"dir": open(t, t.TempDir(), nil), "memory": &journal.Memory{}} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// afterCrash returns the entries that a journal finds after a crash now. None of them is damaged.
+// afterCrash returns the entries that a journal has after a crash at this moment. None of them is
+// damaged.
 func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]journal.Entry {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "crashed")
@@ -197,7 +198,8 @@ func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]
 	return entries
 }
 
-// isEntry reports whether the entry of an instance is whole and has a state; nil: whether there is none.
+// isEntry reports whether the entry of an instance is complete and has a state; nil: whether it is
+// missing.
 func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool {
 	e, found := got[id]
 	if want == nil || !found {
@@ -206,7 +208,7 @@ func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool 
 	return e.Order.Claim == "1" && e.Order.Start != nil && e.State.Claim == want.Claim && e.State.Phase == want.Phase
 }
 
-// TestNewJournalIsThereAfterACrash: the directory of the journal is durable as well as its entries.
+// TestNewJournalIsThereAfterACrash: the directory of the journal is as durable as its entries.
 func TestNewJournalIsThereAfterACrash(t *testing.T) {
 	base := t.TempDir()
 	tree, err := crashfs.Watch(base)
@@ -245,7 +247,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	aside := ".damaged-" + idA
 	for name, c := range map[string]struct {
 		damage func(dir string) error
-		left   string // name of the entry's directory after Load; "": it is gone
+		left   string // name of the entry's directory after Load; "": removed
 	}{
 		"order is cut": {write(idA + "/order.json"), aside},
 		"state is cut": {write(idA + "/status.json"), aside},
@@ -288,7 +290,8 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	}
 }
 
-// TestDamageIsNeverDropped: Load fails where an entry cannot be set aside, since another one has its name.
+// TestDamageIsNeverDropped: Load fails where an entry cannot be quarantined because another one has
+// its name.
 func TestDamageIsNeverDropped(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, nil)
@@ -411,8 +414,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestNodeIsKept: an entry says under which identity it was accepted; one of an
-// older program says nothing.
+// TestNodeIsKept: an entry contains the identity under which it was accepted; that of an older
+// program contains none.
 func TestNodeIsKept(t *testing.T) {
 	dir := t.TempDir()
 	e := start(idA, "1")

@@ -93,7 +93,7 @@ func TestInterfaceForNodes(t *testing.T) {
 	}
 }
 
-// makeKey makes a user key at a controller, with its private key in a file.
+// makeKey creates a user key at a controller, and stores its private key in a file.
 func makeKey(t *testing.T, controller, id, file string) {
 	t.Helper()
 	c, err := client.NewController(controller, client.Options{Credentials: client.RootToken(scriptRoot)})
