@@ -97,7 +97,7 @@ var onlys = []only{
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
 
-// holders are the only packages that may import certain others.
+// holder names the only packages that may import certain others.
 type holder struct {
 	what   []string
 	who    []string

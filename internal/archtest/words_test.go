@@ -18,7 +18,7 @@ type word struct {
 	reason  string
 }
 
-// The words are assembled from parts, so that this file does not contain them.
+// words lists all words, assembled from parts, so that this file does not contain them.
 var words = []word{
 	{
 		pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`),

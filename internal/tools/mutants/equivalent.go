@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// An excuse states why a mutant cannot be detected: its code is as correct as the original.
+// excuse states why a mutant cannot be detected: its code is as correct as the original.
 type excuse struct {
 	pkg, function, operator, source, reason string
 	line                                    int
