@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// step carries out one action. It returns when there may be something new to
-// decide; vm is what was just seen.
+// step carries out one action. It returns when there may be something new to decide; vm is the VM
+// as last observed.
 type step func(a *Agent, ctx context.Context, in *instance, vm hv.VM) error
 
 var steps = map[action]step{
@@ -37,11 +37,11 @@ const (
 	maxMessage    = 4 << 10 // bytes of a message in a status
 	removeTimeout = 2 * time.Minute
 	stopTimeout   = 2 * time.Minute
-	startSlack    = 30 * time.Second // beyond the boot time-out, which the driver keeps itself
+	startSlack    = 30 * time.Second // in addition to the boot timeout, which the driver enforces
 	startDefault  = 90 * time.Second
 )
 
-// pull makes the version present; an end that is ordered meanwhile cancels it.
+// pull makes the version present; a termination that is ordered in the meantime cancels it.
 func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	err := a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, in.progress = api.PhasePulling, "", 0
@@ -64,7 +64,7 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	return nil
 }
 
-// registryAt returns the address that an order names, or the node's own when it names none.
+// registryAt returns the address in an order, or the node's own when the order has none.
 func (a *Agent) registryAt(address string) string {
 	if address != "" {
 		return address
@@ -110,8 +110,8 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// fail ends a start: first the VM goes, then that is said. A kill in between makes
-// the next agent try the start once more, which does no harm.
+// fail ends a start: it removes the VM first, then reports the failure. If the agent is killed in
+// between, the next agent tries the start once more, which is harmless.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	a.log.Warn("start failed", "instance", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
@@ -129,7 +129,7 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 	return err
 }
 
-// retryUntilDone does one thing until it succeeds or the instance is to go.
+// retryUntilDone repeats do until it succeeds or the instance is to be terminated.
 func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, do func() error) error {
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := do()
@@ -175,9 +175,9 @@ func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// remove takes the VM away and says so; it never says so before.
+// remove removes the VM and reports that; it never reports it earlier.
 func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
-	in.alone.Wait() // a VM may be removed only after its commands returned, which the end has them do
+	in.alone.Wait() // a VM may be removed only after its commands returned, which the termination causes
 	if err := errors.Join(a.dropSave(ctx, in), a.discard(ctx, in, hv.VM{})); err != nil {
 		return fmt.Errorf("remove VM: %w", err)
 	}
@@ -187,7 +187,7 @@ func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.over(in)
 }
 
-// settle waits until the controller knows of the end; the entry is dropped then.
+// settle waits until the controller has received the end; the entry is dropped then.
 func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
 	in.mu.Lock()
 	over := in.state.Silent || in.answered >= in.state.No
@@ -203,14 +203,14 @@ func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 }
 
-// handlers are the fail handlers by their number in an order.
+// handlers maps the number in an order to a fail handler.
 var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
 	int(farm.StopVM):   func(ctx context.Context, d hv.Driver, id string) error { return d.Stop(ctx, id, hv.StopOrderly) },
 	int(farm.KeepVM):   func(context.Context, hv.Driver, string) error { return nil },
 	int(farm.DeleteVM): func(ctx context.Context, d hv.Driver, id string) error { return d.Delete(ctx, id) },
 }
 
-// handle carries out what was ordered for a VM whose monitored script failed.
+// handle carries out the handler that was ordered for a VM whose monitored script failed.
 func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
 	life, done := in.life(ctx)
 	defer done()

@@ -23,13 +23,13 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Link is the controller as an agent sees it.
+// Link is the agent's connection to the controller.
 type Link interface {
 	Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error)
 	Report(ctx context.Context, in api.Report) (api.ReportAnswer, error)
 }
 
-// Journal is where orders and phases are kept.
+// Journal stores orders and phases.
 type Journal interface {
 	Load() ([]journal.Entry, error)
 	Accept(journal.Entry) error
@@ -52,18 +52,18 @@ type Templates interface {
 	Used() int64
 }
 
-// Registries are where saves are published, each by its address.
+// Registries publish saves; each registry is selected by its address.
 type Registries interface {
 	Push(ctx context.Context, address string, o transfer.PushOptions) (api.PushResult, error)
 	Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error)
 }
 
-// Uploads are where logs of VMs that failed go: files of a registry, each by its address.
+// Uploads stores the logs of failed VMs as files of a registry, selected by its address.
 type Uploads interface {
 	Upload(ctx context.Context, address, name string, content []byte) error
 }
 
-// CentralLog is what sends this program's own log; see logs.Shipper.
+// CentralLog sends this process's log; see logs.Shipper.
 type CentralLog interface {
 	Ship(address string)
 	Drop()
@@ -76,11 +76,11 @@ type Devices interface{ Available() []api.USBDevice }
 type Machine interface {
 	Facts() host.Facts
 	FreeMemoryMB() int
-	// Disk returns the free and all bytes of the disk with the VMs, and what VMs take of it.
+	// Disk returns the free and all bytes of the disk with the VMs, and the bytes that VMs use of it.
 	Disk() (free, total, vms int64)
-	// VMBytes returns what one VM takes of it: a bound of what a save of its disks takes.
+	// VMBytes returns the bytes that one VM uses of it: an upper bound for a save of its disks.
 	VMBytes(id string) int64
-	// Load returns the share of processors and memory that processes take, both 0..1.
+	// Load returns the shares of processors and memory that processes use, both 0..1.
 	Load(now time.Time, pids []int) (cpu, ram float64)
 }
 
@@ -96,8 +96,8 @@ var (
 	_ Devices    = (*usb.AvailableDevices)(nil)
 )
 
-// Options are what an Agent is made of. All but the durations, and what a node that
-// saves no VMs does not have, are needed.
+// Options configure an Agent. All fields are required except the durations and what a node without
+// saves does not need.
 type Options struct {
 	Identity  datadir.Identity
 	Link      Link
@@ -111,23 +111,23 @@ type Options struct {
 	Devices Devices // nil: this node offers none
 
 	Registries Registries   // where saves go; nil: this node cannot save
-	Saves      string       // directory of the saves that go on, on the file system of the templates
-	Errands    string       // file of what is to be done with templates; "": it does not outlive the agent
-	Uploads    Uploads      // where logs of VMs that failed go; nil: they stay here
-	CentralLog CentralLog   // what sends this program's log; nil: it stays here
-	Pulled     func() int64 // bytes that came from registries since this program runs; nil: it does not know
-	Updater    Updater      // what makes this program another version; nil: it stays what it is
+	Saves      string       // directory of unfinished saves, on the file system of the templates
+	Errands    string       // file of the cache jobs; "": they do not outlive the agent
+	Uploads    Uploads      // destination of the logs of failed VMs; nil: they stay on the node
+	CentralLog CentralLog   // sends this process's log; nil: it stays on the node
+	Pulled     func() int64 // bytes pulled from registries since the process started; nil: unknown
+	Updater    Updater      // updates the agent to another version; nil: no updates
 
-	Consoles Consoles // where screens are shown; nil: none are
+	Consoles Consoles // where screens are shown; nil: none are shown
 
-	Licence *license.File // of this node; nil: it needs none but its hypervisor's
+	Licence *license.File // of this node; nil: only the hypervisor's license applies
 
-	PollWait     time.Duration // how long a poll hangs; 0 means 5 s
-	WatchEvery   time.Duration // how often VMs are looked at; 0 means 1 s
-	ConflictWait time.Duration // how long a second agent with this id is waited out; 0 means 15 s
+	PollWait     time.Duration // how long a poll may wait; 0 means 5 s
+	WatchEvery   time.Duration // how often VMs are listed; 0 means 1 s
+	ConflictWait time.Duration // how long the agent waits for a second agent with its ID to end; 0 means 15 s
 }
 
-// Agent is one node's agent. Make it with New, then call Run once.
+// Agent is one node's agent. Create it with New, then call Run once.
 type Agent struct {
 	opts    Options
 	log     *slog.Logger
@@ -135,24 +135,24 @@ type Agent struct {
 	host    hv.Host // as the driver describes it
 	out     outbox
 	errands *cachejob.Runner
-	faults  chan failureLog // on their way to the registry
+	faults  chan failureLog // waiting to be sent to the registry
 	workers sync.WaitGroup
 	meters  meters
 
 	mu        sync.Mutex // guards the fields below
 	instances map[string]*instance
-	ended     map[string]string // instance id -> claim of those that left lately
-	vms       []hv.VM           // as last listed, without those that were removed since; not changed in place
-	leaving   map[string]bool   // VMs whose instance left while a list of VMs is made; nil: none is made
-	strays    map[string]string // VM id -> content id pinned for a VM without an instance
-	registry  string            // address to pull from when an order names none
-	discreet  bool              // no log leaves this node
-	delicate  map[string]string // instance id -> what the end of this agent would break of it
-	closing   bool              // nothing of that kind begins any more
+	ended     map[string]string // instance ID -> claim of those that ended recently
+	vms       []hv.VM           // as last listed, without those that were removed since then; not changed in place
+	leaving   map[string]bool   // VMs whose instance ended while VMs are being listed; nil: not listing
+	strays    map[string]string // VM ID -> content ID pinned for a VM without an instance
+	registry  string            // address to pull from when an order has none
+	discreet  bool              // logs must not leave this node
+	delicate  map[string]string // instance ID -> work that the end of this agent would break
+	closing   bool              // no such work may begin any longer
 	shown     map[string]bool   // sessions of the consoles that are shown
 }
 
-// New makes an agent. It touches nothing yet.
+// New returns an agent. It does not touch the host yet.
 func New(o Options) *Agent {
 	if o.PollWait == 0 {
 		o.PollWait = 5 * time.Second
@@ -176,11 +176,11 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Run is the agent's life: it takes up what the journal holds, then serves its
-// controller until ctx ends (nil) or it cannot go on: farm.CodeUnauthenticated when
-// the controller does not know the node, CodeConflict when another agent has its
-// id, ErrUpdate when this program is to become another version. VMs and their scripts live on behind it, unless the controller said that the
-// node was removed: then they are gone, and the error has CodeRefused.
+// Run recovers the instances of the journal, then serves the controller until ctx ends (nil) or the
+// agent cannot continue: farm.CodeUnauthenticated when the controller does not know the node,
+// CodeConflict when another agent has its ID, ErrUpdate when the agent is to be replaced by another
+// version. VMs and their scripts outlive the agent, unless the controller reported that the node
+// was removed: then they are removed, and the error has CodeRefused.
 func (a *Agent) Run(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -208,10 +208,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin looks at the host and takes up every instance of the journal; what is left
-// of an earlier identity of this node only goes. Versions are
-// pinned before the first worker runs, so that none of them makes room with what
-// another one's VM stands on.
+// begin describes the host and recovers every instance of the journal; instances of an earlier
+// identity of this node are only removed. Versions are pinned before the first worker runs, so that
+// no worker evicts what the VM of another one is based on.
 func (a *Agent) begin(ctx context.Context) error {
 	var err error
 	if a.host, err = a.opts.Driver.Describe(ctx); err != nil {
@@ -243,7 +242,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	return nil
 }
 
-// employ gives an instance its worker.
+// employ starts the worker of an instance.
 func (a *Agent) employ(ctx context.Context, in *instance) {
 	a.workers.Go(func() { a.work(ctx, in) })
 }

@@ -49,8 +49,8 @@ func TestStartAndTerminate(t *testing.T) {
 	})
 }
 
-// TestTerminateInEveryPhase ends an instance while it is in each phase: the VM goes,
-// once, and nothing but the end is said afterwards.
+// TestTerminateInEveryPhase terminates an instance in each phase: the VM is removed once, and only
+// the end is reported afterwards.
 func TestTerminateInEveryPhase(t *testing.T) {
 	const long = 100 * time.Second
 	for name, tt := range map[string]struct {
@@ -78,7 +78,7 @@ func TestTerminateInEveryPhase(t *testing.T) {
 				w.until(tt.in)
 				time.Sleep(2 * time.Second)
 				begun := time.Now()
-				for range 3 { // several terminations are one
+				for range 3 { // several terminations count as one
 					w.control.order(terminate("1"))
 				}
 				w.until(api.PhaseTerminated)
@@ -95,9 +95,9 @@ func TestTerminateInEveryPhase(t *testing.T) {
 	}
 }
 
-// TestEndedIsHeldNoMore: what left is not told as held, be it that the VMs were listed
-// just before, or are being listed: without an instance it would be nobody's there, and
-// take the room of another.
+// TestEndedIsHeldNoMore: an ended instance is not part of the inventory, whether the VMs were
+// listed just before or are being listed: without an instance, its VM would be orphaned and use the
+// capacity for another one.
 func TestEndedIsHeldNoMore(t *testing.T) {
 	for name, listing := range map[string]time.Duration{"listed before": 0, "being listed": 500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestEndedIsHeldNoMore(t *testing.T) {
 				w.control.order(startOrder(nil))
 				w.until(api.PhaseRunning)
 				w.slow(listing)
-				time.Sleep(1100 * time.Millisecond) // a list was begun a moment ago
+				time.Sleep(1100 * time.Millisecond) // a list was started a moment ago
 				w.control.order(terminate("1"))
 				w.until(api.PhaseTerminated)
 				for range 100 {
@@ -130,8 +130,8 @@ func TestTerminateOfTheUnknown(t *testing.T) {
 	})
 }
 
-// TestStray: a VM that no journal knows is listed as held with what its labels say,
-// and goes when that is ordered.
+// TestStray: a VM that is missing in the journal is listed in the inventory with its labels, and is
+// removed when that is ordered.
 func TestStray(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -294,8 +294,8 @@ func TestCacheServesWithTheRegistryAway(t *testing.T) {
 	})
 }
 
-// TestNewClaim: an order to start an instance under another claim costs its VM nothing,
-// and is taken once the VM was ordered away.
+// TestNewClaim: an order to start an instance under another claim does not affect its VM, and is
+// accepted once the VM's termination was ordered.
 func TestNewClaim(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -320,15 +320,15 @@ func TestNewClaim(t *testing.T) {
 	})
 }
 
-// TestAnotherClaimRunsOn: that the controller has another claim, or none, for an instance
-// costs its VM nothing.
+// TestAnotherClaimRunsOn: the VM of an instance runs on although the controller has another claim
+// for the instance, or none.
 func TestAnotherClaimRunsOn(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseRunning)
 		w.control.mu.Lock()
 		w.control.claims[idA] = "of another node"
-		w.control.needFull = true // so that it is told again
+		w.control.needFull = true // so that it is reported again
 		w.control.mu.Unlock()
 		time.Sleep(time.Minute)
 		if vms := w.vms(); len(vms) != 1 {
@@ -350,7 +350,7 @@ func TestRepeatedOrderIsANoOp(t *testing.T) {
 		w.control.order(terminate("1"))
 		w.until(api.PhaseTerminated)
 		time.Sleep(time.Second)
-		w.control.order(startOrder(nil)) // a late copy of an order that is over
+		w.control.order(startOrder(nil)) // a late copy of a finished order
 		time.Sleep(20 * time.Second)
 		if w.number(&w.starts) != 1 {
 			t.Error("a late copy of a start order brought the VM back")
@@ -412,8 +412,8 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 	})
 }
 
-// TestListOfManyOrders: a node that gets one order after the other does not list all
-// that it holds with each of its polls, and soon says the whole.
+// TestListOfManyOrders: a node that receives one order after the other does not send its whole
+// inventory with each of its polls, and soon sends it once.
 func TestListOfManyOrders(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		time.Sleep(6 * time.Second)
@@ -486,7 +486,7 @@ func TestBriefConflictIsWaitedOut(t *testing.T) {
 }
 
 // TestStartedWaitsForAMonitoredScript: the running VM is not reported before a monitored startup
-// script has ended, when it ends soon, so that nobody sees Started before Error.
+// script has ended, when it ends soon, so that no client sees Started before Error.
 func TestStartedWaitsForAMonitoredScript(t *testing.T) {
 	monitored := func(text string) api.Script { return api.Script{Text: []byte(text), Monitoring: true, Timeout: 60} }
 	atBoot := monitored("sleep 1; exit 4")
@@ -494,7 +494,7 @@ func TestStartedWaitsForAMonitoredScript(t *testing.T) {
 	for name, tt := range map[string]struct {
 		script  api.Script
 		end     api.Phase
-		running bool // is reported
+		running bool // whether the VM is reported
 		latest  time.Duration
 	}{
 		"fails at once":         {monitored("exit 4"), api.PhaseScriptEnded, false, 0},
@@ -507,7 +507,7 @@ func TestStartedWaitsForAMonitoredScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
 				w.control.order(startOrder(withScript(tt.script)))
-				if tt.running { // for at least a second: the look does not miss it
+				if tt.running { // for at least a second: the check does not miss it
 					for len(w.vms()) == 0 || w.vms()[0].Status != hv.Running {
 						time.Sleep(10 * time.Millisecond)
 					}

@@ -12,17 +12,18 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Consoles is the controller as it takes screens.
+// Consoles is the controller's receiver of screens.
 type Consoles interface {
 	Console(ctx context.Context, nodeID, session string) (*nodeapi.ConsoleConn, error)
 }
 
 var _ Consoles = (*nodeapi.Client)(nil)
 
-// maxConsoles is how many screens are shown at a time. A controller asks for no more.
+// maxConsoles is the number of screens that are shown at a time. A controller asks for no more.
 const maxConsoles = 64
 
-// show opens the screens that the controller asks for. A call that came before is being answered.
+// show opens the screens that the controller asks for. A request that arrived before is already
+// being served.
 func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
 	for _, call := range calls {
 		a.mu.Lock()
@@ -45,7 +46,7 @@ func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
 	}
 }
 
-// showOne carries a screen to the controller until one of them ends it.
+// showOne relays a screen to the controller until one of them ends it.
 func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	line, err := a.opts.Consoles.Console(ctx, a.opts.Identity.NodeID, call.Session)
 	if err != nil {
@@ -70,7 +71,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	if ctx.Err() != nil {
 		why = "The agent of the node stops"
 	}
-	line.End(why) // which ends the other copy too
+	line.End(why) // which ends the other copy, too
 }
 
 // screen connects to the screen of an instance's VM.
@@ -86,7 +87,7 @@ func (a *Agent) screen(ctx context.Context, call api.ConsoleRequest) (net.Conn, 
 	return driver.Screen(ctx, in.id)
 }
 
-// refusalOf says to a viewer why there is no screen.
+// refusalOf returns the text that tells a viewer why the screen is not available.
 func refusalOf(err error) string {
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		return e.Message

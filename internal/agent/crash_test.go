@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// life is a whole life of an instance, from the order to its end.
+// life is the whole life of an instance, from the order to its end.
 type life struct {
 	name   string
 	script *api.Script
@@ -42,16 +42,16 @@ var lives = []life{
 	{name: "ended in its script", early: 3 * time.Second, script: &api.Script{Text: []byte("sleep 50"), Monitoring: true}},
 }
 
-// TestKilledAnywhere kills the agent at each step that it takes in each life, starts
-// another one over the same disk and hypervisor, and looks at the end: nothing that
-// was acknowledged is lost, no script ran twice, no VM and no journal entry is left.
+// TestKilledAnywhere kills the agent at each step that it takes in each life, starts another one
+// over the same disk and hypervisor, and checks the end: nothing that was acknowledged is lost, no
+// script ran twice, and neither a VM nor a journal entry is left.
 func TestKilledAnywhere(t *testing.T) {
 	for _, l := range lives {
 		t.Run(l.name, func(t *testing.T) { killEverywhere(t, 20, 200, l.live) })
 	}
 }
 
-// live runs one life whose first agent is killed at a step; it says whether it was.
+// live runs one life whose first agent is killed at a step; it reports whether it was.
 func (l life) live(t *testing.T, step int) (died bool) {
 	w := newWorld(t, sim.Options{Boot: sim.Range{Min: time.Second}})
 	w.source.set(time.Second, nil)
@@ -72,7 +72,7 @@ func (l life) live(t *testing.T, step int) (died bool) {
 	}
 	w.control.order(terminate("1"))
 	w.until(api.PhaseTerminated)
-	time.Sleep(10 * time.Second) // a second removal, a late status would come now
+	time.Sleep(10 * time.Second) // a second removal or a late status would arrive now
 	died = first.isDead()
 	first.kill()
 	last := <-second
@@ -106,8 +106,8 @@ func (w *world) untilOneOf(phases []api.Phase) {
 	w.t.Fatalf("reported none of %v; last %+v", phases, w.control.status(idA))
 }
 
-// TestOutcomeUnknown kills an agent while its script runs: the script continues in the
-// guest, the next agent does not run it again and says what it does not know.
+// TestOutcomeUnknown kills an agent while its script runs: the script continues in the guest, and
+// the next agent does not run it again and reports an unknown result.
 func TestOutcomeUnknown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		monitoring bool
@@ -179,8 +179,8 @@ func TestVMKilledWhileNobodyLooked(t *testing.T) {
 	})
 }
 
-// TestAddressOutlivesARestart: a driver that has only just found a VM again does not
-// know its address, which must not make the one that was told vanish.
+// TestAddressOutlivesARestart: a driver that has only just found a VM again does not know its
+// address, but the address that was reported must remain.
 func TestAddressOutlivesARestart(t *testing.T) {
 	a := &Agent{}
 	run := time.Unix(1_700_000_000, 0)

@@ -5,51 +5,51 @@ import "github.com/buildyard/buildyard/api"
 // action is what a worker does next with its instance.
 type action string
 
-// The actions. Those that end a phase say which in their step (steps.go).
+// The actions. Those that end a phase define the next one in their step (actions.go).
 const (
 	doPull        action = "pull"         // make the version present
 	doStart       action = "start"        // start the VM, or wait for one that starts
-	doDiscard     action = "discard"      // remove a VM that must not be there, then look again
+	doDiscard     action = "discard"      // remove a VM that must not exist, then observe again
 	doScript      action = "script"       // run the startup script
-	doUnknown     action = "unknown"      // a script began and nobody knows how it ended
+	doUnknown     action = "unknown"      // a script began and its result is unknown
 	doHandle      action = "handle"       // carry out the handler of a failed script
-	doTask        action = "task"         // go on with a save or a restart
+	doTask        action = "task"         // continue with a save or a restart
 	doTaskLost    action = "task-lost"    // fail a save or a restart: no VM is left to work on
-	doNoteStopped action = "note-stopped" // the VM stopped by itself
+	doNoteStopped action = "note-stopped" // the VM stopped without a request
 	doNoteGone    action = "note-gone"    // the VM no longer exists
 	doRest        action = "rest"         // nothing until something changes
 	doRemove      action = "remove"       // remove the VM permanently
-	doSettle      action = "settle"       // nothing is left: wait for the answer, then forget
+	doSettle      action = "settle"       // nothing is left: wait for the controller's response, then forget
 )
 
-// vmCondition is what the driver says of an instance's VM.
+// vmCondition is the state of an instance's VM as the driver reports it.
 type vmCondition int
 
-// What can be seen.
+// The conditions of a VM.
 const (
 	noVM vmCondition = iota
 	vmUp
 	vmDown
 )
 
-// scriptCondition is how far the startup script is.
+// scriptCondition is the progress of the startup script.
 type scriptCondition int
 
 // The script's states.
 const (
-	noScript    scriptCondition = iota // none was ordered, or its outcome is known
+	noScript    scriptCondition = iota // none was ordered, or its result is known
 	scriptDue                          // ordered and not begun
-	scriptBegun                        // begun, and its outcome is not known
+	scriptBegun                        // begun, and its result is not known
 )
 
-// taskCondition is what a save or a restart needs of the VM.
+// taskCondition describes what a save or a restart needs of the VM.
 type taskCondition int
 
 // The task's states.
 const (
 	noTask     taskCondition = iota // none was ordered, or it left the VM as it was
 	taskDue                         // it needs the VM to run
-	taskHolds                       // it continues whatever the VM does: it stopped it itself, or needs it no more
+	taskHolds                       // it continues whatever the VM does: it stopped the VM, or no longer needs it
 	taskServed                      // a save is done: the VM only waits for its end
 )
 
@@ -63,7 +63,7 @@ type observation struct {
 	Task   taskCondition
 }
 
-// The placeholders of the table: which action they are depends on the rest of the sight.
+// The placeholders of the table: the rest of the observation decides which action they are.
 const (
 	needVersion action = "?version" // doPull, or doStart when the version is present
 	needScript  action = "?script"  // doScript, doUnknown, or needTask when there is none
@@ -73,8 +73,7 @@ const (
 	ifIdle      action = "?idle"
 )
 
-// table says what to do in each phase by what is seen of the VM, while nobody asked
-// for the end.
+// table maps a phase and the state of the VM to an action, while no termination is ordered.
 var table = map[api.Phase][3]action{
 	//                      no VM          VM up       VM down
 	api.PhaseAccepted:     {needVersion, doDiscard, doDiscard},
@@ -90,7 +89,7 @@ var table = map[api.Phase][3]action{
 	api.PhaseTerminated:   {doSettle, doRemove, doRemove},
 }
 
-// tasks says what to do by how a save or a restart stands.
+// tasks resolves placeholders by the condition of a save or a restart.
 var tasks = map[action][4]action{
 	//         none           due            holds       served
 	needTask:  {doRest, doTask, doTask, doRest},
@@ -99,7 +98,7 @@ var tasks = map[action][4]action{
 	ifIdle:    {doRest, doTaskLost, doTaskLost, doRest},
 }
 
-// decide returns the next action. Termination beats everything, and the startup script
+// decide returns the next action. Termination has priority over everything, and the startup script
 // comes before a task.
 func decide(s observation) action {
 	if s.Ending {
@@ -110,7 +109,7 @@ func decide(s observation) action {
 	}
 	row, known := table[s.Phase]
 	if !known {
-		return doRest // a newer program wrote it; its VM may be at work, and can be ended
+		return doRest // a newer version wrote it; its VM may be working, and can be terminated
 	}
 	next := row[s.VM]
 	switch {

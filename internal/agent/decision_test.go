@@ -29,9 +29,9 @@ func everySight(do func(observation)) {
 	}
 }
 
-// want is the table once more, written out by hand as a reader would say it:
-// phase, then no VM / up / down. "pull|start" depends on the cache, "script|unknown" on
-// the script, and behind a ":" is what a task makes of it: due, holding, served.
+// want is the table once more, written out by hand: phase, then no VM / up / down. "pull|start"
+// depends on the cache, "script|unknown" on the script, and after a ":" are the actions for a task:
+// due, holds, served.
 var want = map[api.Phase][3]string{
 	api.PhaseAccepted:     {"pull|start", "discard", "discard"},
 	api.PhasePulling:      {"pull|start", "discard", "discard"},
@@ -46,7 +46,7 @@ var want = map[api.Phase][3]string{
 	api.PhaseTerminated:   {"settle", "remove", "remove"},
 }
 
-// expected reads want.
+// expected evaluates want.
 func expected(s observation) string {
 	expect, tasks, _ := strings.Cut(want[s.Phase][s.VM], ":")
 	switch {
@@ -84,7 +84,7 @@ func TestEveryPairIsDecided(t *testing.T) {
 	}
 }
 
-// TestTableInvariants returns the rules apart from the table.
+// TestTableInvariants checks rules independent of the table.
 func TestTableInvariants(t *testing.T) {
 	everySight(func(s observation) {
 		a := decide(s)
@@ -117,7 +117,8 @@ func TestTableInvariants(t *testing.T) {
 	})
 }
 
-// TestPhaseOfANewerProgram: after a downgrade a VM is left alone until it is ended.
+// TestPhaseOfANewerProgram: after a downgrade, a VM with an unknown phase is left alone until it is
+// terminated.
 func TestPhaseOfANewerProgram(t *testing.T) {
 	for vm := noVM; vm <= vmDown; vm++ {
 		if got := decide(observation{Phase: "of-tomorrow", VM: vm}); got != doRest {

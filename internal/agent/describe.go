@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// coarse rounds bytes of disk so that the noise of a busy host changes nothing.
+// coarse rounds bytes of disk, so that the noise of a busy host does not change the value.
 const coarse = 64 << 20
 
 // info describes the node.
@@ -46,8 +46,8 @@ func (a *Agent) info() api.NodeInfo {
 	return info
 }
 
-// licence returns the kind and the end of the license that this node runs under: its own
-// one, or its hypervisor's when that ends first or there is no other.
+// licence returns the kind and the end of the license that this node runs under: its own license,
+// or its hypervisor's when that ends first or is the only one.
 func (a *Agent) licence() (kind, expires string) {
 	kind, expires = a.host.License, a.host.Expires
 	own := a.opts.Licence.Licence()
@@ -64,9 +64,9 @@ func (a *Agent) licence() (kind, expires string) {
 	return string(own.Tier), own.Expires.UTC().Format(time.RFC3339)
 }
 
-// held lists every instance of the journal and every VM that no instance accounts
-// for. What is terminated is not held any more, what belongs to another identity is
-// not this node's, and the VM of a sanity test is part of a save.
+// held returns the node's inventory: every instance of the journal and every VM without an
+// instance. It leaves out terminated instances, those of another identity, and the VM of a sanity
+// test, which is part of a save.
 func (a *Agent) held() []api.InventoryItem {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *Agent) held() []api.InventoryItem {
 	}
 	for id, vm := range vms {
 		if a.isForeign(vm.Labels[labelNode]) || isCheck(vm) {
-			continue // as last listed; its end is under way or done
+			continue // as last listed; its removal is in progress or done
 		}
 		list = append(list, api.InventoryItem{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
 	}
@@ -98,15 +98,14 @@ func (a *Agent) held() []api.InventoryItem {
 	return list
 }
 
-// coarseMB rounds free memory, which changes a little all the time.
+// coarseMB rounds free memory, which always changes a little.
 const coarseMB = 64
 
-// percent rounds a share to whole per cents, so that what is next to idle says the same
-// all the time.
+// percent rounds a share to whole percent, so that a nearly idle host always reports the same value.
 func percent(share float64) float64 { return math.Round(share*100) / 100 }
 
-// usage measures what the running VMs take, but for those of sanity tests: they are
-// outside of the node's capacity.
+// usage measures what the running VMs use, except those of sanity tests, which do not count toward
+// the node's capacity.
 func (a *Agent) usage(now time.Time) api.Usage {
 	a.mu.Lock()
 	vms := a.vms
@@ -130,17 +129,17 @@ func (a *Agent) usage(now time.Time) api.Usage {
 	return u
 }
 
-// hash names a value by its content.
+// hash identifies a value by its content.
 func hash(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return "" // no such value is made here; the full one is sent then
+		return "" // does not occur for these values; the full one is sent then
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:16])
 }
 
-// machine is the real host.
+// machine is the host of a real node.
 type machine struct {
 	templates, vms string // directories
 	facts          host.Facts
@@ -154,8 +153,8 @@ type machine struct {
 // vmBytesEvery is how often the VMs' files are measured.
 const vmBytesEvery = 30 * time.Second
 
-// NewMachine is the host of a real node: templates is the directory of the cache,
-// vms that of the driver.
+// NewMachine returns the host of a real node: templates is the directory of the cache, vms that of
+// the driver.
 func NewMachine(templates, vms string) Machine {
 	return &machine{templates: templates, vms: vms, facts: host.Read()}
 }

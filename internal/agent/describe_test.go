@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// A node says which devices are claimed, at once, and which networks it has.
+// A node immediately reports which devices are claimed, and which networks it has.
 func TestOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{VLANs: []int{10, 20}})

@@ -5,11 +5,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// maxDetails bounds what one poll says of instances that the controller asked about.
+// maxDetails limits the instances that one poll describes on the controller's request.
 const maxDetails = 200
 
-// details says everything about what this node holds under the given ids. What it
-// holds no more is left out.
+// details describes the instances and VMs of this node with the given IDs. IDs that the node no
+// longer has are left out.
 func (a *Agent) details(ids []string) []api.InventoryDetail {
 	if len(ids) == 0 {
 		return nil
@@ -38,8 +38,7 @@ func (a *Agent) details(ids []string) []api.InventoryDetail {
 	return list
 }
 
-// detail says everything about an instance of the journal. What its scripts wrote is
-// told with its next status.
+// detail describes an instance of the journal. The output of its scripts is part of its next status.
 func (in *instance) detail() api.InventoryDetail {
 	status, _ := in.status()
 	status.Task = nil
@@ -55,7 +54,7 @@ func (in *instance) detail() api.InventoryDetail {
 	return d
 }
 
-// openly returns a start order without the texts that only its node needs.
+// openly returns a start order without the secrets and texts that only its node needs.
 func openly(o api.StartOrder) *api.StartOrder {
 	if o.Script != nil {
 		script := *o.Script
@@ -70,7 +69,7 @@ func openly(o api.StartOrder) *api.StartOrder {
 	return &o
 }
 
-// strayDetail returns what is known of a VM that the journal does not have.
+// strayDetail describes a VM that is missing in the journal.
 func (a *Agent) strayDetail(id string, vm hv.VM) api.InventoryDetail {
 	phase := api.PhaseStopped
 	if vm.Status == hv.Running {

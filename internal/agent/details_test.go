@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// described asks the agent about something and gives what its next poll says.
+// described asks the agent about IDs and returns the details in its next poll.
 func (w *world) described(ids ...string) []api.InventoryDetail {
 	w.t.Helper()
 	w.control.mu.Lock()
@@ -29,8 +29,7 @@ func (w *world) described(ids ...string) []api.InventoryDetail {
 	return details
 }
 
-// TestDetails: asked about it, a node says all that it knows of an instance but the
-// secrets.
+// TestDetails: a node reports all details of an instance except the secrets.
 func TestDetails(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		o := startOrder(withScript(api.Script{Text: []byte("echo secret"), Monitoring: true, OnFailure: 1, Timeout: 9}))
@@ -62,7 +61,8 @@ func TestDetails(t *testing.T) {
 	})
 }
 
-// TestDetailsOfAStray: of a VM without a journal its labels and the driver say what is known.
+// TestDetailsOfAStray: for a VM without a journal entry, the details come from its labels and the
+// driver.
 func TestDetailsOfAStray(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const alien = "99999999-2222-4333-8444-555555555555"

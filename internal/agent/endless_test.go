@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestEndlessStartupScript: a task waits only so long for a script that nobody
-// monitors. The script continues where the VM does, and a termination kills it.
+// TestEndlessStartupScript: a task waits at most scriptPatience for a script that is not
+// monitored. The script continues while the VM does, and a termination kills it.
 func TestEndlessStartupScript(t *testing.T) {
 	const text = "echo yes >/srv/on; sleep 100000"
 	for name, tt := range map[string]struct {
@@ -50,8 +50,7 @@ func TestEndlessStartupScript(t *testing.T) {
 	}
 }
 
-// TestDriverThatKeepsNoTime: a monitored script ends at its time-out, also when the
-// driver forgets about it.
+// TestDriverThatKeepsNoTime: a monitored script ends at its timeout, also when the driver ignores it.
 func TestDriverThatKeepsNoTime(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.breaks("time-out", errors.New("forgotten"))
@@ -70,8 +69,7 @@ func TestDriverThatKeepsNoTime(t *testing.T) {
 	})
 }
 
-// TestLeftScriptOutlivesTheAgent: an agent that ends does not kill a script that it
-// left running.
+// TestLeftScriptOutlivesTheAgent: an agent that ends does not kill a script that it left running.
 func TestLeftScriptOutlivesTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})

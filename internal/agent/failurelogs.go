@@ -12,25 +12,26 @@ import (
 
 const (
 	maxFaults  = 32               // logs that wait to be sent
-	maxFault   = 1 << 20          // bytes of one
-	faultLife  = 10 * time.Minute // how long the sending of one is tried
-	faultPause = 5 * time.Second  // before the second try; it doubles
+	maxFault   = 1 << 20          // bytes of one log
+	faultLife  = 10 * time.Minute // how long the agent tries to send one
+	faultPause = 5 * time.Second  // before the first retry; it doubles
 )
 
-// What failed when it was no task, as the name of the log says.
+// What failed when it was not a task, as it appears in the name of the log.
 const (
 	faultStart = "start"
 	faultRun   = "run"
 )
 
-// failureLog is the log of a VM that failed, on its way to the registry.
+// failureLog is the log of a failed VM, waiting to be sent to the registry.
 type failureLog struct {
 	registry string
 	name     string // of the file
 	text     []byte
 }
 
-// keepFault has the log of a start, a run or a task that failed sent to the registry, where it outlives this node's own.
+// keepFault sends the log of a failed start, run or task to the registry, where it outlives the
+// node's copy.
 func (a *Agent) keepFault(in *instance, what, reason string) {
 	a.mu.Lock()
 	discreet := a.discreet
@@ -52,7 +53,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	}
 }
 
-// faultText returns what is known of a failure. A guest may have written parts of it.
+// faultText returns the log of a failure. A guest may have written parts of it.
 func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	o := in.order.Start
 	var text bytes.Buffer
@@ -74,7 +75,7 @@ func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	return []byte(logs.Redact(string(text.Bytes()[:min(text.Len(), maxFault)])))
 }
 
-// faultLoop sends logs of VMs that failed.
+// faultLoop sends the logs of failed VMs.
 func (a *Agent) faultLoop(ctx context.Context) error {
 	for {
 		select {
@@ -90,7 +91,7 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 	}
 }
 
-// sendFault tries for a while to send one.
+// sendFault sends one log, with retries for faultLife.
 func (a *Agent) sendFault(ctx context.Context, f failureLog) error {
 	ctx, cancel := context.WithTimeout(ctx, faultLife)
 	defer cancel()

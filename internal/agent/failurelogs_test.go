@@ -16,13 +16,13 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// desk takes files, and notes where the agent's own log goes.
+// desk receives files, and records where the agent's own log is sent.
 type desk struct {
 	mu    sync.Mutex
 	err   error
 	tries int
 	files map[string]string // address and name -> content
-	log   []string          // what was said about it, without repetition
+	log   []string          // calls about it, without repetition
 }
 
 func (d *desk) Upload(_ context.Context, address, name string, content []byte) error {
@@ -56,21 +56,21 @@ func (d *desk) fail(err error) {
 	d.err = err
 }
 
-// tried returns how often a file was to be taken.
+// tried returns how often a file was sent.
 func (d *desk) tried() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tries
 }
 
-// said returns what was said about the agent's own log.
+// said returns the calls about the agent's own log.
 func (d *desk) said() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.Join(d.log, ", ")
 }
 
-// only returns the only file there is.
+// only returns the name and the text of the only file.
 func (d *desk) only(t *testing.T) (name, text string) {
 	t.Helper()
 	d.mu.Lock()
@@ -122,7 +122,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 	})
 }
 
-// TestLogIsGivenUp: not indefinitely, and not more than some.
+// TestLogIsGivenUp: the agent stops sending a log after faultLife, and counts it as failed.
 func TestLogIsGivenUp(t *testing.T) {
 	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
 		w.desk.fail(errors.New("no registry"))

@@ -18,8 +18,8 @@ func (w *world) acked() bool {
 	})
 }
 
-// TestTerminateOnAFullDisk: what fills the disk can be ended, and the end is told,
-// while the disk has no room for a single write.
+// TestTerminateOnAFullDisk: a VM that fills the disk can be terminated, and its end is reported,
+// while the disk has no free space for a single write.
 func TestTerminateOnAFullDisk(t *testing.T) {
 	for script, phase := range map[string]api.Phase{"exit 0": api.PhaseScriptOK, "sleep 1000": api.PhaseRunning} {
 		t.Run(script, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTerminateOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestStrayOnAFullDisk: the same for a VM that the journal does not know.
+// TestStrayOnAFullDisk: the same for a VM that is missing in the journal.
 func TestStrayOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -62,8 +62,8 @@ func TestStrayOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestEndIsNotAcknowledgedBeforeItIsDurable: with a VM that cannot be removed and a
-// full disk, a kill loses the end; the order must come again then.
+// TestEndIsNotAcknowledgedBeforeItIsDurable: with a VM that cannot be removed and a full disk, a
+// kill loses the end; the controller must send the order again then.
 func TestEndIsNotAcknowledgedBeforeItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -99,7 +99,7 @@ func TestEndIsNotAcknowledgedBeforeItIsDurable(t *testing.T) {
 	})
 }
 
-// TestStartsAreNotTakenOnAFullDisk: the order comes again until there is room.
+// TestStartsAreNotTakenOnAFullDisk: the order is sent again until there is free space.
 func TestStartsAreNotTakenOnAFullDisk(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.fill(true)
@@ -113,7 +113,7 @@ func TestStartsAreNotTakenOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestScriptOutcomeOutlastsAFullDisk: what the script said is kept until there is room.
+// TestScriptOutcomeOutlastsAFullDisk: the script's result is kept until there is free space.
 func TestScriptOutcomeOutlastsAFullDisk(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 5; echo done"), Monitoring: true})))
@@ -132,7 +132,7 @@ func TestScriptOutcomeOutlastsAFullDisk(t *testing.T) {
 	})
 }
 
-// TestEndDuringAnUnsavedOutcome: the wait for room does not hold up the end.
+// TestEndDuringAnUnsavedOutcome: waiting for free space does not delay the end.
 func TestEndDuringAnUnsavedOutcome(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 5"), Monitoring: true})))

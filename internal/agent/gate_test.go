@@ -23,9 +23,9 @@ import (
 
 var errKilled = errors.New("the agent was killed")
 
-// gate is where an agent can be killed: every durable step, every call of the driver
-// and every message passes it. After the kill nothing passes any more, so whatever
-// the dead agent's goroutines still do has no effect, as with kill -9.
+// gate is where an agent can be killed: every durable step, every call of the driver and every
+// message passes it. After the kill nothing passes any longer, so whatever the dead agent's
+// goroutines still do has no effect, as with kill -9.
 type gate struct {
 	mu    sync.Mutex
 	left  int    // steps until the kill; < 0: never
@@ -36,9 +36,9 @@ type gate struct {
 
 func newGate(left int) *gate { return &gate{left: left, dead: make(chan struct{})} }
 
-// killEverywhere lives a life again and again, killed some steps later each time, until
-// one was not killed: three steps, from a first one by chance, or one with
-// guesttest.All. There must be at least so many steps, and fewer than most.
+// killEverywhere runs a life repeatedly, killed at a later step each time, until one was not
+// killed: three steps from a random first one, or every step with guesttest.All. There must be at
+// least least steps, and fewer than most.
 func killEverywhere(t *testing.T, least, most int, live func(t *testing.T, step int) (died bool)) {
 	t.Helper()
 	stride := 6
@@ -76,14 +76,14 @@ func (g *gate) pass(step string) error {
 	return nil
 }
 
-// killAfter kills after so many steps from now on.
+// killAfter kills after the given number of further steps.
 func (g *gate) killAfter(steps int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left = steps
 }
 
-// killAt kills at the next step of a name.
+// killAt kills at the next step with a name.
 func (g *gate) killAt(step string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,8 +157,7 @@ func (l gatedLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer,
 	return out, err
 }
 
-// gatedDriver lets calls that were begun go on without their dead agent, as a
-// hypervisor does.
+// gatedDriver lets calls that were begun continue without their dead agent, as a hypervisor does.
 type gatedDriver struct {
 	*sim.Host
 	g *gate
@@ -199,7 +198,7 @@ func through[T any](ctx context.Context, g *gate, name string, call func(context
 	}
 }
 
-// List may take its time, after it has looked.
+// List may be slow after it has read the VMs.
 func (d gatedDriver) List(ctx context.Context) ([]hv.VM, error) {
 	vms, err := d.Host.List(ctx)
 	d.w.mu.Lock()
@@ -264,7 +263,7 @@ func (d gatedDriver) Start(ctx context.Context, s hv.Spec) (hv.VM, error) {
 	})
 }
 
-// alone returns when a VM is removed by two at a time, and takes a moment.
+// alone fails the test when two callers remove a VM concurrently; a removal takes a moment.
 func (w *world) alone(id string) (done func()) {
 	w.mu.Lock()
 	if w.removing[id] {
@@ -283,7 +282,7 @@ func (w *world) alone(id string) (done func()) {
 	}
 }
 
-// bare is a driver that can do nothing beside what every driver can.
+// bare is a driver that has only what every driver has.
 type bare struct{ hv.Driver }
 
 // Save passes the gate at each of its steps; a killed agent leaves its files behind.

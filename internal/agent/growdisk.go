@@ -12,8 +12,8 @@ import (
 
 const growTimeout = 5 * time.Minute
 
-// grow lets a guest use the disk that its order made larger. It may be done twice:
-// a guest that has grown has nothing to grow.
+// grow lets a guest use the disk that its order enlarged. It may run twice: a guest that has grown
+// has nothing left to grow.
 func (a *Agent) grow(ctx context.Context, in *instance) error {
 	m := in.order.Start.Machine
 	if m == nil || m.DiskBytes == 0 || m.KeepFileSys {
@@ -36,7 +36,7 @@ func (a *Agent) grow(ctx context.Context, in *instance) error {
 		bytesize.Format(m.DiskBytes), sentence(said))
 }
 
-// sentence ends a text as one.
+// sentence returns a text as one sentence.
 func sentence(text string) string {
 	if text == "" || strings.HasSuffix(text, ".") {
 		return text

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestGrow: a guest with a larger disk is asked to use it before its script runs,
-// unless the user does that; one that cannot fails its start.
+// TestGrow: a guest with a larger disk is asked to use it before its script runs, unless the user
+// does that; a guest that cannot fails its start.
 func TestGrow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		machine *api.Machine

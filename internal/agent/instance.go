@@ -10,19 +10,19 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 )
 
-// errEnding ends a step whose instance was ordered to terminate meanwhile.
+// errEnding ends a step whose instance was ordered to terminate in the meantime.
 var errEnding = errors.New("the instance is ending")
 
-// instance is one instance on this node. Its worker alone moves it from phase to
-// phase; orders may only set its end.
+// instance is one instance on this node. Only its worker moves it from phase to phase; orders may
+// only set its end.
 type instance struct {
 	id       string
 	order    api.Order       // fixed
-	alien    bool            // fixed: accepted under another identity; nobody hears of it
-	ending   context.Context // is over when the instance is to go
+	alien    bool            // fixed: accepted under another identity and never reported
+	ending   context.Context // done when the instance is to be terminated
 	kill     context.CancelFunc
-	wake     chan struct{}   // has a value when the worker shall look again
-	tasked   context.Context // is over when a save or a restart was ordered
+	wake     chan struct{}   // has a value when the worker is to observe again
+	tasked   context.Context // done when a save or a restart was ordered
 	noteTask context.CancelFunc
 	alone    sync.WaitGroup // commands in the guest that the worker does not wait for
 
@@ -31,7 +31,7 @@ type instance struct {
 	saved    int64   // state.No at the last durable write
 	kept     bool    // the journal has the order
 	dirty    bool    // state is an end that the journal does not have yet
-	answered int64   // the last number that the controller answered
+	answered int64   // the last number that the controller acknowledged
 	progress float64 // 0..1, of the pull
 	held     bool    // the running VM is not reported yet, see holdStarted
 	task     taskReport
@@ -53,24 +53,24 @@ func newInstance(e journal.Entry) *instance {
 	return in
 }
 
-// life returns a context that ends with ctx or when the instance is to go: what a
-// termination cancels runs under it.
+// life returns a context that ends with ctx or when the instance is to be terminated. It is for
+// work that a termination cancels.
 func (in *instance) life(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(in.ending, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// whenEnding calls do when the instance is to go; the end of the agent alone is not that.
+// whenEnding calls do when the instance is to be terminated, but not when only the agent ends.
 func (in *instance) whenEnding(do func()) {
 	context.AfterFunc(in.ending, func() {
-		if in.snapshot().Ending { // else only the worker ended
+		if in.snapshot().Ending { // otherwise only the worker ended
 			do()
 		}
 	})
 }
 
-// wakeWorker makes the worker look again.
+// wakeWorker makes the worker observe again.
 func (in *instance) wakeWorker() {
 	select {
 	case in.wake <- struct{}{}:
@@ -85,9 +85,9 @@ func (in *instance) snapshot() journal.State {
 	return in.state
 }
 
-// status is what the controller is told. Not worth telling is the bare acceptance,
-// which the acknowledgement says; an ending instance says nothing but its end; a
-// silent one nothing at all.
+// status returns the status to report, and whether to report it. The mere acceptance is not
+// reported, since the acknowledgement implies it; an ending instance reports only its end, and a
+// silent one nothing.
 func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -103,8 +103,8 @@ func (in *instance) status() (status api.InstanceStatus, tell bool) {
 	return s, !in.state.Silent && s.Phase != api.PhaseAccepted && !held && (over || !in.state.Ending)
 }
 
-// answer notes that the controller has a status. It says whether that was the refusal
-// of a task, behind which the one that continues is to be told again.
+// answer records that the controller received a status. It reports whether that was the refusal of
+// a task, after which the status of the running task must be sent again.
 func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -115,7 +115,7 @@ func (in *instance) answer(sent api.InstanceStatus) (refusal bool) {
 	return in.task.answer(sent.Task)
 }
 
-// scriptState returns how far the startup script is.
+// scriptState returns the condition of the startup script.
 func (in *instance) scriptState(s journal.State) scriptCondition {
 	switch {
 	case in.order.Start == nil || in.order.Start.Script == nil || s.Script != nil:
@@ -127,12 +127,12 @@ func (in *instance) scriptState(s journal.State) scriptCondition {
 	}
 }
 
-// startedHold is how long a running VM is not reported while its monitored startup script may
-// still fail: a client that stops polling at Started must not miss a script that fails at once.
+// startedHold is how long a running VM is not reported while its monitored startup script may still
+// fail: a client that stops polling at Started must not miss a script that fails immediately.
 const startedHold = 2 * time.Second
 
-// holdStarted keeps the start of a VM from being reported until its monitored startup script has
-// ended, but no longer than startedHold. A script that runs at boot is not waited for.
+// holdStarted delays the report of a VM's start until its monitored startup script has ended, but
+// at most by startedHold. A script that runs at boot does not delay it.
 func (a *Agent) holdStarted(in *instance) {
 	script := in.order.Start.Script
 	if script == nil || !script.Monitoring || script.AtBoot {
@@ -149,8 +149,8 @@ func (a *Agent) holdStarted(in *instance) {
 	})
 }
 
-// change makes a new state durable and has it reported. Once the end was ordered,
-// nothing but the end itself may be said any more.
+// change makes a new state durable and reports it. Once the termination was ordered, only the end
+// itself may be reported.
 func (a *Agent) change(in *instance, edit func(*journal.State)) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -167,7 +167,7 @@ func (a *Agent) change(in *instance, edit func(*journal.State)) error {
 	return nil
 }
 
-// mark makes a state durable that the controller need not hear of.
+// mark makes a state durable that need not be reported to the controller.
 func (a *Agent) mark(in *instance, edit func(*journal.State)) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -187,8 +187,8 @@ func (a *Agent) saveLocked(in *instance, next journal.State) error {
 	return nil
 }
 
-// writeLocked makes a state durable. What is over and was never in the journal
-// needs no entry: an agent that knows nothing of it does it no harm.
+// writeLocked makes a state durable. An ended instance that was never in the journal needs no
+// entry: an agent that does not know it does it no harm.
 func (a *Agent) writeLocked(in *instance, s journal.State) error {
 	var err error
 	switch {
@@ -205,7 +205,7 @@ func (a *Agent) writeLocked(in *instance, s journal.State) error {
 	return nil
 }
 
-// durable tries once more to write what could not be written before.
+// durable retries a write that failed before.
 func (a *Agent) durable(in *instance) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -215,8 +215,8 @@ func (a *Agent) durable(in *instance) error {
 	return a.writeLocked(in, in.state)
 }
 
-// over makes the end durable and has it reported, once the VM is gone. A disk that
-// has no room for that still lets go of the entry, which says as much.
+// over makes the end durable and reports it, once the VM is gone. If the disk has no free space for
+// that, it removes the journal entry, which has the same effect.
 func (a *Agent) over(in *instance) error {
 	end := func(s *journal.State) {
 		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
@@ -234,7 +234,7 @@ func (a *Agent) over(in *instance) error {
 	return a.change(in, end)
 }
 
-// setProgress reports how far a pull is, without a durable write for each step.
+// setProgress reports the progress of a pull, without a durable write for each step.
 func (a *Agent) setProgress(in *instance, at float64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -243,24 +243,24 @@ func (a *Agent) setProgress(in *instance, at float64) {
 	}
 }
 
-// advanceLocked notes a step of progress and has it reported.
+// advanceLocked records a step of progress and reports it.
 func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	step := at >= *progress+0.01 || (at >= 1 && *progress < 1)
 	if in.state.Ending || !step {
 		return
 	}
 	if !journal.Reserved(in.state.No+1, in.saved) && a.saveLocked(in, in.state) != nil {
-		return // the next step, or the end of the stage, says it too
+		return // the next step, or the end of the stage, reports it, too
 	}
 	in.state.No++
 	*progress = at
 	a.out.mark(in.id)
 }
 
-// end orders an instance away. claim, when given, is what the end is reported
-// under; silent ends one that the controller disowned. The VM goes even when the
-// order cannot be made durable, since a full disk may be full of that very VM; the
-// error says that the order must not be acknowledged yet.
+// end orders the termination of an instance. claim, when set, is the claim under which the end is
+// reported; silent ends an instance that the controller disowned. The VM is removed even when the
+// order cannot be made durable, since the disk may be full due to that very VM; the order must not
+// be acknowledged while end returns an error.
 func (a *Agent) end(in *instance, claim string, silent bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

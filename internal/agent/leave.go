@@ -9,14 +9,14 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// isForeign reports whether something carries another identity than this node's. What
-// carries none is from a program that did not say.
+// isForeign reports whether an identity is not this node's. An empty one is from an earlier version
+// that did not record it.
 func (a *Agent) isForeign(node string) bool {
 	return node != "" && node != a.opts.Identity.NodeID
 }
 
-// removeForeign makes an entry of another identity one that only goes, unreported: its
-// cloud has no record of it any more. It is called before the worker runs.
+// removeForeign marks an entry of another identity for removal without a report: its cloud no
+// longer has a record of it. It is called before the worker runs.
 func (a *Agent) removeForeign(in *instance, node string) {
 	if !a.isForeign(node) {
 		return
@@ -27,8 +27,8 @@ func (a *Agent) removeForeign(in *instance, node string) {
 	in.kill()
 }
 
-// removeOrphans removes every VM that has no instance and that which is asked for, silently.
-// The VM of a sanity test is removed by its instance when that is here.
+// removeOrphans removes, without a report, every VM without an instance that which selects. The VM
+// of a sanity test is removed by its instance when that is on this node.
 func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	var list []*instance
 	a.mu.Lock()
@@ -50,8 +50,8 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	}
 }
 
-// leave ends everything that this node holds, since an operator removed it from its
-// cloud. It is the poll loop's last act, so no new order comes beside it.
+// leave removes all VMs of this node, since an operator removed the node from its cloud. It is the
+// poll loop's last step, so no new order can arrive concurrently.
 func (a *Agent) leave(ctx context.Context) error {
 	a.log.Warn("this node was removed from its cloud; its VMs go")
 	a.errands.DropAll()

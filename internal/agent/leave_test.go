@@ -13,11 +13,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// stages are lives that are cut off in each phase, and in each stage of a task.
+// stages are lives that are interrupted in each phase, and in each stage of a task.
 var stages = map[string]struct {
 	phase      api.Phase
 	pull, boot time.Duration
-	exec       time.Duration // that the way to the guest takes
+	exec       time.Duration // duration of the connection to the guest
 	script     string
 	monitored  bool
 	task       api.TaskStage // of a save with everything
@@ -33,8 +33,8 @@ var stages = map[string]struct {
 	"save: pushing": {phase: api.PhaseRunning, task: api.TaskPushing, vms: 1},
 }
 
-// eachStage boots an agent, brings an instance to each phase, ends the agent, and
-// hands the world over.
+// eachStage boots an agent, brings an instance to each phase, ends the agent, and calls do with the
+// world.
 func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
 	for name, tt := range stages {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
 				}
 				time.Sleep(2 * time.Second)
 				if tt.task != "" {
-					g.kill() // a test that is stopped in good order removes its VM
+					g.kill() // a test that ends in good order removes its VM
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -70,8 +70,8 @@ func eachStage(t *testing.T, do func(t *testing.T, w *world)) {
 	}
 }
 
-// TestAnotherIdentity: what was accepted before the node joined again goes: nothing of
-// it boots, runs or is reported.
+// TestAnotherIdentity: instances that were accepted before the node joined again are removed: none
+// of them boots, runs or is reported.
 func TestAnotherIdentity(t *testing.T) {
 	eachStage(t, func(t *testing.T, w *world) {
 		told, starts, scripts := len(w.control.told(idA)), w.number(&w.starts), w.number(&w.scripts)
@@ -97,8 +97,8 @@ func TestAnotherIdentity(t *testing.T) {
 	})
 }
 
-// TestScriptOfAnotherIdentity: a VM that is up and whose script has not begun is the
-// one entry that an agent would go straight to work on.
+// TestScriptOfAnotherIdentity: a running VM whose script has not begun is the only entry on which
+// an agent would start work immediately.
 func TestScriptOfAnotherIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -131,7 +131,7 @@ func TestScriptOfAnotherIdentity(t *testing.T) {
 	})
 }
 
-// TestVMOfAnotherIdentity: a VM that only its labels tell of.
+// TestVMOfAnotherIdentity: a VM whose identity is known only from its labels.
 func TestVMOfAnotherIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -148,7 +148,7 @@ func TestVMOfAnotherIdentity(t *testing.T) {
 	})
 }
 
-// stray starts a VM that no journal knows.
+// stray starts a VM that is missing in the journal.
 func (w *world) stray(node string) {
 	w.t.Helper()
 	_, err := w.host.Start(w.t.Context(), hv.Spec{
@@ -160,8 +160,8 @@ func (w *world) stray(node string) {
 	}
 }
 
-// TestRemovedNode: an agent whose node was removed by an operator removes its VMs,
-// tells nobody and ends; one that is merely unknown keeps them.
+// TestRemovedNode: an agent whose node was removed by an operator removes its VMs without a report
+// and ends; one that is merely unknown keeps them.
 func TestRemovedNode(t *testing.T) {
 	eachStage(t, func(t *testing.T, w *world) {
 		w.stray("node")
@@ -182,7 +182,7 @@ func TestRemovedNode(t *testing.T) {
 	})
 }
 
-// TestRemovedWhileAtWork: the same for an agent that is in the middle of it.
+// TestRemovedWhileAtWork: the same for an agent in the middle of its work.
 func TestRemovedWhileAtWork(t *testing.T) {
 	inWorld(t, boots(time.Second), func(w *world) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 1000")})))
@@ -191,7 +191,7 @@ func TestRemovedWhileAtWork(t *testing.T) {
 		w.control.removed = true
 		w.control.mu.Unlock()
 		w.fill(true)                             // even then
-		if err := w.host.Kill(idA); err != nil { // so that a report meets the 401 first
+		if err := w.host.Kill(idA); err != nil { // so that a report receives the 401 first
 			w.t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

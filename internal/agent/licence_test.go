@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// TestLicenceThatIsSaid: the node's own license counts beside its hypervisor's; whichever
-// ends first is said.
+// TestLicenceThatIsSaid: the node's license applies in addition to its hypervisor's; the node
+// reports the one that ends first.
 func TestLicenceThatIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	secret, public := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub")

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters are what an agent counts of its own work since it runs.
+// meters are the agent's counters since it started.
 type meters struct {
 	polls   metric.Results
 	reports metric.Results
@@ -22,7 +22,7 @@ type meters struct {
 	polled atomic.Int64 // epoch nanoseconds of the last poll that was answered; 0: none yet
 }
 
-// shownVMStatuses are the statuses that VMs are counted by.
+// shownVMStatuses are the statuses by which VMs are counted.
 var shownVMStatuses = []hv.Status{hv.Running, hv.Stopped, hv.Suspended}
 
 // Families returns the metrics of the agent.
@@ -94,7 +94,7 @@ func (a *Agent) readVMs(s *metric.Series) {
 	}
 }
 
-// polledNow notes how a poll ended.
+// polledNow records the result of a poll.
 func (m *meters) polledNow(err error, now time.Time) {
 	m.polls.Observe(err)
 	if err == nil {
@@ -102,7 +102,7 @@ func (m *meters) polledNow(err error, now time.Time) {
 	}
 }
 
-// script counts the outcome of a startup script.
+// script counts the result of a startup script.
 func (m *meters) script(s *api.ScriptStatus) {
 	switch {
 	case s.TimedOut:

@@ -63,7 +63,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	})
 }
 
-// TestAPullThatNobodyWaitsForIsNoFailure: its instance was terminated meanwhile.
+// TestAPullThatNobodyWaitsForIsNoFailure: its instance was terminated in the meantime.
 func TestAPullThatNobodyWaitsForIsNoFailure(t *testing.T) {
 	inWorld(t, boots(0), func(w *world) {
 		w.source.set(time.Minute, nil)

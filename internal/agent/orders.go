@@ -8,9 +8,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// take journals orders and gives the acknowledgements of those that are safe. An
-// order that is not durable is not acknowledged: it comes again. Starts go first and
-// terminations last, so that one answer with both ends with nothing.
+// take journals orders and returns the acknowledgements of the durable ones. An order that is not
+// durable is not acknowledged: the controller sends it again. Starts come first and terminations
+// last, so that a response with both for one instance leaves nothing behind.
 func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
 	var acks []api.Ack
 	for _, kind := range []api.OrderKind{api.OrderStart, api.OrderSave, api.OrderRestart, api.OrderTerminate} {
@@ -45,20 +45,20 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	case o.Start == nil:
 		return farm.Invalid("start", "is missing")
 	case in == nil && a.recentlyEnded(o):
-		// It was terminated here under this very claim: say so again, start nothing.
+		// It was terminated here under this very claim: report that again and start nothing.
 		return a.acceptRemoval(ctx, o)
 	case in == nil:
 		return a.accept(ctx, a.entry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
-		a.out.mark(in.id) // the controller may have lost what it was told
+		a.out.mark(in.id) // the controller may have lost the last report
 		return a.durable(in)
 	}
-	// A controller that went back to a backup may have placed it again. What becomes of the
-	// VM that is here is not for an order to start another one to say.
+	// A controller that was restored from a backup may have placed the instance again. An order to
+	// start another VM does not decide about the VM that is on this node.
 	return farm.Errorf(farm.CodeBusy, "the instance is here under an earlier claim; the VM stays until the controller orders its end")
 }
 
-// recentlyEnded reports whether the instance was ended here lately under the order's claim.
+// recentlyEnded reports whether the instance ended here recently under the order's claim.
 func (a *Agent) recentlyEnded(o api.Order) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,13 +66,13 @@ func (a *Agent) recentlyEnded(o api.Order) bool {
 	return known && claim == o.Claim
 }
 
-// entry is what the journal keeps of an order that this node has.
+// entry returns the journal entry of an order.
 func (a *Agent) entry(o api.Order, s journal.State) journal.Entry {
 	return journal.Entry{Node: a.opts.Identity.NodeID, Order: o, State: s}
 }
 
-// acceptRemoval takes an order for an instance that only has to go. As with every end, a
-// disk without room for the order holds up the acknowledgement and not the end.
+// acceptRemoval accepts an order for an instance that is only to be removed. As with every end, a
+// disk without free space for the order delays the acknowledgement but not the removal.
 func (a *Agent) acceptRemoval(ctx context.Context, o api.Order) error {
 	in := newInstance(a.entry(o, journal.Tombstone(o)))
 	in.dirty = true
@@ -81,7 +81,7 @@ func (a *Agent) acceptRemoval(ctx context.Context, o api.Order) error {
 	return err
 }
 
-// accept makes an order durable and puts a worker on it.
+// accept makes an order durable and starts its worker.
 func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
 	if err := a.opts.Journal.Accept(e); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (a *Agent) accept(ctx context.Context, e journal.Entry) error {
 	return nil
 }
 
-// adopt pins an instance's version and puts a worker on it.
+// adopt pins an instance's version and starts its worker.
 func (a *Agent) adopt(ctx context.Context, in *instance) {
 	a.pin(in)
 	a.log.Info("order accepted", "instance", in.id, "kind", string(in.order.Kind))

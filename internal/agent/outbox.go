@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds of one report: statuses, and bytes of script output in them. A single
-// status may have more, see maxSaved.
+// The limits of one report: statuses, and bytes of script output in them. A single status may have
+// more, see maxSaved.
 const (
 	maxStatuses = 200
-	maxReport   = 1 << 20 // JSON may make six of one, and a controller reads 8 MiB
+	maxReport   = 1 << 20 // JSON may use six bytes for one, and a controller reads 8 MiB
 )
 
-// outbox is the set of instances whose last status the controller has not answered.
-// What is sent is always their present status, so nothing queues up.
+// outbox is the set of instances whose last status the controller has not acknowledged. The agent
+// always sends their current status, so no statuses queue up.
 type outbox struct {
 	mu   sync.Mutex
 	open map[string]struct{}
@@ -39,7 +39,7 @@ func (o *outbox) mark(id string) {
 	o.ring()
 }
 
-// ring has the report loop look for something to tell.
+// ring wakes the report loop.
 func (o *outbox) ring() {
 	select {
 	case o.wake <- struct{}{}:
@@ -47,8 +47,7 @@ func (o *outbox) ring() {
 	}
 }
 
-// take returns some open ids, ordered, and closes them: what changes from now on opens
-// its id again.
+// take returns some open IDs, sorted, and closes them: a later change opens its ID again.
 func (o *outbox) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,8 +63,8 @@ func (o *outbox) take() []string {
 	return list
 }
 
-// reportLoop sends statuses at once; what changes while a report is on its way goes
-// with the next one. A status is sent until it was answered.
+// reportLoop sends statuses immediately; changes during a report are part of the next one. A status
+// is sent until the controller acknowledges it.
 func (a *Agent) reportLoop(ctx context.Context) error {
 	var pause backoff
 	for seq := int64(1); ; seq++ {
@@ -93,7 +92,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		default:
-			// Also when the node is unknown: whether it was removed, the next poll says.
+			// Also when the node is unknown: the next poll reports whether it was removed.
 			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(errands), "error", err)
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)
@@ -140,7 +139,7 @@ func weight(s api.InstanceStatus) int {
 	return bytes
 }
 
-// answered notes what the controller knows now; who only waits for that continues.
+// answered records what the controller received; workers that only wait for that continue.
 func (a *Agent) answered(sent []api.InstanceStatus) {
 	for _, s := range sent {
 		in := a.instance(s.InstanceID)
@@ -153,8 +152,8 @@ func (a *Agent) answered(sent []api.InstanceStatus) {
 	}
 }
 
-// backoff is a pause that doubles from 250 ms to 5 s, each drawn from its upper half
-// so that the nodes of a controller that comes back do not all call at once.
+// backoff is a pause that doubles from 250 ms to 5 s, each drawn from its upper half, so that the
+// nodes of a controller that restarts do not all call simultaneously.
 type backoff struct{ next time.Duration }
 
 const (
@@ -166,7 +165,7 @@ func (b *backoff) reset() { b.next = 0 }
 
 func (b *backoff) sleep(ctx context.Context) {
 	b.next = min(max(2*b.next, backoffFirst), backoffMost)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2)) //nolint:gosec // jitter is no secret
+	timer := time.NewTimer(b.next/2 + rand.N(b.next/2)) //nolint:gosec // jitter need not be secret
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -11,32 +11,32 @@ import (
 
 const (
 	usageEvery = 5 * time.Second
-	// heldEvery bounds how often a node with much to do says again what it holds: a list of
-	// all instances with every single order would cost both sides more than the orders.
+	// heldEvery is the minimum interval between two inventories of a busy node: a list of all
+	// instances with every single order would cost both sides more than the orders.
 	heldEvery = time.Second
-	// quickAnswer: an empty answer that comes sooner means that the controller does
-	// not let polls hang; then the agent pauses by itself.
+	// quickAnswer is the minimum time of an empty response. One that arrives sooner means that the
+	// controller does not support long polls; then the agent pauses.
 	quickAnswer = 500 * time.Millisecond
 )
 
-// poller is what a poll loop remembers between polls.
+// poller is the state that a poll loop keeps between polls.
 type poller struct {
 	a         *Agent
 	needFull  bool
-	infoHash  string // of what the controller was sent and answered
+	infoHash  string // of what the controller received and acknowledged
 	heldHash  string
 	heldAt    time.Time // when that list was made
 	acks      []api.Ack // not yet delivered
-	describe  []string  // what the controller asked about
+	describe  []string  // IDs that the controller asked about
 	usageAt   time.Time
-	usage     api.Usage // that the controller was sent and answered
-	pulled    int64     // bytes, of which it was told
-	refusedAt time.Time // since when another agent is in the way
+	usage     api.Usage // that the controller received and acknowledged
+	pulled    int64     // bytes that were reported
+	refusedAt time.Time // since when the controller prefers another agent
 	pause     backoff
 }
 
-// pollLoop asks for work for as long as the agent lives. It touches neither the
-// driver nor the cache's disk, so nothing that continues can hold up a heartbeat.
+// pollLoop polls for work until the agent ends. It accesses neither the driver nor the cache's
+// disk, so no running work can delay a heartbeat.
 func (a *Agent) pollLoop(ctx context.Context) error {
 	p := &poller{a: a, needFull: true}
 	if a.opts.Pulled != nil {
@@ -50,7 +50,7 @@ func (a *Agent) pollLoop(ctx context.Context) error {
 	return nil
 }
 
-// once polls and takes the answer. Only what ends the agent is an error.
+// once polls and processes the response. It returns an error only to end the agent.
 func (p *poller) once(ctx context.Context) error {
 	req := p.request(time.Now())
 	begun := time.Now()
@@ -94,7 +94,7 @@ func (p *poller) once(ctx context.Context) error {
 	return nil
 }
 
-// applyPollResponse takes over what every answer says of the node.
+// applyPollResponse applies what every response contains about the node.
 func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	a.mu.Lock()
 	a.discreet = answer.NoCentralLog
@@ -112,8 +112,8 @@ func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	}
 }
 
-// resendStatus reports every instance again: a controller that asks for everything may be
-// one that lost what it was told.
+// resendStatus reports every instance again: a controller that asks for everything may have lost
+// earlier reports.
 func (a *Agent) resendStatus() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,11 +124,10 @@ func (a *Agent) resendStatus() {
 	a.errands.ResendStatuses()
 }
 
-// wait is how long the poll may hang; it varies, so that the polls of many nodes
-// spread out.
+// wait returns how long the poll may wait; it varies, so that the polls of many nodes spread out.
 func (p *poller) wait() time.Duration {
 	w := p.a.opts.PollWait
-	return w - rand.N(w/10+1) //nolint:gosec // jitter is no secret
+	return w - rand.N(w/10+1) //nolint:gosec // jitter need not be secret
 }
 
 // failed decides whether a failed poll ends the agent.
@@ -150,7 +149,7 @@ func (p *poller) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// request returns what changed since the last answered poll.
+// request returns what changed since the last acknowledged poll.
 func (p *poller) request(now time.Time) api.PollRequest {
 	a := p.a
 	info := a.info()

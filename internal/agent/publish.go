@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// pushPatience is how long a push that does not get further is tried again.
+// pushPatience is how long a push without progress is retried.
 const pushPatience = 10 * time.Minute
 
-// pushSave publishes the save, and lists it in the node's own cache.
+// pushSave publishes the save and adds it to the node's cache.
 func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
 	v, err := a.versionOf(in, t)
@@ -33,7 +33,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 		if err == nil || in.ending.Err() == nil {
 			a.meters.saves.Observe(err)
 		}
-		if farm.CodeOf(err) == farm.CodeNotFound { // a registry says no more than that
+		if farm.CodeOf(err) == farm.CodeNotFound { // a registry returns no further detail
 			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)
 		}
 		if err != nil {
@@ -55,16 +55,16 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.conclude(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
 }
 
-// savedVersion is the version that a save makes: what is pushed of it, and how its files lie
-// here, which is said without their content as long as that has no name.
+// savedVersion is the version that a save creates: its push, and where its files are on this node.
+// Until the content has an ID, the files are described without it.
 type savedVersion struct {
 	push  transfer.PushOptions
 	paths map[string]string
 	files map[string]cache.File
 }
 
-// versionOf is the version that a save makes: the disks of its base with what the VM
-// changed, of which only that is sent and kept.
+// versionOf returns the version that a save creates: the disks of its base with the VM's changes,
+// of which only the changes are sent and kept.
 func (a *Agent) versionOf(in *instance, t *journal.Task) (savedVersion, error) {
 	v := savedVersion{paths: map[string]string{}, files: map[string]cache.File{}}
 	config, base, err := a.opts.Templates.Config(in.order.Start.ContentID)
@@ -104,8 +104,8 @@ func (a *Agent) versionOf(in *instance, t *journal.Task) (savedVersion, error) {
 	return v, err
 }
 
-// parentOf names what a disk was made from, for a registry that may have it; nil when
-// that has no name, or is not kept there as a guest sees it.
+// parentOf identifies what a disk was made from, for a registry that may have it. It is nil when
+// that has no chain ID, or is not stored there as a guest sees it.
 func parentOf(f cache.File, d hv.Disk) *transfer.PushParent {
 	opaque := f.Below == nil && f.Format != "raw"
 	if f.Tip == "" || opaque {
@@ -114,8 +114,8 @@ func parentOf(f cache.File, d hv.Disk) *transfer.PushParent {
 	return &transfer.PushParent{Tip: f.Tip, Files: 1 + len(d.Deltas)}
 }
 
-// changesOf returns what the save makes of its base's configuration: the machine as it
-// ran, whatever the order had changed of it, but neither its port rules nor secrets.
+// changesOf returns how the save changes the configuration of its base: it describes the machine as
+// it ran, whatever the order had changed, but has neither its port rules nor secrets.
 func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConfig) vmconfig.Changes {
 	c := vmconfig.Changes{Save: t.ID(), Names: vmconfig.NamesFor(config)}
 	if m := in.order.Start.Machine; m != nil {
@@ -133,8 +133,8 @@ func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConf
 	return c
 }
 
-// publish pushes until the version is there, the registry says no, or nothing gets
-// further for too long.
+// publish pushes until the version is published, the registry refuses it, or nothing progresses for
+// pushPatience.
 func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions) (api.PushResult, error) {
 	life, done := in.life(ctx)
 	defer done()
@@ -155,7 +155,7 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 			return result, err
 		}
 		if !transfer.IsTemporary(err) {
-			// It may be here already: the answer was lost with an earlier agent.
+			// It may have been published already: the response was lost with an earlier agent.
 			if found, is := a.published(life, address, t, push); is {
 				return found, nil
 			}
@@ -172,7 +172,7 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 	}
 }
 
-// published looks whether the registry has this very save under its tag.
+// published reports whether the registry has this very save under its tag.
 func (a *Agent) published(ctx context.Context, address string, t *journal.Task, push transfer.PushOptions) (api.PushResult, bool) {
 	ref := transfer.Ref{ID: t.Order.Save.TemplateID, Tag: t.Order.Save.Tag}
 	if ref.ID == "" {
@@ -193,7 +193,7 @@ func (a *Agent) published(ctx context.Context, address string, t *journal.Task, 
 	}, true
 }
 
-// setTaskProgress reports how far a push is, without a durable write for each step.
+// setTaskProgress reports the progress of a push, without a durable write for each step.
 func (a *Agent) setTaskProgress(in *instance, at float64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -202,8 +202,8 @@ func (a *Agent) setTaskProgress(in *instance, at float64) {
 	}
 }
 
-// adoptSave lists the new version in the cache, so that a start of it here pulls
-// nothing: its disks are on those of its base.
+// adoptSave adds the new version to the cache, so that a start of it on this node pulls nothing:
+// its disks are based on those of its base version.
 func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m savedVersion) error {
 	v := t.Version
 	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {

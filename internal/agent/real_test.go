@@ -27,8 +27,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// realNode is an agent with real VMs, a real cache and a real registry behind it;
-// only its controller is the one of these tests.
+// realNode is an agent with real VMs, a real cache and a real registry; only its controller is that
+// of these tests.
 type realNode struct {
 	*world
 	driver *qemu.Driver
@@ -36,7 +36,7 @@ type realNode struct {
 	stop   func()
 }
 
-// boot starts the agent of a node whose files are in dir.
+// bootReal starts the agent of a node whose files are in dir.
 func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 	t.Helper()
 	at, err := datadir.At(dir)
@@ -91,7 +91,7 @@ func must[T any](v T, err error) T {
 func (n *realNode) orderStart(claim, templateID, tag, content string, edit func(*api.StartOrder)) {
 	o := startOrder(func(o *api.StartOrder) {
 		o.TemplateID, o.Tag, o.ContentID, o.StartTimeout = templateID, tag, content, 300
-		o.PortOverride = true // no rules: other tests of this machine look for free ports too
+		o.PortOverride = true // no rules: other tests on this host look for free ports, too
 		if edit != nil {
 			edit(o)
 		}
@@ -107,7 +107,8 @@ func (n *realNode) start(claim, templateID, tag, content string) {
 	n.reaches(claim, api.PhaseRunning)
 }
 
-// save saves the VM of a claim as a tag of the template debian. Only the first is tried with another VM.
+// save saves the VM of a claim as a tag of the template debian. Only the first save is tested with
+// another VM.
 func (n *realNode) save(claim, task, tag, templateID string) api.PushResult {
 	n.t.Helper()
 	o := saveOrder(task, func(o *api.SaveOrder) {
@@ -179,9 +180,9 @@ func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
 	return server.URL, v1
 }
 
-// TestRealSaves saves a real guest on one node, resumes it on another through a real
-// registry, saves that one, and resumes it on the first: disk and memory go along,
-// and each node pulls only what it does not have.
+// TestRealSaves saves a real guest on one node, resumes it on another through a real registry,
+// saves that one, and resumes it on the first: disk and memory are preserved, and each node pulls
+// only what it does not have.
 func TestRealSaves(t *testing.T) {
 	t.Parallel() // with TestRealMachine: both wait for guests most of the time
 	disk := guesttest.Disk(t)
@@ -229,9 +230,10 @@ func TestRealSaves(t *testing.T) {
 	}
 }
 
-// testScripts runs startup scripts in real guests, which are resumed from a version. TestRealSaves has one more.
+// testScripts runs startup scripts in real guests, which are resumed from a version. TestRealSaves
+// runs one more.
 func testScripts(t *testing.T, n *realNode, v api.PushResult) {
-	fulltest.Only(t) // TestScripts has them with simulated VMs
+	fulltest.Only(t) // TestScripts runs them with simulated VMs
 	type test struct {
 		name    string
 		script  api.Script
@@ -258,7 +260,7 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 			claim := fmt.Sprint("script ", i)
 			n.orderStart(claim, v.ID, v.Tag, v.ContentID, func(o *api.StartOrder) { o.Script = &tt.script })
 			n.reaches(claim, tt.phase)
-			time.Sleep(300 * time.Millisecond) // a change of the VM would be told now
+			time.Sleep(300 * time.Millisecond) // a change of the VM would be reported now
 			s := n.control.status(idA)
 			if s.Message != tt.message || s.Script == nil || s.Script.Code != tt.code || s.Script.Stdout != tt.stdout || s.VM.Status != tt.vm ||
 				s.Script.TimedOut != (tt.code == -1) {
@@ -269,7 +271,7 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 	}
 }
 
-// checkShared looks at what a node's cache has of a chain of versions.
+// checkShared checks what a node's cache has of a chain of versions.
 func checkShared(t *testing.T, n *realNode, v1, v2, v3 string) {
 	t.Helper()
 	config, v, err := n.cache.Config(v3)

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// TestRealMachine starts a real guest with everything that an order can change of its
-// machine, restarts it, saves it stopped, and starts the version that came of it.
+// TestRealMachine starts a real guest with every setting of its machine that an order can change,
+// restarts it, saves it stopped, and starts the resulting version.
 func TestRealMachine(t *testing.T) {
 	fulltest.Only(t) // the same machine is in internal/hv/qemu, and TestRealSaves has a real node
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestRealMachine(t *testing.T) {
 	n.terminate("2")
 }
 
-// checkRoot looks whether the guest's root file system fills a disk of so many bytes.
+// checkRoot checks whether the guest's root file system fills a disk of size bytes.
 func (n *realNode) checkRoot(size int64) {
 	n.t.Helper()
 	text := strings.TrimSpace(n.run("df -P -k / | tail -n 1 | { read -r _ size _; echo $size; }"))

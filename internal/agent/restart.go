@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// restart ends a VM by force and starts it from its disks. It is done again after an
-// agent was killed in it, unless the VM is in another run already and answers.
+// restart ends a VM by force and starts it from its disks. It is repeated after an agent was killed
+// during it, unless the VM has been started since then and answers.
 func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	restarter, able := a.opts.Driver.(hv.Restarter)
@@ -45,7 +45,7 @@ func (a *Agent) concludeRestart(ctx context.Context, in *instance, vm hv.VM) err
 	})
 }
 
-// failRestart says that the VM is down: one that is half started is ended first.
+// failRestart reports that the VM is down; it ends one that is half started first.
 func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) error {
 	limited, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 	})
 }
 
-// editOf changes the last start of a VM as a restart was ordered to.
+// editOf returns the edit of a VM's last start that a restart order asks for.
 func editOf(o *api.RestartOrder) func(*hv.Spec) {
 	return func(s *hv.Spec) {
 		if o.VNCPassword != nil {

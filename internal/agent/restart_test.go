@@ -75,7 +75,7 @@ func TestRefusedRestart(t *testing.T) {
 	})
 }
 
-// TestDriverWithoutTasks: what a driver cannot do is refused with a sentence.
+// TestDriverWithoutTasks: an order that the driver does not support is refused with a sentence.
 func TestDriverWithoutTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})

@@ -16,12 +16,12 @@ import (
 
 const (
 	saveScriptTimeout = 6 * time.Hour
-	saveTimeout       = 2 * time.Hour // of what the driver does
+	saveTimeout       = 2 * time.Hour // of the driver's part
 
 	scriptFailed = "Script execution failed"
 )
 
-// beginSave looks whether the save can be done at all, before anything is done.
+// beginSave checks whether the save is possible before anything is done.
 func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
 	if problem := a.cannotSave(in, t.Order.Save); problem != "" {
@@ -95,7 +95,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// saveFiles has the driver export the VM. What an earlier try left is made again.
+// saveFiles has the driver export the VM. It repeats what an earlier attempt left.
 func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	order := t.Order.Save
@@ -109,7 +109,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return a.failTask(ctx, in, "This node has no room for the save: %v", err)
 	}
-	if !order.Suspend && vm.Status != hv.Running { // shut down by a try that was cut
+	if !order.Suspend && vm.Status != hv.Running { // shut down by an attempt that was interrupted
 		if _, err := a.restartFromDisk(ctx, in, vm); err != nil {
 			return a.unlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)
 		}
@@ -132,8 +132,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	})
 }
 
-// unlessEnding returns a task up for an error, unless that is only what the end of the
-// instance or of the agent did to it.
+// unlessEnding fails the task with an error, unless the end of the instance or of the agent caused it.
 func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -145,8 +144,8 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 	}
 }
 
-// noRoom returns a sentence when the disk may be too small for the save, also without
-// the cached templates that nobody uses.
+// noRoom returns a sentence when the disk may be too small for the save, even after the eviction of
+// unused cached templates.
 func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
 	need := a.opts.Machine.VMBytes(in.id)
 	if suspend {
@@ -205,8 +204,8 @@ func (a *Agent) tryOut(ctx context.Context, in *instance, t *journal.Task) error
 	return a.answers(ctx, in, spec.ID)
 }
 
-// checkSpec is the VM of a sanity test. It is the saved one in all that its state
-// needs, and reaches and is reached by nothing.
+// checkSpec returns the VM of a sanity test. It equals the saved one in all that its state needs,
+// and has no network connection in either direction.
 func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 	s, err := a.spec(in)
 	if err != nil {

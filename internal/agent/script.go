@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	scriptDefault = 90 * time.Second // time-out of a monitored script that names none
+	scriptDefault = 90 * time.Second // timeout of a monitored script without one
 	maxOutput     = 64 << 10         // bytes of stdout and of stderr in a status, the last ones
 
 	lostOutcome = "outcome unknown after an agent restart"
 	leftOutcome = "left running, since the VM was to be saved or restarted"
 
-	// scriptPatience is how long a save or a restart waits for a script that is not
-	// monitored: such a one often runs for as long as its VM.
+	// scriptPatience is how long a save or a restart waits for a script that is not monitored: such
+	// a script often runs as long as its VM.
 	scriptPatience = 90 * time.Second
 
-	// execSlack is what a driver has for ending a command whose time-out is over.
+	// execSlack is how long a driver may take to end a command after its timeout.
 	execSlack = time.Minute
 )
 
 // findBash prints where the guest has bash, or nothing.
 const findBash = "command -v bash"
 
-// script runs the startup script once. The mark that it began is durable before it
-// begins; an agent that ends meanwhile leaves the script alone.
+// script runs the startup script once. That it began is durable before it begins; an agent that
+// ends in the meantime leaves the script running.
 func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	cmd := command(in.order.Start.Script)
 	cmd.Path = a.shell(ctx, in)
@@ -52,27 +52,27 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 		return err
 	}
 	if o.err != nil && a.vmEnds(ctx, in) {
-		return nil // the VM ended under its script; the next look says how
+		return nil // the VM ended under its script; the next observation reports how
 	}
 	return a.concludeScript(ctx, in, scriptStatus(o, maxOutput), "")
 }
 
-// scriptOutcome is how a command ended.
+// scriptOutcome is the result of a command.
 type scriptOutcome struct {
 	result hv.Result
 	err    error
 }
 
-// errLeft says that a command continues in the guest and nobody waits for it.
+// errLeft reports that a command continues in the guest and the agent no longer waits for it.
 var errLeft = errors.New("the command goes on")
 
-// execute runs a script in the guest until it ends (nil), the instance is to go
-// (errEnding, the script was killed), the agent ends (the script lives on) or, once
-// patience is over, there is a task for the instance (errLeft).
+// execute runs a script in the guest until it ends (nil), the instance is to be terminated
+// (errEnding, the script was killed), the agent ends (the script continues) or, after patience, a
+// task is ordered for the instance (errLeft).
 func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (scriptOutcome, error) {
-	// Not under the agent's own life: its end must not kill what runs in a guest.
+	// Not under the agent's context: the end of the agent must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if cmd.Timeout > 0 { // the driver keeps it; this is for one that is stuck itself
+	if cmd.Timeout > 0 { // the driver enforces it; this is for a driver that hangs
 		cancel()
 		run, cancel = context.WithTimeout(context.WithoutCancel(ctx), cmd.Timeout+execSlack)
 	}
@@ -81,7 +81,7 @@ func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patie
 		defer cancel()
 		r, err := a.opts.Driver.Exec(run, in.id, cmd)
 		if over := run.Err(); err != nil && errors.Is(over, context.DeadlineExceeded) {
-			err = over // whatever the driver made of it
+			err = over // whatever error the driver returned
 		}
 		done <- scriptOutcome{r, err}
 	})
@@ -105,8 +105,8 @@ func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patie
 	}
 }
 
-// shell returns the shell that runs the script: bash where the guest has one. It is
-// asked beforehand, since exit code 127 may as well be the script's own.
+// shell returns the shell that runs the script: bash where the guest has it. The agent looks for
+// bash beforehand, since exit code 127 may as well be the script's own.
 func (a *Agent) shell(ctx context.Context, in *instance) string {
 	life, done := in.life(ctx)
 	defer done()
@@ -122,13 +122,12 @@ func (a *Agent) shell(ctx context.Context, in *instance) string {
 }
 
 const (
-	endGrace = 3 * time.Second // in which the end of a VM that cut a script off is seen
+	endGrace = 3 * time.Second // in which a VM that broke off a script is seen to end
 	endLook  = 50 * time.Millisecond
 )
 
-// vmEnds reports whether the VM does not run any more, or is seen to end within a
-// grace: what cuts a script off is often a dying hypervisor, whose connection breaks
-// before its process is gone.
+// vmEnds reports whether the VM no longer runs, or ends within endGrace: a script is often broken
+// off by a dying hypervisor, whose connection breaks before its process is gone.
 func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
 	ctx, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
@@ -147,15 +146,15 @@ func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
 	}
 }
 
-// unknown concludes a script that an earlier agent began and did not see the end of.
+// unknown concludes a script whose end an earlier agent did not see.
 func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{lostOutcome}}
 	return a.concludeScript(ctx, in, status, "startup script "+lostOutcome)
 }
 
-// concludeScript returns how the script ended. One that is not monitored never fails
-// its instance; the controller does not show its result. What is known once is held
-// on to until it is durable: nobody can ask the guest for it again.
+// concludeScript records the result of the script. One that is not monitored never fails its
+// instance; the controller does not show its result. A known result is kept until it is durable,
+// since the guest cannot return it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
 	a.meters.script(status)
 	failed := failed(status)
@@ -174,7 +173,7 @@ func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.Sc
 	})
 }
 
-// command is how a guest runs the script. Only a monitored one has a time-out.
+// command returns how a guest runs the script. Only a monitored one has a timeout.
 func command(script *api.Script) hv.Command {
 	var limit time.Duration
 	if script.Monitoring {
@@ -186,7 +185,7 @@ func command(script *api.Script) hv.Command {
 	return hv.Script(script.Text, limit)
 }
 
-// scriptStatus returns how a script ended, with the last bytes of its output.
+// scriptStatus returns the result of a script, with the last bytes of its output.
 func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	s := &api.ScriptStatus{
 		Code: o.result.Code, TimedOut: o.result.TimedOut, Errors: o.result.Errors,
@@ -201,11 +200,11 @@ func scriptStatus(o scriptOutcome, limit int) *api.ScriptStatus {
 	return s
 }
 
-// failed reports whether a script did not do what it was to do.
+// failed reports whether a script did not succeed.
 func failed(s *api.ScriptStatus) bool { return s.Code != 0 || s.TimedOut || len(s.Errors) > 0 }
 
-// lastOutput returns the last bytes of an output as text, and says at its head when it was cut: here,
-// or by the driver, which keeps hv.MaxOutput.
+// lastOutput returns the last bytes of an output as text, which begins with a note when the output
+// was cut here or by the driver, which keeps hv.MaxOutput.
 func lastOutput(out []byte, limit int) string {
 	return strings.ToValidUTF8(string(farm.LastOutput(out, limit, len(out) >= hv.MaxOutput)), "\uFFFD")
 }

@@ -20,26 +20,26 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// shop is a registry in memory.
+// shop is an in-memory registry.
 type shop struct {
 	mu        sync.Mutex
 	versions  []*sold
-	fail      error         // what a push answers
-	until     time.Time     // as long as it fails
+	fail      error         // the result of a push
+	until     time.Time     // end of the failures
 	takes     time.Duration // of a push
-	abandoned bool          // the push that was cut last is not wanted any more
-	asked     int           // pushes that came
+	abandoned bool          // the last push that was interrupted is no longer wanted
+	asked     int           // pushes that were received
 	last      transfer.PushOptions
 }
 
-// sold is a version that was published.
+// sold is a published version.
 type sold struct {
 	result api.PushResult
 	config string
 	nvram  []byte
-	files  map[string]string // name -> content; of a disk, what it changed last
+	files  map[string]string // name -> content; of a disk, the last changes
 	roots  map[string]string
-	below  map[string]string // name of a disk -> root of what it was made from
+	below  map[string]string // name of a disk -> digest of its parent
 }
 
 func newShop() *shop { return &shop{} }
@@ -49,7 +49,7 @@ func rootOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// write puts the version where a pull would.
+// write writes the version where a pull would.
 func (v *sold) write(dir string) error {
 	files := map[string]string{"config.json": v.config}
 	if v.nvram != nil {
@@ -64,7 +64,7 @@ func (v *sold) write(dir string) error {
 	return nil
 }
 
-// breaks makes pushes fail for so long.
+// breaks makes pushes fail for a time.
 func (s *shop) breaks(err error, long time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *shop) pushed() (n int, last transfer.PushOptions) {
 	return s.asked, s.last
 }
 
-// Push publishes, at the pace and with the faults that were set.
+// Push publishes at the configured pace and with the configured failures.
 func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.PushResult, error) {
 	s.mu.Lock()
 	s.asked++
@@ -156,7 +156,7 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 	return v.result, nil
 }
 
-// take reads a file of a push. The root of a disk is that of all its files.
+// take reads a file of a push. The digest of a disk is that of all its files.
 func (v *sold) take(f transfer.PushFile) error {
 	paths := []string{f.Path}
 	if f.Disk != nil {
@@ -199,7 +199,7 @@ func filesOn(t *testing.T, image string) string {
 	return string(raw)
 }
 
-// Inspect returns what a version consists of.
+// Inspect returns the pull manifest of a version.
 func (s *shop) Inspect(_ context.Context, _, _ string, ref transfer.Ref) (api.PullManifest, error) {
 	list := s.tagged(ref.Tag)
 	if len(list) == 0 {

@@ -11,8 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// The labels of every VM of an agent: what the driver gives back when the journal
-// is lost.
+// The labels of every VM of an agent: the driver returns them when the journal is lost.
 const (
 	labelInstance = "instance"
 	labelClaim    = "claim"
@@ -21,7 +20,7 @@ const (
 	labelRole     = "role" // roleCheck, or missing for an instance's own VM
 )
 
-// spec returns what VM an order and the configuration of its version make.
+// spec returns the VM that an order and the configuration of its version describe.
 func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	o := in.order.Start
 	config, v, err := a.opts.Templates.Config(o.ContentID)
@@ -42,7 +41,7 @@ func (a *Agent) spec(in *instance) (hv.Spec, error) {
 	return s, nil
 }
 
-// filesOf returns how the files of a cached version lie.
+// filesOf returns where the files of a cached version are.
 func filesOf(v cache.Version) vmconfig.Files {
 	at := vmconfig.Files{Dir: v.Dir, Disks: map[string]hv.Disk{}}
 	for name, d := range v.Disks {
@@ -58,7 +57,7 @@ func bootTimeout(o *api.StartOrder) time.Duration {
 	return time.Duration(o.StartTimeout) * time.Second
 }
 
-// linkVM returns what is known of a VM.
+// linkVM converts a VM to its wire form.
 func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
 	out := &api.NodeVM{
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version, Accel: vm.Accelerator,
@@ -76,7 +75,7 @@ func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
 	return out
 }
 
-// plain drops what a journal does not keep of a time, so that equal stays equal.
+// plain drops what a journal does not store of a time, so that equal times stay equal.
 func plain(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -86,7 +85,7 @@ func plain(t time.Time) time.Time {
 
 func sameVM(a, b *api.NodeVM) bool { return reflect.DeepEqual(a, b) }
 
-// gone is what is said of a VM that no longer exists: what was known of it last.
+// gone returns the facts of a VM that no longer exists: the last known ones.
 func gone(vm *api.NodeVM) *api.NodeVM {
 	if vm == nil || vm.Status == string(farm.VMDeleted) {
 		return vm

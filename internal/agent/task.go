@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// taskStages are the stages of each kind of task by their step; it ends with another
-// stage, a failure, or the end of the task.
+// taskStages are the stages of each kind of task with their step. A step ends with another stage, a
+// failure, or the end of the task.
 var taskStages = map[api.OrderKind]map[api.TaskStage]step{
 	api.OrderSave: {
 		api.TaskAccepted: (*Agent).beginSave,
@@ -46,8 +46,8 @@ func taskState(t *journal.Task) taskCondition {
 	}
 }
 
-// takeTask journals a save or a restart. One for what this node does not have any
-// more is acknowledged and has no effect: what became of the instance is told anyway.
+// takeTask journals a save or a restart. A task for an instance that is no longer on this node is
+// acknowledged and has no effect: the instance's state is reported anyway.
 func (a *Agent) takeTask(in *instance, o api.Order) error {
 	if in == nil {
 		a.log.Warn("a task is for an instance that is not here", "instance", o.InstanceID, "kind", string(o.Kind))
@@ -59,7 +59,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 		a.log.Warn("a task comes too late", "instance", in.id, "kind", string(o.Kind))
 		return nil
 	case s.Task != nil && s.Task.ID() == o.Task:
-		a.out.mark(in.id) // the controller may have lost what it was told
+		a.out.mark(in.id) // the controller may have lost the last report
 		return nil
 	case in.refusal(o.Task) != "":
 		return a.rejectTask(in, o, in.refusal(o.Task))
@@ -87,7 +87,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 	return err
 }
 
-// dropOutput removes what is left of a task that is over, since there is another one.
+// dropOutput removes the output of a finished task, since another task follows.
 func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	in.mu.Lock()
 	in.task = taskReport{refused: in.task.refused}
@@ -98,7 +98,7 @@ func (a *Agent) dropOutput(in *instance, t *journal.Task) error {
 	return nil
 }
 
-// malformed returns what keeps an order from being carried out by anybody.
+// malformed returns why no node can carry out an order; "" for a valid order.
 func malformed(o api.Order) string {
 	switch {
 	case journal.CheckID(o.Task) != nil:
@@ -110,12 +110,12 @@ func malformed(o api.Order) string {
 	}
 }
 
-// busy is what a second task is told while one continues.
+// busy is the reason for refusing a second task while one is in progress.
 const busy = "Another save or restart of the instance goes on"
 
-// rejectTask refuses a task permanently: it is remembered as refused, so that an order
-// which was on its way twice does not bring it back. That takes no durable write,
-// since the reason may be that none can be made.
+// rejectTask refuses a task permanently: the refusal is remembered, so that a duplicate of the
+// order does not start it. That needs no durable write, since the reason may be that the disk is
+// full.
 func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -135,14 +135,14 @@ func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	return nil
 }
 
-// refusal returns the reason for which a task was turned away before; "" for none.
+// refusal returns the reason for which a task was refused before; "" if it was not.
 func (in *instance) refusal(task string) string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.task.refused[task]
 }
 
-// task carries out the present stage of a save or a restart, or undoes what it did.
+// task carries out the current stage of a save or a restart, or rolls it back.
 func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
 	t := in.snapshot().Task
 	if t.Failure != nil {
@@ -155,8 +155,8 @@ func (a *Agent) task(ctx context.Context, in *instance, vm hv.VM) error {
 	return stage(a, ctx, in, vm)
 }
 
-// changeTask makes a new state of the task durable and has it reported, however long
-// that takes: what was done must not be done again.
+// changeTask makes a new state of the task durable and reports it, however long that takes: what
+// was done must not be done again.
 func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal.Task)) error {
 	return a.retryUntilDone(ctx, in, "saving how far a task is", func() error {
 		return a.change(in, func(s *journal.State) {
@@ -167,7 +167,7 @@ func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal
 	})
 }
 
-// failTask makes it durable that the task fails; what it did is undone next.
+// failTask durably records that the task fails; the next step rolls it back.
 func (a *Agent) failTask(ctx context.Context, in *instance, format string, args ...any) error {
 	return a.giveUpWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
 }
@@ -181,8 +181,8 @@ func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFail
 	return err
 }
 
-// conclude ends the task. Its files but for the script's output go before, its
-// secrets with it.
+// conclude ends the task. Its files except the script's output are removed first, and with them its
+// secrets.
 func (a *Agent) conclude(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
 	err := a.retryUntilDone(ctx, in, "ending a task", func() error {
 		return a.change(in, func(s *journal.State) {
@@ -210,7 +210,7 @@ func withoutSecrets(o api.Order) api.Order {
 	return o
 }
 
-// lostFor says why no task can be carried out in a phase.
+// lostFor maps a phase to the reason why no task can be carried out in it.
 var lostFor = map[api.Phase]string{
 	api.PhaseScriptEnded: "The startup script failed",
 	api.PhaseFailed:      "The VM was not started",
@@ -235,8 +235,7 @@ func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
 	})
 }
 
-// rollbackTask takes back what a task did that fails: the VM runs again, and nothing else of
-// it is left.
+// rollbackTask undoes a failed task: the VM runs again, and nothing else of the task is left.
 func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := a.dropFiles(ctx, in); err != nil {
 		return err
@@ -269,9 +268,9 @@ func stoppedBy(t *journal.Task) bool {
 		(t.Stage == api.TaskSaving || t.Stage == api.TaskPushing)
 }
 
-const answerTimeout = 30 * time.Second // of a guest that is asked whether it is there
+const answerTimeout = 30 * time.Second // of a guest that is asked whether it responds
 
-// restartFromDisk makes a VM run again from its disks, unless it does.
+// restartFromDisk starts a VM from its disks, unless it runs.
 func (a *Agent) restartFromDisk(ctx context.Context, in *instance, vm hv.VM) (hv.VM, error) {
 	if vm.Status == hv.Running && a.ready(ctx, in) == nil {
 		return vm, nil
@@ -287,7 +286,7 @@ func (a *Agent) restartFromDisk(ctx context.Context, in *instance, vm hv.VM) (hv
 
 var errNoRestart = errors.New("this node's hypervisor cannot restart VMs")
 
-// restarted bounds a restart and gives the VM as it is afterwards, also when it failed.
+// restarted runs do with a time limit and returns the resulting VM, also when do failed.
 func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
 	life, done := in.life(ctx)
 	defer done()
@@ -306,8 +305,8 @@ func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Con
 	return now, err
 }
 
-// ready makes sure of a VM that an agent may have been killed in starting: its guest
-// answers, and it has its USB devices.
+// ready completes the start of a VM during which an agent may have been killed: its guest answers,
+// and it has its USB devices.
 func (a *Agent) ready(ctx context.Context, in *instance) error {
 	if err := a.answers(ctx, in, in.id); err != nil {
 		return err
@@ -320,7 +319,7 @@ func (a *Agent) ready(ctx context.Context, in *instance) error {
 	defer done()
 	limited, cancel := context.WithTimeout(life, answerTimeout)
 	defer cancel()
-	_, err = a.opts.Driver.Start(limited, spec) // it runs: this ends what is left of its start
+	_, err = a.opts.Driver.Start(limited, spec) // it runs: this completes its start
 	return err
 }
 
@@ -342,8 +341,8 @@ func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
 	return nil
 }
 
-// saveDir holds what belongs to a save: the output of its script, and below files
-// what the driver made. "" when the task has no directory.
+// saveDir returns the directory of a save: the output of its script, and in a subdirectory the
+// files that the driver made. It returns "" when the task has no directory.
 func (a *Agent) saveDir(t *journal.Task) string {
 	if t == nil || t.Order.Kind != api.OrderSave || a.opts.Saves == "" || journal.CheckID(t.ID()) != nil {
 		return ""
@@ -353,7 +352,7 @@ func (a *Agent) saveDir(t *journal.Task) string {
 
 func (a *Agent) saveFilesDir(t *journal.Task) string { return filepath.Join(a.saveDir(t), "files") }
 
-// dropFiles removes what a save made, but for the output of its script.
+// dropFiles removes what a save made, except the output of its script.
 func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
 	t := in.snapshot().Task
 	if a.saveDir(t) == "" {
@@ -381,8 +380,8 @@ func (a *Agent) dropSave(ctx context.Context, in *instance) error {
 	return errors.Join(a.dropCheck(ctx, in, t), os.RemoveAll(dir))
 }
 
-// takeUpSaves reads what scripts said for an earlier agent, and removes what belongs
-// to no instance.
+// takeUpSaves reads the script output that an earlier agent stored, and removes directories without
+// an instance.
 func (a *Agent) takeUpSaves(held []*instance) {
 	known := map[string]bool{}
 	for _, in := range held {

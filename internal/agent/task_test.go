@@ -57,7 +57,7 @@ func (w *world) untilStage(stage api.TaskStage) {
 	w.t.Fatalf("never %s; last %+v", stage, w.control.status(idA).Task)
 }
 
-// stages returns the stages that a task was said to be in.
+// stages returns the stages that were reported for a task.
 func (c *controller) stages(id string) []api.TaskStage {
 	var out []api.TaskStage
 	for _, s := range c.told(idA) {
@@ -68,7 +68,7 @@ func (c *controller) stages(id string) []api.TaskStage {
 	return out
 }
 
-// guest runs a command in idA's guest and gives what it prints.
+// guest runs a command in idA's guest and returns its output.
 func (w *world) guest(id, script string) string {
 	w.t.Helper()
 	r, err := w.host.Exec(w.t.Context(), id, hv.Script([]byte(script), time.Minute))
@@ -78,7 +78,7 @@ func (w *world) guest(id, script string) string {
 	return string(r.Stdout)
 }
 
-// checkRuns returns what must hold after a task that failed: the VM runs as before.
+// checkRuns checks the state after a task that failed: the VM runs as before.
 func (w *world) checkRuns() {
 	w.t.Helper()
 	s := w.control.status(idA)
@@ -104,7 +104,7 @@ func TestSaveSuspended(t *testing.T) {
 		}))
 		done := w.untilTask("s1")
 		all := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskSaving, api.TaskTesting, api.TaskPushing, api.TaskDone}
-		got := w.control.stages("s1") // those that passed at one instant may be told as one
+		got := w.control.stages("s1") // those that passed simultaneously may be reported as one
 		inOrder := slices.IsSortedFunc(got, func(a, b api.TaskStage) int { return slices.Index(all, a) - slices.Index(all, b) })
 		if !inOrder || !slices.Contains(got, api.TaskPushing) {
 			t.Errorf("stages %v", got)
@@ -139,7 +139,7 @@ func TestSaveSuspended(t *testing.T) {
 	})
 }
 
-// checkSaved looks at what was pushed.
+// checkSaved checks what was pushed.
 func checkSaved(t *testing.T, w *world) {
 	t.Helper()
 	_, push := w.shop.pushed()
@@ -203,7 +203,7 @@ func TestSaveStopped(t *testing.T) {
 	})
 }
 
-// TestFailedSaves: whatever fails, the VM runs on, nothing is left and nothing pushed.
+// TestFailedSaves: whatever fails, the VM runs on, nothing is left and nothing is pushed.
 func TestFailedSaves(t *testing.T) {
 	away := farm.Unavailable(nil, "The registry cannot be reached")
 	for name, tt := range map[string]struct {
@@ -229,7 +229,7 @@ func TestFailedSaves(t *testing.T) {
 			message: "disk full", restarts: 1,
 		},
 		"no room": {
-			before:  func(w *world) { w.limit(2 << 30) }, // of which the version takes one
+			before:  func(w *world) { w.limit(2 << 30) }, // of which the version uses one
 			message: "The node's disk has 1.0 GB free and the save may take 2.0 GB; remove VMs or templates from the node",
 		},
 		"sanity test": {
@@ -281,14 +281,14 @@ func TestFailedSaves(t *testing.T) {
 	}
 }
 
-// limit sets what the disk has without templates.
+// limit sets the size of the disk without templates.
 func (w *world) limit(bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free = bytes
 }
 
-// TestRoomForASave is made with a cached version that nobody uses.
+// TestRoomForASave: an unused cached version is evicted for a save.
 func TestRoomForASave(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(func(o *api.StartOrder) { o.ContentID = "unused" }))
@@ -299,7 +299,7 @@ func TestRoomForASave(t *testing.T) {
 		again.Claim = "2"
 		w.control.order(again)
 		w.until(api.PhaseRunning)
-		w.limit(7 << 29) // 3.5 GB: two versions and the save have no room in it
+		w.limit(7 << 29) // 3.5 GiB: two versions and the save do not fit
 		o := saveOrder("s1", nil)
 		o.Claim = "2"
 		w.control.order(o)
@@ -313,8 +313,8 @@ func TestRoomForASave(t *testing.T) {
 	})
 }
 
-// TestPushOutlastsTheRegistry: a registry that is away for less than the patience
-// fails no save.
+// TestPushOutlastsTheRegistry: a registry that is unavailable for less than pushPatience does not
+// fail a save.
 func TestPushOutlastsTheRegistry(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -331,8 +331,8 @@ func TestPushOutlastsTheRegistry(t *testing.T) {
 	})
 }
 
-// TestSourceDoesNotComeBack: a VM that was shut down and does not start again is told
-// as stopped, with both reasons.
+// TestSourceDoesNotComeBack: a VM that was shut down and does not start again is reported as
+// stopped, with both reasons.
 func TestSourceDoesNotComeBack(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -355,8 +355,8 @@ func TestSourceDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// TestStartupScriptGoesFirst: a task waits for it, and one that fails leaves no VM to
-// work on.
+// TestStartupScriptGoesFirst: a task waits for the startup script, and one that fails leaves no VM
+// to work on.
 func TestStartupScriptGoesFirst(t *testing.T) {
 	for script, want := range map[string]string{"sleep 30": "", "sleep 30; exit 2": "The startup script failed: startup script exit code 2"} {
 		t.Run(script, func(t *testing.T) {
@@ -374,7 +374,7 @@ func TestStartupScriptGoesFirst(t *testing.T) {
 	}
 }
 
-// TestVMEndsUnderATask: the VM is said to have stopped and the task to have failed.
+// TestVMEndsUnderATask: the VM is reported as stopped and the task as failed.
 func TestVMEndsUnderATask(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -390,8 +390,8 @@ func TestVMEndsUnderATask(t *testing.T) {
 	})
 }
 
-// TestTasksAreTakenOnce: a repeated order is the same task, another one is refused
-// while one continues, and what comes too late has no effect.
+// TestTasksAreTakenOnce: a repeated order is the same task, another order is refused while a task
+// is in progress, and a late one has no effect.
 func TestTasksAreTakenOnce(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		stranger := saveOrder("s0", nil)
@@ -416,7 +416,7 @@ func TestTasksAreTakenOnce(t *testing.T) {
 		if now := w.control.status(idA).Task; now == nil || now.ID != "s1" || now.Stage != api.TaskScript {
 			t.Errorf("after the refusal the task is told as %+v", now)
 		}
-		w.control.mu.Lock() // a controller that was told so does not send it again
+		w.control.mu.Lock() // a controller that received the status does not send it again
 		w.control.due = nil
 		w.control.mu.Unlock()
 		if got := w.untilTask("s1"); got.Stage != api.TaskDone || w.number(&w.saved) != 1 {
@@ -442,7 +442,7 @@ func ackedTasks(w *world) []string {
 	return slices.Compact(out)
 }
 
-// TestTaskOfAnotherClaim is acknowledged and forgotten; it is not the instance's.
+// TestTaskOfAnotherClaim: a task of another claim is acknowledged and ignored.
 func TestTaskOfAnotherClaim(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -476,7 +476,7 @@ func TestMalformedTasks(t *testing.T) {
 	}
 }
 
-// TestTwoSavesInARow: the second one is made on the same base, and holds everything.
+// TestTwoSavesInARow: the second save is made on the same base, and contains everything.
 func TestTwoSavesInARow(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -497,7 +497,7 @@ func TestTwoSavesInARow(t *testing.T) {
 	})
 }
 
-// TestSaveOfASave: the third version is made from the second, whose state is not in it.
+// TestSaveOfASave: the third version is made from the second, whose state is not part of it.
 func TestSaveOfASave(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -530,8 +530,7 @@ func TestSaveOfASave(t *testing.T) {
 	})
 }
 
-// TestCheckVMIsNotCounted: a sanity test that continues shows neither in what is held
-// nor in what is used.
+// TestCheckVMIsNotCounted: a running sanity test is neither in the inventory nor in the usage.
 func TestCheckVMIsNotCounted(t *testing.T) {
 	inWorld(t, sim.Options{Exec: sim.Range{Min: 15 * time.Second}}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -555,8 +554,8 @@ func TestCheckVMIsNotCounted(t *testing.T) {
 	})
 }
 
-// TestScriptOutputOfASave: the last MiB of each stream, told when the script has ended
-// and with the outcome, and not with every step in between.
+// TestScriptOutputOfASave: the last MiB of each stream is reported when the script has ended and
+// with the result, but not with every step in between.
 func TestScriptOutputOfASave(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -581,7 +580,7 @@ func TestScriptOutputOfASave(t *testing.T) {
 	})
 }
 
-// TestOutputOutlivesTheAgent: what the script said is told by the next agent too.
+// TestOutputOutlivesTheAgent: the next agent reports the script's output, too.
 func TestOutputOutlivesTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -611,9 +610,8 @@ func TestOutputOutlivesTheAgent(t *testing.T) {
 	})
 }
 
-// TestTaskOnAFullDisk: an order that cannot be journalled is refused with the reason,
-// for good, and the VM runs on; a disk that fills up later holds the task up, and an
-// end all the same goes through.
+// TestTaskOnAFullDisk: an order that cannot be journaled is refused permanently, with the reason,
+// and the VM runs on. A disk that becomes full later delays the task, but not a termination.
 func TestTaskOnAFullDisk(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(nil))
@@ -624,7 +622,7 @@ func TestTaskOnAFullDisk(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		w.fill(false)
-		w.control.order(saveOrder("s0", nil)) // it was on its way twice
+		w.control.order(saveOrder("s0", nil)) // it was sent twice
 		time.Sleep(time.Minute)
 		if acked := ackedTasks(w); w.number(&w.saved) != 0 || !slices.Contains(acked, "s0") {
 			t.Errorf("%d saves, acknowledged %v", w.number(&w.saved), acked)
@@ -653,8 +651,7 @@ func TestTaskOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestLeftOversGo: directories and check VMs that belong to no instance are removed
-// when an agent starts.
+// TestLeftOversGo: directories and check VMs without an instance are removed when an agent starts.
 func TestLeftOversGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})

@@ -17,8 +17,8 @@ type taskLife struct {
 	name  string
 	order func() api.Order
 	early time.Duration // terminate this long after the order; 0: once the task is over
-	in    api.TaskStage // with early: the stage that is ended, when nobody is killed
-	least int           // steps to be killed at
+	in    api.TaskStage // with early: the stage in which the task is ended when no agent is killed
+	least int           // minimum number of steps to be killed at
 }
 
 func fullSave(edit func(*api.SaveOrder)) func() api.Order {
@@ -42,19 +42,17 @@ var taskLives = []taskLife{
 	{name: "ended in its restart", least: 10, early: 500 * time.Millisecond, in: api.TaskAccepted, order: func() api.Order { return restartOrder("s1") }},
 }
 
-// TestTaskKilledAnywhere kills the agent at each step that it takes in each life of a
-// task, starts another one over the same disk and hypervisor, and looks at the end.
+// TestTaskKilledAnywhere kills the agent at each step that it takes in each life of a task, starts
+// another one over the same disk and hypervisor, and checks the end.
 func TestTaskKilledAnywhere(t *testing.T) {
 	for _, l := range taskLives {
 		t.Run(l.name, func(t *testing.T) { killEverywhere(t, l.least, 300, l.live) })
 	}
 }
 
-// live runs one life whose agent is killed at a step behind the order; it says
-// whether it was.
+// live runs one life whose agent is killed at a step after the order; it reports whether it was.
 func (l taskLife) live(t *testing.T, step int) (died bool) {
-	// Longer than its boot time-out no VM takes, so a second starts slowly enough to
-	// be ended in it.
+	// No VM takes longer than its boot timeout, so a start of one second is slow enough to be interrupted.
 	w := newWorld(t, sim.Options{Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second}, Exec: sim.Range{Min: 300 * time.Millisecond}})
 	w.shop.slow(4 * time.Second)
 	first := newGate(-1)
@@ -79,7 +77,7 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	}
 	w.control.order(terminate("1"))
 	w.until(api.PhaseTerminated)
-	time.Sleep(10 * time.Second) // a second removal, a late status would come now
+	time.Sleep(10 * time.Second) // a second removal or a late status would arrive now
 	died = first.isDead()
 	if stages := w.control.stages("s1"); l.early > 0 && !died && stages[len(stages)-1] != l.in {
 		t.Errorf("ended in %v, want %s", stages, l.in)
@@ -100,7 +98,7 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	return died
 }
 
-// checkEnd returns what a task that is over must have left.
+// checkEnd checks what a finished task must have left.
 func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 	t.Helper()
 	time.Sleep(5 * time.Second)
@@ -143,7 +141,7 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 	}
 }
 
-// cached returns the content ids of the cache, as the last poll said.
+// cached returns the content IDs of the cache from the last poll.
 func (w *world) cached() []string {
 	var out []string
 	for _, p := range w.control.seen() {
@@ -158,9 +156,9 @@ func (w *world) cached() []string {
 	return out
 }
 
-// TestRestartIsDoneOnce: an agent that is killed after the VM is in its new run and
-// before that is noted does not restart it again. What may be missing of the start,
-// such as its USB devices, is the driver's to end.
+// TestRestartIsDoneOnce: an agent that is killed after the VM is in its new run, but before that is
+// recorded, does not restart it again. The driver completes what may be missing of the start, such
+// as USB devices.
 func TestRestartIsDoneOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
@@ -189,8 +187,8 @@ func TestRestartIsDoneOnce(t *testing.T) {
 	})
 }
 
-// TestCheckIsMadeAnew: a sanity test that was cut is done with another VM, since
-// nobody knows what the first one has been through.
+// TestCheckIsMadeAnew: an interrupted sanity test is repeated with another VM, since the state of
+// the first one is unknown.
 func TestCheckIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Second}})

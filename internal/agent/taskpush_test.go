@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestPushThatIsCut: what was pushed for an instance that is terminated is given up at
-// the registry; an agent that ends continues with it later.
+// TestPushThatIsCut: the push for a terminated instance is abandoned at the registry; the push of
+// an agent that only ends is resumed later.
 func TestPushThatIsCut(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

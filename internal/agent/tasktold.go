@@ -14,18 +14,18 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// taskReport is what is to be told of a task beside its journal. The instance's mu
+// taskReport is what the reports of a task need in addition to its journal. The instance's mu
 // guards it.
 type taskReport struct {
 	progress float64           // 0..1, of the push
-	output   *api.ScriptStatus // the script's outcome with its output; nil: none, or known and removed
+	output   *api.ScriptStatus // the script's result with its output; nil: none, or acknowledged and removed
 	told     bool              // the controller has the output
-	refusal  *api.TaskStatus   // of another task, to be told once
-	refused  map[string]string // task that was turned away -> why
+	refusal  *api.TaskStatus   // of another task, to be reported once
+	refused  map[string]string // refused task -> reason
 }
 
-// status is what is said of the task. The script's output is said until the
-// controller has it, and once more with the outcome.
+// status returns the status of the task. The script's output is included until the controller has
+// it, and once more with the result.
 func (k *taskReport) status(t *journal.Task) *api.TaskStatus {
 	if k.refusal != nil {
 		return k.refusal
@@ -48,7 +48,7 @@ func (k *taskReport) status(t *journal.Task) *api.TaskStatus {
 	return s
 }
 
-// answer notes what the controller was told; it says whether that was the refusal.
+// answer records what the controller received; it reports whether that was the refusal.
 func (k *taskReport) answer(sent *api.TaskStatus) bool {
 	if sent == nil {
 		return false
@@ -61,20 +61,20 @@ func (k *taskReport) answer(sent *api.TaskStatus) bool {
 	return false
 }
 
-// resendStatus has the output told once more.
+// resendStatus has the output sent once more.
 func (in *instance) resendStatus() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.task.told = false
 }
 
-// needsCleanupLocked reports whether the output is still kept although its task is over and the
-// controller knows everything there is to say.
+// needsCleanupLocked reports whether the output is still stored although its task is over and the
+// controller has received everything.
 func (in *instance) needsCleanupLocked() bool {
 	return in.state.Task != nil && in.state.Task.Over() && in.task.output != nil && in.answered >= in.state.No
 }
 
-// cleanup removes what is left of a task once its outcome is known.
+// cleanup removes what is left of a task once its result is acknowledged.
 func (a *Agent) cleanup(in *instance) error {
 	in.mu.Lock()
 	t := in.state.Task
@@ -96,8 +96,7 @@ func (a *Agent) cleanup(in *instance) error {
 	return nil
 }
 
-// maxSaved bounds what one stream of output takes in a report; JSON may make six
-// bytes of one.
+// maxSaved limits the bytes of one output stream in a report; JSON may use six bytes for one.
 const maxSaved = 3 << 20
 
 // fit shortens an output whose JSON would be too long for a report.
@@ -105,7 +104,8 @@ func fit(text string) string {
 	if raw, err := json.Marshal(text); err == nil && len(raw) <= maxSaved {
 		return text
 	}
-	return strings.ToValidUTF8(string(farm.LastOutput([]byte(text), maxSaved/6-8, false)), "\uFFFD") // and quotes, and a letter that was cut
+	// The 8 bytes are for the quotes and a character that was cut.
+	return strings.ToValidUTF8(string(farm.LastOutput([]byte(text), maxSaved/6-8, false)), "\uFFFD")
 }
 
 // The files of a script's output in the directory of its save.
@@ -114,7 +114,7 @@ const (
 	stderrFile = "stderr"
 )
 
-// writeOutput keeps what a script said, for an agent that is started later.
+// writeOutput stores the output of a script for an agent that is started later.
 func writeOutput(dir string, s *api.ScriptStatus) error {
 	return errors.Join(
 		datadir.WriteFile(filepath.Join(dir, stdoutFile), []byte(s.Stdout)),
@@ -122,8 +122,8 @@ func writeOutput(dir string, s *api.ScriptStatus) error {
 	)
 }
 
-// readOutput returns the outcome of a script with the output that is in its files; nil
-// when there is none, or its files are gone because the controller has them.
+// readOutput returns the result of a script with the output from its files. It returns nil when
+// the script has none, or its files were removed because the controller has them.
 func readOutput(dir string, outcome *api.ScriptStatus) *api.ScriptStatus {
 	if outcome == nil {
 		return nil
@@ -131,7 +131,7 @@ func readOutput(dir string, outcome *api.ScriptStatus) *api.ScriptStatus {
 	s := *outcome
 	for name, into := range map[string]*string{stdoutFile: &s.Stdout, stderrFile: &s.Stderr} {
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || info.Size() > hv.MaxOutput*3 { // as valid text it may have grown
+		if err != nil || info.Size() > hv.MaxOutput*3 { // invalid UTF-8 grows when it is replaced
 			return nil
 		}
 		raw, err := os.ReadFile(filepath.Join(dir, name))

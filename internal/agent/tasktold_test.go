@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestFit: plain output stays whole, and what JSON would blow up stays below the bound.
+// TestFit: plain output stays whole, and output that JSON would expand stays below the limit.
 func TestFit(t *testing.T) {
 	plain := strings.Repeat("a line of output\n", hv.MaxOutput/17)
 	if fit(plain) != plain {
@@ -31,7 +31,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestOutputFiles: an outcome is read back with its output, and not without.
+// TestOutputFiles: a result is read back together with its output, and not without it.
 func TestOutputFiles(t *testing.T) {
 	dir := t.TempDir()
 	if readOutput(dir, nil) != nil || readOutput(dir, &api.ScriptStatus{Code: 1}) != nil {
@@ -45,7 +45,7 @@ func TestOutputFiles(t *testing.T) {
 	}
 }
 
-// TestOutputIsToldAgain: to a controller that asks for everything.
+// TestOutputIsToldAgain: the output is sent again to a controller that asks for everything.
 func TestOutputIsToldAgain(t *testing.T) {
 	in := newInstance(journal.Entry{State: journal.State{Task: &journal.Task{Stage: api.TaskPushing}}})
 	in.task.output = &api.ScriptStatus{Stdout: "said"}
@@ -59,7 +59,7 @@ func TestOutputIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestNodeSaysWhatItCan: the node's description has what saved states depend on.
+// TestNodeSaysWhatItCan: the node's description contains what saved states depend on.
 func TestNodeSaysWhatItCan(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		time.Sleep(time.Second)

@@ -9,24 +9,24 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/update"
 )
 
-// Updater makes this agent another version of itself.
+// Updater replaces this agent by another version of itself.
 type Updater interface {
-	// Heard takes over what every answer to a poll says; nil: nothing is asked for.
+	// Heard receives the update in the response to a poll; nil: no update is requested.
 	Heard(asked *api.AgentUpdate)
-	// Status is what the controller is to be told; nil for nothing.
+	// Status returns the status to report to the controller; nil for none.
 	Status() *api.UpdateStatus
-	// Ready has a value when another version is there.
+	// Ready has a value when another version is installed.
 	Ready() <-chan struct{}
-	// Waits returns which work has to end first.
+	// Waits receives a description of the work that has to end first.
 	Waits(work string)
-	// GiveUp ends the update that is ready.
+	// GiveUp abandons the update that is ready.
 	GiveUp(why string)
 }
 
 var _ Updater = (*update.Updater)(nil)
 
-// ErrUpdate is how Run ends when this program is to become another version. Everything
-// that continues is in a state in which the next agent takes it up.
+// ErrUpdate is returned by Run when the agent is to be replaced by another version. All running
+// work is in a state that the next agent recovers.
 var ErrUpdate = errors.New("the agent becomes another version")
 
 const (
@@ -34,8 +34,8 @@ const (
 	updateLook     = 500 * time.Millisecond
 )
 
-// updateLoop ends the agent when there is another version and nothing continues that its
-// end would break. Pulls and pushes go on where they were, and VMs know nothing of it.
+// updateLoop ends the agent when another version is ready and no work is running that its end would
+// break. Pulls and pushes resume where they were, and VMs are not affected.
 func (a *Agent) updateLoop(ctx context.Context) error {
 	u := a.opts.Updater
 	if u == nil {
@@ -53,8 +53,8 @@ func (a *Agent) updateLoop(ctx context.Context) error {
 	}
 }
 
-// mayEnd waits until the agent may end. From when it says so, nothing begins that its
-// end would break.
+// mayEnd waits until the agent may end and reports whether it may. From then on, no work begins
+// that its end would break.
 func (a *Agent) mayEnd(ctx context.Context, u Updater) bool {
 	begun := time.Now()
 	look := time.NewTicker(updateLook)
@@ -78,14 +78,14 @@ func (a *Agent) mayEnd(ctx context.Context, u Updater) bool {
 			return false
 		case <-look.C:
 			if s := u.Status(); s == nil || s.Stage != api.UpdateWaiting {
-				return false // nobody asks for it any more
+				return false // the update is no longer requested
 			}
 		}
 	}
 }
 
-// quiesce ends the time in which something may begin that the end of the agent would break,
-// unless something of that kind continues: then it says what.
+// quiesce prevents new work that the end of the agent would break. If such work is running, it
+// returns a description of that work instead.
 func (a *Agent) quiesce() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,8 +96,8 @@ func (a *Agent) quiesce() string {
 	return ""
 }
 
-// delicacy returns what the end of the agent would break of an action; "" for nothing. A
-// script that is not monitored often runs as long as its VM, and fails nothing.
+// delicacy describes the work of an action that the end of the agent would break; "" for none. A
+// script that is not monitored often runs as long as its VM and fails nothing.
 func delicacy(next action, in *instance) string {
 	switch next {
 	case doScript:
@@ -114,8 +114,8 @@ func delicacy(next action, in *instance) string {
 	return ""
 }
 
-// enter notes an action that the end of the agent would break; leave is called at its end.
-// It is refused once the agent is about to become another version.
+// enter registers an action that the end of the agent would break; leave unregisters it. It is
+// refused once the agent is about to be replaced by another version.
 func (a *Agent) enter(next action, in *instance) (leave func(), ok bool) {
 	work := delicacy(next, in)
 	if work == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// newer is an update that is ready as soon as it is asked for.
+// newer is an update that is ready as soon as it is requested.
 type newer struct {
 	ready chan struct{}
 
@@ -62,7 +62,7 @@ func (n *newer) said() string {
 	return strings.Join(n.waited, "|")
 }
 
-// update asks the node's agent to become another version.
+// update asks the node's agent to update to another version.
 func (w *world) update() {
 	w.control.mu.Lock()
 	defer w.control.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *world) update() {
 	w.control.ringLocked()
 }
 
-// inUpdates runs a test with an agent that can become another version; ended has its end.
+// inUpdates runs a test with an agent that can update itself; ended receives its end.
 func inUpdates(t *testing.T, o sim.Options, do func(w *world, n *newer, ended <-chan error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,8 +87,8 @@ func inUpdates(t *testing.T, o sim.Options, do func(w *world, n *newer, ended <-
 	})
 }
 
-// TestUpdateWaitsForWhatItWouldBreak: the agent ends when the monitored script has, and no
-// sooner; its VM runs on under the next one.
+// TestUpdateWaitsForWhatItWouldBreak: the agent ends once the monitored script has ended, and no
+// sooner; its VM runs on under the next agent.
 func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Minute, Max: 10 * time.Minute}}, func(w *world, n *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 3600})))
@@ -124,7 +124,7 @@ func TestUpdateWaitsForWhatItWouldBreak(t *testing.T) {
 	})
 }
 
-// TestUpdateIsGivenUp when such work does not end, and the agent continues.
+// TestUpdateIsGivenUp: the update is abandoned when such work does not end, and the agent continues.
 func TestUpdateIsGivenUp(t *testing.T) {
 	inUpdates(t, sim.Options{Exec: sim.Range{Min: 3 * time.Hour, Max: 3 * time.Hour}}, func(w *world, n *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), Monitoring: true, OnFailure: 1, Timeout: 36000})))
@@ -145,7 +145,7 @@ func TestUpdateIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestUpdateDoesNotWaitForOthers: a script that nobody monitors, and a pull.
+// TestUpdateDoesNotWaitForOthers: a script that is not monitored, and a pull.
 func TestUpdateDoesNotWaitForOthers(t *testing.T) {
 	inUpdates(t, sim.Options{Exec: sim.Range{Min: 10 * time.Hour, Max: 10 * time.Hour}}, func(w *world, _ *newer, ended <-chan error) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("true"), OnFailure: 1})))

@@ -8,11 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// idleLook is how often the driver is asked when no VM is expected.
+// idleLook is how often VMs are listed when none is expected.
 const idleLook = 5 * time.Second
 
-// watchLoop looks at all VMs again and again and wakes the workers whose VM is not
-// as it was last reported.
+// watchLoop lists all VMs periodically and wakes the workers whose VM differs from the last report.
 func (a *Agent) watchLoop(ctx context.Context) error {
 	ticker := time.NewTicker(a.opts.WatchEvery)
 	defer ticker.Stop()
@@ -40,7 +39,7 @@ func (a *Agent) expectsVMs() bool {
 	return len(a.instances) > 0 || len(a.vms) > 0
 }
 
-// look takes a new list of the VMs and compares it with what was reported.
+// look lists the VMs and compares the list with what was reported.
 func (a *Agent) look(ctx context.Context) error {
 	vms, err := a.list(ctx)
 	if err != nil {
@@ -67,8 +66,8 @@ func (a *Agent) look(ctx context.Context) error {
 	return nil
 }
 
-// list asks the driver for all VMs. What was removed meanwhile is left out: a VM without
-// an instance is told to the controller, where it takes room.
+// list asks the driver for all VMs. VMs that were removed in the meantime are left out: a VM
+// without an instance is reported to the controller and uses capacity there.
 func (a *Agent) list(ctx context.Context) ([]hv.VM, error) {
 	limited, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -83,8 +82,8 @@ func (a *Agent) list(ctx context.Context) ([]hv.VM, error) {
 	return slices.DeleteFunc(vms, func(vm hv.VM) bool { return left[vm.ID] && a.instances[vm.ID] == nil }), err
 }
 
-// unlistLocked takes the VM of an instance that left out of the last list, and out of
-// the one that is being made.
+// unlistLocked removes the VM of an ended instance from the last list, and from the one that is
+// being made.
 func (a *Agent) unlistLocked(id string) {
 	if a.leaving != nil {
 		a.leaving[id] = true
@@ -92,8 +91,8 @@ func (a *Agent) unlistLocked(id string) {
 	a.vms = slices.DeleteFunc(slices.Clone(a.vms), func(vm hv.VM) bool { return vm.ID == id })
 }
 
-// straysLocked holds the versions that VMs without an instance stand on, for as
-// long as those VMs are there.
+// straysLocked pins the versions that VMs without an instance are based on, as long as those VMs
+// exist.
 func (a *Agent) straysLocked(seen map[string]hv.VM) {
 	for id, content := range a.strays {
 		if _, there := seen[id]; !there {

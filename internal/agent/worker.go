@@ -10,18 +10,18 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// errForget is what a step returns when nothing of its instance is left.
+// errForget is returned by a step when nothing of its instance is left.
 var errForget = errors.New("nothing is left")
 
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
-	askTimeout = 10 * time.Second // of a look at one VM
+	askTimeout = 10 * time.Second // to observe one VM
 )
 
-// work goes round observe, decide, act until nothing of the instance is left or the
-// agent ends. A step that failed for a reason of this host (a full disk, a driver
-// that does not answer) is tried again for as long as it takes.
+// work repeats observe, decide, act until nothing of the instance is left or the agent ends. A step
+// that failed for a reason of this host (a full disk, a driver that does not answer) is retried
+// without a time limit.
 func (a *Agent) work(ctx context.Context, in *instance) {
 	defer in.kill()
 	wait := retryFirst
@@ -49,8 +49,8 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 	}
 }
 
-// act carries out an action, unless the agent is about to become another version and
-// would break it.
+// act carries out an action, unless the agent is about to be replaced by another version and its
+// end would break the action.
 func (a *Agent) act(ctx context.Context, in *instance, next action, vm hv.VM) error {
 	leave, ok := a.enter(next, in)
 	if !ok {
@@ -60,7 +60,7 @@ func (a *Agent) act(ctx context.Context, in *instance, next action, vm hv.VM) er
 	return steps[next](a, ctx, in, vm)
 }
 
-// observe looks at everything a decision depends on.
+// observe reads everything a decision depends on.
 func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, error) {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, 
 	return s, vm, nil
 }
 
-// rest waits until something changes, after telling what is known of the VM.
+// rest waits for a change, after reporting the facts of the VM.
 func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := a.refresh(in, vm); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (a *Agent) rest(ctx context.Context, in *instance, vm hv.VM) error {
 	return nil
 }
 
-// refresh reports the facts of a VM when they are others than last said.
+// refresh reports the facts of a VM when they differ from the last report.
 func (a *Agent) refresh(in *instance, vm hv.VM) error {
 	said := in.snapshot().VM
 	now := a.facts(vm, said)
@@ -108,9 +108,9 @@ func (a *Agent) refresh(in *instance, vm hv.VM) error {
 	return a.change(in, func(s *journal.State) { s.VM = now })
 }
 
-// facts returns what is to be said of a VM now; a zero vm is one that is not there,
-// of which the last facts stay. A driver that has just found the VM again need not
-// know its address: the one of the same run still holds.
+// facts returns the current facts of a VM; a zero vm no longer exists, and its last facts remain. A
+// driver that has just found the VM again need not know its address: the address of the same run is
+// still valid.
 func (a *Agent) facts(vm hv.VM, said *api.NodeVM) *api.NodeVM {
 	if vm.ID == "" {
 		return gone(said)
@@ -139,11 +139,10 @@ func (a *Agent) forget(in *instance) error {
 	return errForget
 }
 
-// remembered bounds the list of instances that left lately.
+// remembered limits the list of instances that ended recently.
 const remembered = 1024
 
-// rememberLocked keeps a start order that comes late from bringing back what was
-// terminated.
+// rememberLocked records an ended instance, so that a late start order does not start it again.
 func (a *Agent) rememberLocked(id, claim string) {
 	if len(a.ended) >= remembered {
 		clear(a.ended)
@@ -151,8 +150,8 @@ func (a *Agent) rememberLocked(id, claim string) {
 	a.ended[id] = claim
 }
 
-// waitsForVM says in which phases an instance's VM is expected as it was last
-// reported, so that a difference is worth another look.
+// waitsForVM reports whether a phase expects the VM as it was last reported, so that a difference
+// needs a new observation.
 func waitsForVM(phase api.Phase) bool {
 	switch phase {
 	case api.PhaseRunning, api.PhaseScriptOK, api.PhaseScriptEnded, api.PhaseStopped:

@@ -44,7 +44,7 @@ type world struct {
 	devices Devices // nil: none
 
 	updater Updater       // of the agents that are booted from now on; nil: none
-	over    chan struct{} // is closed when the agent that was booted last has ended
+	over    chan struct{} // closed when the agent that was booted last has ended
 
 	nodeID string // of the agents that are booted from now on
 	agent  *Agent // that was booted last
@@ -52,13 +52,13 @@ type world struct {
 
 	mu       sync.Mutex
 	cling    bool             // VMs cannot be removed
-	tree     *crashfs.Tree    // what is synced of the journal
-	full     bool             // the disk has no room for the journal
+	tree     *crashfs.Tree    // the synced content of the journal
+	full     bool             // the disk has no free space for the journal
 	free     int64            // bytes of the disk that are free without templates; 0: plenty
 	removing map[string]bool  // VMs that are being removed
-	listing  time.Duration    // that a list of the VMs takes
+	listing  time.Duration    // duration of a list of the VMs
 	bare     bool             // the driver can neither save nor restart
-	broken   map[string]error // what calls of the driver answer, by their name
+	broken   map[string]error // name of a driver call -> its error
 	scripts  int              // startup scripts that were really begun in a guest
 	deletes  int              // VMs that were really removed
 	starts   int              // VMs of instances that were really started
@@ -78,9 +78,9 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	return w
 }
 
-// memoryDir is a directory that is gone with the test, in memory where there is such
-// a file system: a killed process loses nothing there either, and the thousands of
-// fsyncs of these tests cost nothing.
+// memoryDir returns a directory that is removed with the test, in memory where such a file system
+// exists: a killed process loses nothing there either, and the thousands of fsyncs of these tests
+// cost nothing.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "agent-test-")
@@ -91,8 +91,8 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
-// boot starts an agent over the world. It ends when the returned function is called,
-// which gives what Run answered.
+// boot starts an agent over the world. It ends when the returned function is called, which returns
+// the result of Run.
 func (w *world) boot(g *gate) (stop func() error) {
 	w.t.Helper()
 	j := w.openJournal(g)
@@ -135,7 +135,7 @@ func (w *world) boot(g *gate) (stop func() error) {
 	}
 }
 
-// openJournal opens the journal over what a loss of power leaves of that of the agent before.
+// openJournal opens the journal on what a power loss leaves of the previous agent's.
 func (w *world) openJournal(g *gate) *journal.Dir {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, "instances")
@@ -173,7 +173,7 @@ func (w *world) fill(full bool) {
 	w.full = full
 }
 
-// slow makes lists of the VMs take so long.
+// slow sets the duration of lists of the VMs.
 func (w *world) slow(listing time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +193,7 @@ func (w *world) clinging() bool {
 	return w.cling
 }
 
-// room fails what needs room on a full disk.
+// room fails a step that needs free space while the disk is full.
 func (w *world) room(step string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +224,7 @@ func (w *world) journalled() []string {
 	return ids
 }
 
-// entry is the journal's only one, if there is one.
+// entry returns the journal's only entry, if there is one.
 func (w *world) entry() journal.Entry {
 	list, err := journal.Reader(filepath.Join(w.dir, "instances"))
 	if err != nil {
@@ -254,7 +254,7 @@ func (w *world) fault(call string) error {
 	return w.broken[call]
 }
 
-// still is a machine on which nothing happens.
+// still is a host on which nothing happens.
 type still struct{ w *world }
 
 func (still) Facts() host.Facts {
@@ -271,7 +271,7 @@ func (s still) Disk() (free, total, vms int64) {
 
 func (w *world) templates() string { return filepath.Join(w.dir, "templates") }
 
-// disk is one on which every cached version takes 1 GB.
+// disk simulates a disk on which every cached version uses 1 GiB.
 func (w *world) disk() (free, total int64, err error) {
 	list, _ := os.ReadDir(w.templates())
 	w.mu.Lock()
@@ -279,7 +279,7 @@ func (w *world) disk() (free, total int64, err error) {
 	return cmp.Or(w.free, 1<<40) - int64(len(list))<<30, 2 << 40, nil
 }
 
-// source brings a template whose disk is empty, at the pace it is told.
+// source brings a template whose disk is empty, at a configured pace.
 type source struct {
 	mu    sync.Mutex
 	takes time.Duration
@@ -367,15 +367,15 @@ func (w *world) count(n *int) {
 	*n++
 }
 
-// controller is the other end of the node link: it keeps orders due until they are
-// acknowledged (terminations: until they are done) and notes every status.
+// controller is the other end of the node link: it keeps orders pending until they are acknowledged
+// (terminations: until they are done) and records every status.
 type controller struct {
 	mu       sync.Mutex
 	due      []api.Order
-	update   *api.AgentUpdate // that is asked for
+	update   *api.AgentUpdate // that is requested
 	sent     map[string]time.Time
-	claims   map[string]string             // instance id -> its claim
-	last     map[string]api.InstanceStatus // instance id -> last status taken
+	claims   map[string]string             // instance ID -> its claim
+	last     map[string]api.InstanceStatus // instance ID -> last status received
 	history  map[string][]api.InstanceStatus
 	deleted  map[string]time.Time // when a termination was acknowledged
 	faults   []string
@@ -384,10 +384,10 @@ type controller struct {
 	pollErr  error
 	reportOK func() error
 	needFull bool
-	removed  bool     // the node was, by an operator
+	removed  bool     // an operator removed the node
 	central  bool     // nodes send their logs
 	discreet bool     // but not this one
-	asks     []string // about, with the next answer
+	asks     []string // IDs to ask about with the next response
 }
 
 func newController() *controller {
@@ -500,8 +500,8 @@ func (c *controller) Report(_ context.Context, in api.Report) (api.ReportAnswer,
 
 func (c *controller) takeStatusLocked(s api.InstanceStatus) {
 	old, known := c.last[s.InstanceID]
-	// A report that was on its way when the termination came is no fault: it comes at
-	// the same instant of the bubble's time.
+	// A report that was on its way when the termination arrived is not an error: it arrives at the
+	// same instant of the bubble's time.
 	if at, yes := c.deleted[s.InstanceID]; yes && time.Now().After(at) && s.Phase != api.PhaseTerminated {
 		c.faults = append(c.faults, fmt.Sprintf("%s reported after a termination was acknowledged", s.Phase))
 	}
@@ -522,7 +522,7 @@ func (c *controller) takeStatusLocked(s api.InstanceStatus) {
 	}
 }
 
-// told returns every status of an instance.
+// told returns every reported status of an instance.
 func (c *controller) told(id string) []api.InstanceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -541,7 +541,7 @@ func (c *controller) lastPoll() api.PollRequest {
 	return polls[len(polls)-1]
 }
 
-// answerReports decides whether reports are taken.
+// answerReports decides whether reports are accepted.
 func (c *controller) answerReports(ok func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -603,7 +603,7 @@ func (w *world) until(phase api.Phase) {
 	w.t.Fatalf("never reported %s; last %+v", phase, w.control.status(idA))
 }
 
-// checkClean returns what must hold when everything has been terminated.
+// checkClean checks the state once everything has been terminated.
 func (w *world) checkClean() {
 	w.t.Helper()
 	if left := w.vms(); len(left) != 0 {
@@ -627,7 +627,7 @@ func (w *world) checkFaults() {
 	}
 }
 
-// inWorld runs a test with one agent in a bubble of its own time.
+// inWorld runs a test with one agent in a bubble with its own time.
 func inWorld(t *testing.T, o sim.Options, do func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,16 +22,16 @@ var bannedTable string
 
 var lower = flag.Bool("lower", false, "write how many lines still have a banned word, where it is fewer than before")
 
-// bannedWord is a word that texts for readers do not use.
+// bannedWord is a word that texts for readers must not contain.
 type bannedWord struct {
 	source  string // the pattern as it is written in the table
 	pattern *regexp.Regexp
-	parts   []string // in lower case; one of them is in whatever the pattern matches, so that few lines are searched
+	parts   []string // in lower case; every match contains one of them, so that few lines are searched
 	instead string
-	most    int // lines that may still have it
+	most    int // maximum number of lines that may still have it
 }
 
-// parseBanned reads lines of pattern, replacement and count, with tabs between them.
+// parseBanned reads lines of pattern, replacement and count, separated by tabs.
 func parseBanned(table string) ([]bannedWord, error) {
 	var out []bannedWord
 	for line := range strings.Lines(table) {
@@ -59,7 +59,7 @@ func parseBanned(table string) ([]bannedWord, error) {
 	return out, nil
 }
 
-// partsOf returns texts of which one is in whatever the expression matches; nil: it may match without any.
+// partsOf returns texts of which every match of the expression contains one; nil if there are none.
 func partsOf(e *syntax.Regexp) []string {
 	switch e.Op {
 	case syntax.OpLiteral:
@@ -88,7 +88,7 @@ func partsOf(e *syntax.Regexp) []string {
 	return nil
 }
 
-// prose is a line that a person reads.
+// prose is a line for human readers.
 type prose struct {
 	path string
 	line int
@@ -98,14 +98,14 @@ type prose struct {
 
 func (p prose) String() string { return fmt.Sprintf("%s:%d: %s", p.path, p.line, p.text) }
 
-// allowed is in a line that may have a banned word, for example as the name of a wire field.
+// allowed marks a line that may have a banned word, for example as the name of a wire field.
 const allowed = "glossary:allow"
 
 // code is text between backticks: identifiers, commands and wire names.
 var code = regexp.MustCompile("`[^`]*`")
 
-// proseOf returns the comments and string literals of Go files that are no tests, and the lines of templates,
-// documents and the API description.
+// proseOf returns the comments and string literals of non-test Go files, and the lines of
+// templates, documents and the API description.
 func proseOf(t *tree) ([]prose, error) {
 	var out []prose
 	for _, f := range t.files {

@@ -1,11 +1,11 @@
-// Package archtest holds the rules of the house as tests: who may import whom,
-// what every package says of itself, how long things may be, and which words stay
-// out. Each rule carries its reason, and a new exception needs one too.
+// Package archtest has the rules of this repository as tests: which packages may import which
+// others, what package comments must contain, the limits of lengths, and banned words. Each rule
+// states its reason, and a new exception needs one, too.
 //
-// It is not a linter and has no product code: whatever an existing linter checks
-// is left to that. It reads source text only, for every system at once, and never
-// type-checks, so it stays fast while the tree grows.
+// It is not a linter and has no product code: whatever an existing linter checks is left to that.
+// It only reads source text, for all systems together, and never type-checks, so it stays fast as
+// the tree grows.
 //
-// Invariant: every rule is also run on a small tree that breaks it, so that no
-// rule can pass by never looking.
+// Invariant: every rule also runs on a small tree that violates it, so that no rule can pass
+// without checking anything.
 package archtest

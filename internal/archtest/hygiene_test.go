@@ -23,9 +23,9 @@ var (
 	invariant   = regexp.MustCompile(`(?i)\b(invariants?|always|never|every|at most|exactly|one)\b`)
 )
 
-// checkPackageComments lists packages that do not say what they are, what they are
-// not, and what always holds. A program's package comment is its help text, so
-// only its presence is asked for.
+// checkPackageComments lists packages whose comment does not describe what they are, what they are
+// not, and what always holds. A program's package comment is its help text, so only its presence is
+// checked.
 func checkPackageComments(t *tree) []string {
 	docs, names := map[string]string{}, map[string]string{}
 	for _, f := range t.files {
@@ -56,8 +56,7 @@ func checkPackageComments(t *tree) []string {
 	return out
 }
 
-// checkLengths lists files and functions over their limits, and separately the
-// files that come near.
+// checkLengths lists files and functions over their limits, and separately the files that come close.
 func checkLengths(t *tree) (bad, near []string) {
 	for _, f := range t.files {
 		switch {
@@ -86,9 +85,9 @@ func checkLengths(t *tree) (bad, near []string) {
 	return bad, near
 }
 
-// checkExportedComments lists exported things without a comment. A comment on a
-// group of constants or variables covers its members, and methods that only carry
-// out an interface of the standard library need none.
+// checkExportedComments lists exported declarations without a comment. A comment on a group of
+// constants or variables covers its members, and methods that only implement an interface of the
+// standard library need none.
 func checkExportedComments(t *tree) []string {
 	var out []string
 	for _, f := range t.files {
@@ -109,7 +108,7 @@ func checkExportedComments(t *tree) []string {
 	return out
 }
 
-// wellKnown are methods whose meaning their name and interface fix.
+// wellKnown are methods whose meaning is defined by their name and interface.
 var wellKnown = map[string]bool{
 	"Error": true, "Unwrap": true, "String": true, "Len": true, "Less": true, "Swap": true, "Close": true,
 	"Read": true, "Write": true, "ReadAt": true, "WriteAt": true, "Seek": true, "Is": true, "As": true,
@@ -191,8 +190,8 @@ func checkTests(t *tree) []string {
 	return out
 }
 
-// seeded reports whether a fuzz test adds seeds, hands its f to a function that may,
-// or has a corpus beside it.
+// seeded reports whether a fuzz test adds seeds, passes its f to a function that may, or has a
+// corpus next to it.
 func (t *tree) seeded(f *source, fn *ast.FuncDecl) bool {
 	corpus := path.Join(f.dir, "testdata/fuzz", fn.Name.Name) + "/"
 	if slices.ContainsFunc(t.names, func(n string) bool { return strings.HasPrefix(n, corpus) }) {

@@ -14,11 +14,11 @@ import (
 // package alone, "internal/hv/..." also everything below it. "std" is the standard
 // library, anything else is an import path or, with "/...", its prefix.
 
-// never says that packages do not import others, not even through a third one.
+// never is a rule that packages do not import others, directly or indirectly.
 type never struct {
 	from   []string
 	to     []string
-	except []string // packages of from that may, because of reason
+	except []string // packages of from that may import them, because of reason
 	reason string
 }
 
@@ -69,7 +69,7 @@ var nevers = []never{
 	},
 }
 
-// only lists everything that packages may import by themselves.
+// only lists everything that packages may import directly.
 type only struct {
 	from   []string
 	to     []string
@@ -97,7 +97,7 @@ var onlys = []only{
 	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
 }
 
-// holders are the packages that alone may import something.
+// holder names the only packages that may import certain others.
 type holder struct {
 	what   []string
 	who    []string
@@ -134,8 +134,8 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
 }
 
-// isStandard reports whether an import path is of the standard library: no dot in its
-// first part. Directories of this module are never asked about with their bare name.
+// isStandard reports whether an import path is of the standard library: no dot in its first part.
+// Bare directories of this module are never passed to it.
 func isStandard(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
 	return !strings.Contains(first, ".") && !slices.Contains([]string{"api", "client", "cmd", "internal", "test"}, first)
@@ -146,7 +146,7 @@ func local(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// edges returns what every product package imports by itself, and where.
+// edges returns the direct imports of every product package, with their positions.
 func edges(t *tree) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for _, f := range t.product() {
@@ -160,7 +160,7 @@ func edges(t *tree) map[string]map[string]string {
 	return out
 }
 
-// checkNever follows imports through the module and lists the ways that lead to a
+// checkNever follows imports through the module and lists the import chains that lead to a
 // forbidden package.
 func checkNever(t *tree, r never) []string {
 	graph := edges(t)
@@ -187,7 +187,7 @@ func checkNever(t *tree, r never) []string {
 	return out
 }
 
-// way spells the path that led to a package.
+// way formats the import chain that led to a package.
 func way(came map[string]string, to string) string {
 	steps := []string{to}
 	for at := came[to]; at != ""; at = came[at] {
@@ -229,15 +229,14 @@ func checkHolder(t *tree, r holder) []string {
 	return out
 }
 
-// impure are what a pure package must not import, and the functions of package
-// time that read a clock.
+// impure are imports that a pure package must not have, and the functions of package time that read
+// a clock.
 var (
 	impure = []string{"context", "log/...", "os/...", "net/...", "io/fs", "math/rand/...", "crypto/rand", "sync/...", "runtime/...", "syscall", "unsafe"}
 	clocks = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer", "Sleep"}
 )
 
-// checkPure lists what would make the answers of a package depend on more than
-// its arguments.
+// checkPure lists what would make the results of a package depend on more than its arguments.
 func checkPure(t *tree, dir string) []string {
 	var out []string
 	for _, f := range t.product() {
@@ -280,7 +279,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// small makes a tree of a few files.
+// small returns a tree of a few files.
 func small(t *testing.T, files map[string]string) *tree {
 	t.Helper()
 	fsys, names := fstest.MapFS{}, []string{}

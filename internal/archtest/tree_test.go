@@ -81,8 +81,8 @@ func parse(fsys fs.FS, names []string) (*tree, error) {
 	return t, nil
 }
 
-// product lists the files that go into programs: no tests, and no packages made
-// for tests, whose names end in "test" (the conformance suites).
+// product lists the files that go into programs: no tests, and no packages made for tests, whose
+// names end in "test" (the conformance suites).
 func (t *tree) product() []*source {
 	var out []*source
 	for _, f := range t.files {
@@ -93,13 +93,13 @@ func (t *tree) product() []*source {
 	return out
 }
 
-// where gives "file:line" of a position.
+// where returns "file:line" of a position.
 func (t *tree) where(p token.Pos) string {
 	at := t.fset.Position(p)
 	return fmt.Sprintf("%s:%d", at.Filename, at.Line)
 }
 
-// root is the directory of the module.
+// root returns the directory of the module.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -112,7 +112,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// parsed is the module, which no test changes.
+// parsed caches the module, which no test changes.
 var parsed struct {
 	once sync.Once
 	tree *tree
@@ -128,8 +128,8 @@ func theTree(t *testing.T) *tree {
 	return parsed.tree
 }
 
-// readTree parses the module: the files that git tracks, or all files where there
-// is no git, as in a source archive.
+// readTree parses the module: the files that git tracks, or all files without a git repository, as
+// in a source archive.
 func readTree(t *testing.T) *tree {
 	t.Helper()
 	dir := root(t)

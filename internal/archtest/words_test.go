@@ -10,20 +10,20 @@ import (
 	"testing"
 )
 
-// word is something that stays out of every tracked file.
+// word is a pattern that no tracked file may contain.
 type word struct {
 	pattern *regexp.Regexp
-	parts   []string // one of them is in whatever the pattern matches: most files have none, and are not searched
+	parts   []string // every match contains one of them: most files have none, and are not searched
 	except  []string // path prefixes
 	reason  string
 }
 
-// The words are put together from parts, so that this file does not hold them.
+// words lists all words, assembled from parts, so that this file does not contain them.
 var words = []word{
 	{
 		pattern: regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b`),
 		parts:   []string{"TO" + "DO", "FIX" + "ME", "X" + "XX"},
-		except:  []string{"internal/portal/assets/vendor/"}, // what others wrote, unmodified
+		except:  []string{"internal/portal/assets/vendor/"}, // third-party files, unmodified
 		reason:  "unfinished work is an issue, not a comment",
 	},
 	{
@@ -45,7 +45,7 @@ var words = []word{
 	},
 }
 
-// checkWords lists where a word stands. Files with a NUL byte are no text.
+// checkWords lists the occurrences of a word. Files with a NUL byte are not text.
 func checkWords(t *tree, w word) ([]string, error) {
 	var out []string
 	for _, name := range t.names {
@@ -105,8 +105,8 @@ func TestWordRulesCatch(t *testing.T) {
 	}
 }
 
-// TestModuleGraph keeps the one version that the graph does not resolve without:
-// older modules need the undivided genproto, whose packages later moved out of it.
+// TestModuleGraph keeps the only version with which the graph resolves: older modules need the
+// undivided genproto, whose packages later moved out of it.
 func TestModuleGraph(t *testing.T) {
 	mod, err := fs.ReadFile(theTree(t).fsys, "go.mod")
 	if err != nil {

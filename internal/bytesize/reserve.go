@@ -7,11 +7,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// DefaultReserve is kept free when a node says nothing else.
+// DefaultReserve is the reserve of a node that configures none.
 var DefaultReserve = DiskReserve{Percent: 20}
 
-// DiskReserve is how much of a disk stays free of templates: so many bytes, or a share
-// of the disk. The zero value reserves nothing.
+// DiskReserve is the part of a disk that templates leave free: a number of bytes, or a share of the
+// disk. The zero value reserves nothing.
 type DiskReserve struct {
 	Bytes   int64 `json:"bytes,omitempty"`
 	Percent int   `json:"percent,omitempty"` // 0..99, when Bytes is 0
@@ -42,7 +42,7 @@ func (r DiskReserve) Of(total int64) int64 {
 	return total / 100 * int64(r.Percent)
 }
 
-// String writes the reserve so that ParseReserve reads the same one.
+// String formats the reserve so that ParseReserve reads the same one.
 func (r DiskReserve) String() string {
 	if r.Bytes > 0 || r.Percent == 0 {
 		return strconv.FormatInt(r.Bytes, 10) + "B"

@@ -1,11 +1,11 @@
-// Package bytesize reads and writes sizes as people type them on a command line:
-// "1024B", "10KB", "140MB", "45GB", "4G".
+// Package bytesize parses and formats sizes as people write them on a command line: "1024B",
+// "10KB", "140MB", "45GB", "4G".
 //
-// It is not the place of sizes on the wire, which are plain numbers of bytes.
-// Units are powers of 1024, as the node commands have always had it.
+// It is not for sizes on the wire, which are plain numbers of bytes. Units are powers of 1024, as
+// the node commands have always had it.
 //
-// Invariant: a size that parses is between 0 and 1 EiB, so that sums of a few of
-// them cannot overflow.
+// Invariant: a size that parses is between 0 and 1 EiB, so that sums of a few of them cannot
+// overflow.
 package bytesize
 
 import (
@@ -27,7 +27,7 @@ const (
 	limit = 1024 * 1024 * TB
 )
 
-// units holds every suffix in capital letters.
+// units contains every suffix in capital letters.
 var units = map[string]int64{
 	"B": B,
 	"K": KB, "KB": KB, "KIB": KB,
@@ -36,9 +36,9 @@ var units = map[string]int64{
 	"T": TB, "TB": TB, "TIB": TB,
 }
 
-// Parse reads a size in bytes; a bare number counts in units of bare. Letters of
-// either case are taken, signs and fractions are not. field names the option in
-// the error, which has code farm.CodeInvalid.
+// Parse parses a size in bytes; a number without a unit counts in units of bare. Letters of either
+// case are accepted, signs and fractions are not. field names the option in the error, which has
+// the code farm.CodeInvalid.
 func Parse(field, text string, bare int64) (int64, error) {
 	text = strings.TrimSpace(text)
 	cut := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
@@ -63,7 +63,7 @@ func Parse(field, text string, bare int64) (int64, error) {
 	return n * unit, nil
 }
 
-// Format writes a number of bytes for people: "0 B", "1.5 GB".
+// Format formats a number of bytes for people: "0 B", "1.5 GB".
 func Format(n int64) string {
 	names := []string{"B", "KB", "MB", "GB", "TB"}
 	value, at := float64(n), 0

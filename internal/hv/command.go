@@ -7,14 +7,13 @@ import (
 
 // Limits of Exec.
 const (
-	// MaxStdin bounds what is sent to a command.
+	// MaxStdin limits the standard input of a command.
 	MaxStdin = 8 << 20
 	// MaxOutput is how much is kept of stdout and of stderr: their last bytes.
 	MaxOutput = 1 << 20
-	// CodeTimedOut is Result.Code of a command that its time-out ended.
+	// CodeTimedOut is Result.Code of a command that was ended by its timeout.
 	CodeTimedOut = -1
-	// CodeNotFound is Result.Code when the guest has no such program, as
-	// shells have it.
+	// CodeNotFound is Result.Code when the guest does not have the program, as in shells.
 	CodeNotFound = 127
 )
 
@@ -25,8 +24,8 @@ type Command struct {
 	Env     []string // "KEY=value", added to a small environment with PATH and HOME
 	Stdin   []byte   // at most MaxStdin
 	Timeout time.Duration
-	// Timeout 0 means none: the context alone bounds the command. When either
-	// ends, the command's whole process group is killed.
+	// Timeout 0 means none: only the context limits the command. When either ends, the command's
+	// whole process group is killed.
 }
 
 // Script is the Command that runs a shell script given on stdin, which is how
@@ -35,7 +34,7 @@ func Script(text []byte, timeout time.Duration) Command {
 	return Command{Path: "/bin/sh", Stdin: text, Timeout: timeout}
 }
 
-// Result is how a command ended.
+// Result is the result of a command.
 type Result struct {
 	Code     int    // exit code; 128+n after signal n; CodeTimedOut when TimedOut
 	Stdout   []byte // the last MaxOutput bytes
@@ -46,8 +45,8 @@ type Result struct {
 
 var envForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$`)
 
-// Validate answers an ErrRefused for a command that no driver should run.
-// Its texts never hold values of the environment or of stdin.
+// Validate returns an ErrRefused for a command that no driver should run. Its texts never contain
+// values of the environment or of stdin.
 func (c Command) Validate() error {
 	if c.Path == "" {
 		return Refuse("a command needs a program")
@@ -66,7 +65,7 @@ func (c Command) Validate() error {
 	return nil
 }
 
-// Tail answers the last MaxOutput bytes of b.
+// Tail returns the last MaxOutput bytes of b.
 func Tail(b []byte) []byte {
 	if len(b) > MaxOutput {
 		return b[len(b)-MaxOutput:]

@@ -5,11 +5,11 @@ import (
 	"net"
 )
 
-// ConsoleDriver is a driver whose VMs can be looked at; one that can says CanConsole.
+// ConsoleDriver is implemented by drivers that can show a VM's screen; they report CanConsole.
 type ConsoleDriver interface {
-	// Screen returns a new connection to the screen of a VM that runs, on which that speaks
-	// RFB (RFC 6143) as a server does. With Spec.VNC it asks for the password, else for
-	// none: whoever calls has seen to it who may look. The connection ends with the VM; it is
-	// the caller's to close. No port of the host is opened for it.
+	// Screen returns a new connection to the screen of a running VM, which serves RFB (RFC 6143) on
+	// it. The screen asks for a password only with Spec.VNC: otherwise the caller has authorized
+	// the viewer. The connection ends with the VM; the caller closes it. No port of the host is
+	// opened for it.
 	Screen(ctx context.Context, id string) (net.Conn, error)
 }

@@ -1,11 +1,11 @@
-// Package hv says what a hypervisor driver is: the one small interface through
-// which a node agent starts, asks, and ends virtual machines on its own host.
+// Package hv defines hypervisor drivers: the one small interface through which a node agent starts,
+// inspects and ends virtual machines on its own host.
 //
-// It holds no driver and starts no process; the drivers are its sub-packages
-// (qemu, sim), and hvtest runs every one of them through the same suite.
+// It has no driver and starts no process; the drivers are its sub-packages (qemu, sim), and hvtest
+// runs every one of them through the same suite.
 //
-// Invariant: a VM that a driver ever started is reported by List until Delete
-// has removed it, whatever was killed in between, agent or hypervisor.
+// Invariant: a VM that a driver ever started is reported by List until Delete has removed it,
+// whatever was killed in between, agent or hypervisor.
 package hv
 
 import (
@@ -15,72 +15,70 @@ import (
 	"time"
 )
 
-// Driver starts and ends VMs on this host. Its methods may be called from many
-// goroutines; calls for one VM are serialised by the caller, with one
-// exception: Delete may be called once the context of a running call was
-// cancelled and that call has returned.
+// Driver starts and ends VMs on this host. Its methods may be called from many goroutines. The
+// caller serializes the calls for one VM, with one exception: Delete may be called once the context
+// of a running call was canceled and that call has returned.
 //
 // A driver that holds connections or goroutines also implements io.Closer;
 // closing a driver never stops a VM.
 type Driver interface {
-	// Describe names the driver, the hypervisor and what this host can do.
-	// It is answered from a probe made once and is cheap to repeat.
+	// Describe names the driver, the hypervisor and what this host can do. It returns the result of
+	// a probe made once and is cheap to repeat.
 	Describe(ctx context.Context) (Host, error)
 
-	// Start creates the VM's directory and its private disks if they are not
-	// there, boots it, and returns when the guest is ready: its agent answers,
-	// with NeedNetwork it has an address, and its USB devices are attached. A VM
-	// of that ID which already runs is returned as it is. A start that fails or is canceled leaves a
-	// stopped VM with a Failure behind, for Delete to remove.
+	// Start creates the VM's directory and its private disks if they do not exist, boots it, and
+	// returns when the guest is ready: its agent answers, with NeedNetwork it has an address, and
+	// its USB devices are attached. A VM with that ID which already runs is returned as it is. A
+	// start that fails or is canceled leaves a stopped VM with a Failure behind, for Delete to
+	// remove.
 	Start(ctx context.Context, spec Spec) (VM, error)
 
-	// Stop ends a VM and keeps its disks. Stopping a stopped VM is no error.
+	// Stop ends a VM and keeps its disks. Stopping a stopped VM succeeds.
 	Stop(ctx context.Context, id string, how StopMode) error
 
-	// Delete ends a VM by force and removes everything that was made for it.
-	// Deleting an unknown VM is no error. The base images stay.
+	// Delete ends a VM by force and removes everything that was made for it. Deleting an unknown VM
+	// succeeds. The base images stay.
 	Delete(ctx context.Context, id string) error
 
-	// Exec runs a command in the guest and waits for its end. A command that
-	// ran and failed is a Result, not an error; an error means that the
-	// outcome is unknown or that nothing ran.
+	// Exec runs a command in the guest and waits for its end. A command that ran and failed is a
+	// Result, not an error; an error means that the result is unknown or that nothing ran.
 	Exec(ctx context.Context, id string, cmd Command) (Result, error)
 
-	// List answers every VM of this driver, those of earlier agents included,
-	// ordered by ID. It reads memory and the process table, never the guest.
+	// List returns every VM of this driver, including those of earlier agents, ordered by ID. It
+	// reads memory and the process table, never the guest.
 	List(ctx context.Context) ([]VM, error)
 
-	// Get answers one VM, or ErrNotFound.
+	// Get returns one VM, or ErrNotFound.
 	Get(ctx context.Context, id string) (VM, error)
 }
 
-// The errors a caller tells apart. Everything else is a failure of the host,
-// the hypervisor or the guest, and its text says which.
+// The errors that a caller distinguishes. Everything else is a failure of the host, the hypervisor
+// or the guest, and its text names which.
 var (
 	// ErrNotFound: no VM has this ID.
 	ErrNotFound = errors.New("no such VM")
 	// ErrNotRunning: the VM exists and does not run.
 	ErrNotRunning = errors.New("the VM is not running")
-	// ErrRefused: the request asks for what this driver cannot do, or is
-	// malformed. Repeating it cannot help.
+	// ErrRefused: the request is malformed or asks for something that this driver cannot do.
+	// Repeating it cannot help.
 	ErrRefused = errors.New("refused")
 	// ErrBootTimeout: the guest was not ready within Spec.BootTimeout.
 	ErrBootTimeout = errors.New("the guest was not ready in time")
 )
 
-// Host is what Describe answers.
+// Host is the result of Describe.
 type Host struct {
 	Driver      string       // "qemu", "sim"
 	Version     string       // hypervisor version, "7.2.22"
 	Accelerator string       // "kvm", "hvf", "tcg", "sim": probed, not guessed
 	Machine     string       // machine type new VMs get, versioned: "pc-q35-7.2"
 	CPU         string       // CPU model new VMs get: "host", "max"
-	HostCPU     string       // what a state depends on of the host's own CPU; "" = nothing
+	HostCPU     string       // what a state depends on in the host's own CPU; "" = nothing
 	Arch        string       // guest architecture, "amd64" or "arm64"
 	Abilities   []Capability // what this driver can do, sorted
-	License     string       // kind of the hypervisor's license; "" = it needs none
+	License     string       // kind of the hypervisor's license; "" = none is needed
 	Expires     string       // when that ends: RFC 3339 or a day; "" = never
-	VLANs       []int        // ids that Spec.VLAN may name, rising
+	VLANs       []int        // IDs that Spec.VLAN may have, in ascending order
 }
 
 // Can reports whether the host has an ability.
@@ -88,34 +86,34 @@ func (h Host) Can(c Capability) bool {
 	return slices.Contains(h.Abilities, c)
 }
 
-// Capability names something that not every driver can do.
+// Capability names something that only some drivers can do.
 type Capability string
 
-// The abilities that hvtest knows.
+// The abilities that hvtest checks.
 const (
 	CanBoot    Capability = "real-guest"     // a real operating system boots
 	CanForward Capability = "port-rules"     // port rules reach a real guest port
-	CanPersist Capability = "survives-agent" // VMs live on when the agent is killed
+	CanPersist Capability = "survives-agent" // VMs continue when the agent is killed
 	CanSandbox Capability = "sandbox"        // the hypervisor process is confined
-	CanSave    Capability = "save"           // is a Saver, and Start takes a State
-	CanRestart Capability = "restart"        // is a Restarter
-	CanResize  Capability = "disk-size"      // heeds Spec.DiskBytes
-	CanVNC     Capability = "vnc"            // heeds Spec.VNC
-	CanConsole Capability = "console"        // is a Screener
-	CanUSB     Capability = "usb"            // heeds Spec.USB
+	CanSave    Capability = "save"           // Saver is implemented, and Start accepts a State
+	CanRestart Capability = "restart"        // Restarter is implemented
+	CanResize  Capability = "disk-size"      // respects Spec.DiskBytes
+	CanVNC     Capability = "vnc"            // respects Spec.VNC
+	CanConsole Capability = "console"        // implements ConsoleDriver
+	CanUSB     Capability = "usb"            // respects Spec.USB
 	CanBridge  Capability = "bridge"         // offers NetworkBridge
 	CanIsolate Capability = "no-loopback"    // keeps guests off the host's loopback
-	CanLimit   Capability = "cgroup"         // bounds what a VM takes of the host
+	CanLimit   Capability = "cgroup"         // limits the host's resources that a VM uses
 )
 
-// StopMode says how a VM is asked to end.
+// StopMode selects how a VM is ended.
 type StopMode int
 
 // The two ways to stop.
 const (
 	// StopOrderly asks the guest to shut down, waits a bounded time, then forces.
 	StopOrderly StopMode = iota
-	// StopForce ends the hypervisor at once; the guest is not asked.
+	// StopForce ends the hypervisor immediately; the guest is not asked.
 	StopForce
 )
 
@@ -130,7 +128,7 @@ func (m StopMode) String() string {
 // Status is the state of a VM as its host sees it.
 type Status string
 
-// The states of a VM. A VM whose start is going on counts as running.
+// The states of a VM. A VM whose start is in progress counts as running.
 const (
 	Running   Status = "running"
 	Stopped   Status = "stopped"
@@ -153,5 +151,5 @@ type VM struct {
 	Accelerator    string    // of its last start
 	Version        string    // hypervisor version of its last start
 	Labels         map[string]string
-	Failure        string // why it ended when nobody had asked; "" otherwise
+	Failure        string // why it ended without a request; "" otherwise
 }

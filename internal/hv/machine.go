@@ -14,11 +14,11 @@ import (
 const (
 	MaxDiskBytes   = 64 << 40 // 64 TiB
 	MaxSerial      = 64       // bytes
-	MaxVNCPassword = 8        // bytes; the protocol respects no more
+	MaxVNCPassword = 8        // bytes; the protocol uses no more
 	MaxUSB         = 4        // devices of a VM
 )
 
-// emulatedPrefix begins the location of a USB device that the hypervisor makes.
+// emulatedPrefix begins the location of a USB device that the hypervisor emulates.
 const emulatedPrefix = "emulated:"
 
 var (
@@ -28,8 +28,8 @@ var (
 	asciiForm    = regexp.MustCompile(`^[ -~]*$`)
 )
 
-// NetworkKind is the kind of network behind the card of a mode, which a state
-// depends on: "user", "tap", "none"; "" for a mode that is not known.
+// NetworkKind is the kind of network behind the card of a mode, which a state depends on: "user",
+// "tap", "none"; "" for an unknown mode.
 func (m NetworkMode) NetworkKind() string {
 	switch m {
 	case "", NetworkShared, NetworkNAT, NetworkHost:
@@ -42,8 +42,8 @@ func (m NetworkMode) NetworkKind() string {
 	return ""
 }
 
-// validateMachine looks at what the guest sees of its machine, and at its screen,
-// its devices and its network. The texts never hold a password.
+// validateMachine validates what the guest sees of its machine, and its screen, devices and
+// network. The texts never contain a password.
 func (s Spec) validateMachine() error {
 	kind := s.Network.NetworkKind()
 	switch {
@@ -121,28 +121,27 @@ func validateUSB(devices []USBDevice) error {
 	return nil
 }
 
-// Emulated answers the kind of a device that the hypervisor makes.
+// Emulated returns the kind of a device that the hypervisor emulates.
 func (d USBDevice) Emulated() (kind string, ok bool) {
 	return strings.CutPrefix(d.Location, emulatedPrefix)
 }
 
-// String hides the password from whatever prints a Spec.
+// String hides the password when a Spec is printed.
 func (v VNC) String() string { return fmt.Sprintf("{Password:(hidden) Port:%d}", v.Port) }
 
 // GoString does the same for %#v.
 func (v VNC) GoString() string { return "hv.VNC" + v.String() }
 
-// DefaultMAC is the address of a VM's card when none is asked for: the same one
-// at each start, out of the range that QEMU uses.
+// DefaultMAC is the MAC address of a VM's card when none is requested: the same at each start, from
+// the range that QEMU uses.
 func DefaultMAC(uuid string) string {
 	sum := sha256.Sum256([]byte(strings.ToLower(uuid)))
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
 }
 
-// WithDefaults answers the spec with everything filled in that it left open: from
-// its State, whose guest continues seeing the machine that it was saved on, else
-// with the defaults. It answers an ErrRefused when spec and State contradict
-// each other. Drivers work with a settled spec only.
+// WithDefaults returns the spec with all omitted settings filled in: from its State, whose guest
+// continues seeing the machine that it was saved on, otherwise with the defaults. It returns an
+// ErrRefused when spec and State contradict each other. Drivers work with such a spec only.
 func (s Spec) WithDefaults() (Spec, error) {
 	s.MAC, s.HardwareUUID = strings.ToLower(s.MAC), strings.ToLower(s.HardwareUUID)
 	if s.State != nil {
@@ -162,7 +161,7 @@ func (s Spec) WithDefaults() (Spec, error) {
 	return s, nil
 }
 
-// leaveOut ends a refusal of what a suspended state pins.
+// leaveOut ends a refusal of a setting that a suspended state fixes.
 const leaveOut = "leave it out, or start a version that was saved stopped"
 
 func (s *Spec) settleSaved(pin Compat) error {
@@ -194,11 +193,11 @@ func (s *Spec) settleSaved(pin Compat) error {
 	return s.validateMachine()
 }
 
-// modeOf answers the plainest network mode of a kind.
+// modeOf maps a kind of network to its plainest mode.
 var modeOf = map[string]NetworkMode{"user": NetworkShared, "tap": NetworkBridge, "none": NetworkDisconnected}
 
-// Requirements answers what a state of such a VM depends on, as far as the settled spec
-// says it; the rest is the driver's.
+// Requirements returns what a state of such a VM depends on, as far as the spec with defaults
+// defines it; the driver adds the rest.
 func (s Spec) Requirements() Compat {
 	c := Compat{
 		Network: s.Network.NetworkKind(), VLAN: s.VLAN, CPUs: s.CPUs, MemoryMB: s.MemoryMB, Disks: len(s.Disks),
@@ -210,8 +209,8 @@ func (s Spec) Requirements() Compat {
 	return c
 }
 
-// CheckRestart answers an ErrRefused when a restart would change more of a VM
-// than it may: see Restarter.
+// CheckRestart returns an ErrRefused when a restart would change more of a VM than it may: see
+// Restarter.
 func CheckRestart(before, after Spec) error {
 	if err := after.Validate(); err != nil {
 		return err
@@ -225,7 +224,7 @@ func CheckRestart(before, after Spec) error {
 	return nil
 }
 
-// Clone answers a spec that shares nothing with s.
+// Clone returns a spec that shares nothing with s.
 func (s Spec) Clone() Spec {
 	s.Disks = slices.Clone(s.Disks)
 	for i := range s.Disks {

@@ -7,60 +7,57 @@ import (
 	"time"
 )
 
-// Saver is a driver that can save VMs; one that can says CanSave.
+// Saver is implemented by drivers that can save VMs; they report CanSave.
 type Saver interface {
-	// Save exports what a VM has changed on its disks as one delta a disk, and
-	// with Suspend also the guest's state.
+	// Save exports the changes of a VM to its disks as one delta per disk, and with Suspend also
+	// the guest's state.
 	//
-	// With Suspend the guest is paused for as long as writing its state takes and
-	// then continues, whether the save succeeded or failed; a VM that does not run
-	// is ErrNotRunning. Without, the guest is shut down first and the VM stays
-	// stopped, also when the save fails after that; a guest that does not shut
-	// down in time, or ends in another way, fails the save and is not forced. A VM
-	// that is stopped already is exported as it is: whoever was killed after the
+	// With Suspend the guest is paused while its state is written and then continues, whether the
+	// save succeeded or failed; a VM that does not run is ErrNotRunning. Without Suspend, the guest
+	// is shut down first and the VM stays stopped, also when the save fails after that. A guest
+	// that does not shut down in time, or ends in another way, fails the save and is not forced. A
+	// VM that is already stopped is exported as it is, so that an agent that was killed after the
 	// shutdown repeats the save.
 	//
-	// A save that fails leaves nothing in Dir, and the next one holds everything
-	// all the same. When ctx ends, or Delete is called, Save fails soon.
+	// A save that fails leaves nothing in Dir, and the next one contains everything all the same.
+	// When ctx ends, or Delete is called, Save fails soon.
 	Save(ctx context.Context, id string, spec SaveSpec) (Saved, error)
 }
 
-// Restarter is a driver that can restart VMs; one that can says CanRestart.
+// Restarter is implemented by drivers that can restart VMs; they report CanRestart.
 type Restarter interface {
-	// Restart ends a VM by force and starts it from its disks with the spec of
-	// its last start, after edit has changed it; nil changes nothing. Only VNC,
-	// USB, NeedNetwork and BootTimeout may be changed. Host ports that were chosen
-	// may be others then.
+	// Restart ends a VM by force and starts it from its disks with the spec of its last start,
+	// after edit has changed it; nil changes nothing. Only VNC, USB, NeedNetwork and BootTimeout
+	// may be changed. Automatically chosen host ports may change.
 	Restart(ctx context.Context, id string, edit func(*Spec)) (VM, error)
 }
 
-// FailureLogger is a driver that keeps a log of every VM that failed.
+// FailureLogger is implemented by drivers that keep a log of every VM that failed.
 type FailureLogger interface {
-	// FailureLog returns what is known of a VM that has ended by a failure; else the newest
-	// log of a start of it that failed, also of one that was removed since; nil when there
-	// is none.
+	// FailureLog returns the log of a VM that ended by a failure; otherwise the newest log of a
+	// failed start of it, also after the VM was removed; nil without such a log.
 	FailureLog(id string) ([]byte, error)
 }
 
-// SaveSpec says what Save is to do.
+// SaveSpec describes what Save does.
 type SaveSpec struct {
 	Dir     string // absolute; exists; the files of the save are made in it
-	Suspend bool   // keep memory and devices too
+	Suspend bool   // save memory and devices, too
 
-	// Step is called after each step with its name; the VM may be paused then.
-	// An error fails the save. nil = nobody asks. It never sees the VM let go.
+	// Step is called after each step with its name; the VM may be paused then. An error fails the
+	// save; nil disables the calls. It is not called for resuming the VM.
 	Step func(SaveStep) error
 }
 
-// SaveStep names a step of Save that has just been done.
+// SaveStep names a step of Save that has just been completed.
 type SaveStep string
 
 // The steps in their order. A save without Suspend has SavedGuest and
 // SavedDisks only.
 const (
-	SavePrepared SaveStep = "prepared" // overlays made and noted; the guest runs
+	SavePrepared SaveStep = "prepared" // overlays created and recorded; the guest runs
 	SavePaused   SaveStep = "paused"
-	SaveFrozen   SaveStep = "frozen" // the disks' present overlays are final
+	SaveFrozen   SaveStep = "frozen" // the disks' current overlays are final
 	SavedState   SaveStep = "state"  // the state is in its file; still paused
 	SavedGuest   SaveStep = "guest"  // the guest runs again, or is shut down
 	SavedDisks   SaveStep = "disks"  // the deltas are in their files
@@ -75,27 +72,27 @@ func SaveSteps() []SaveStep {
 type Saved struct {
 	Disks []SavedDisk   // one for each disk of the Spec
 	State string        // path of the state's file; "" without Suspend
-	Pin   Compat        // what the state needs; zero without Suspend
-	Pause time.Duration // how long the guest stood still
+	Pin   Compat        // requirements of the state; zero without Suspend
+	Pause time.Duration // how long the guest was paused
 }
 
-// SavedDisk is the delta of one disk: everything above Spec.Disks[i], with its
-// deltas. It goes behind those as a further one of Disk.Deltas.
+// SavedDisk is the delta of one disk: everything above Spec.Disks[i] with its deltas. It is
+// appended to those as a further one of Disk.Deltas.
 type SavedDisk struct {
 	Path   string
 	Format string
-	Bytes  int64 // changed bytes it holds, in blocks of 4 KiB
-	Zeroed int64 // bytes that it says are zero now; they take no room
+	Bytes  int64 // changed bytes, in blocks of 4 KiB
+	Zeroed int64 // bytes that are zero now; they use no space
 }
 
 // State is the suspended guest that a VM resumes from.
 type State struct {
 	Path string // absolute; made by Save
-	Pin  Compat // as Save answered it
+	Pin  Compat // as returned by Save
 }
 
-// Compat is what a state depends on. A state loads only where all of it is
-// equal; the hypervisor itself notices but a part of the differences.
+// Compat is what a state depends on. A state loads only where all of it is equal; the hypervisor
+// itself detects only a part of the differences.
 type Compat struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"`     // of the hypervisor
@@ -117,8 +114,8 @@ type Compat struct {
 	Serial       string `json:"serial"`
 }
 
-// Check answers an ErrRefused with a sentence for the first thing in which the
-// VM that would be made here differs from what the state needs.
+// Check returns an ErrRefused with a sentence for the first difference between the VM that would be
+// created on this host and what the state needs.
 func (c Compat) Check(here Compat) error {
 	for _, row := range []struct {
 		what       string
@@ -149,7 +146,7 @@ func (c Compat) Check(here Compat) error {
 	return nil
 }
 
-// Validate answers an ErrRefused for a save that no driver could do.
+// Validate returns an ErrRefused for a save that no driver could do.
 func (s SaveSpec) Validate() error {
 	if !filepath.IsAbs(s.Dir) {
 		return Refuse("a save goes to an absolute directory, not to %q", s.Dir)
@@ -157,7 +154,7 @@ func (s SaveSpec) Validate() error {
 	return nil
 }
 
-// ReportStep reports a step to whoever asked for it.
+// ReportStep calls Step, if set, with a step.
 func (s SaveSpec) ReportStep(step SaveStep) error {
 	if s.Step == nil {
 		return nil

@@ -14,15 +14,15 @@ type NetworkMode string
 
 // The network modes.
 const (
-	// NetworkShared is NAT behind the host's addresses, the default. Port rules
-	// are the way in.
+	// NetworkShared is NAT behind the host's addresses, the default. The guest is reached through
+	// port rules.
 	NetworkShared NetworkMode = "shared"
 	// NetworkNAT is another name of NetworkShared.
 	NetworkNAT NetworkMode = "nat"
-	// NetworkHost lets the host in by port rules and the guest nowhere out.
+	// NetworkHost lets the host reach the guest through port rules, and the guest reach nothing.
 	NetworkHost NetworkMode = "host"
-	// NetworkBridge makes the guest a machine of a network of the host. It has no
-	// port rules.
+	// NetworkBridge connects the guest to a network of the host, as a separate machine. It has no port
+	// rules.
 	NetworkBridge NetworkMode = "bridge"
 	// NetworkDisconnected leaves the guest's card without a cable.
 	NetworkDisconnected NetworkMode = "disconnected"
@@ -40,7 +40,7 @@ const (
 	FirmwareUEFI = "uefi"
 )
 
-// Limits that Validate holds a Spec to.
+// Limits that Validate checks in a Spec.
 const (
 	MaxCPUs     = 512
 	MaxMemoryMB = 16 << 20 // 16 TiB
@@ -50,37 +50,36 @@ const (
 	MaxDeltas   = 62 // layers above the base of one disk
 	MaxVLAN     = 4094
 
-	// DefaultBootTimeout is used when a Spec gives none.
+	// DefaultBootTimeout is used when a Spec has none.
 	DefaultBootTimeout = 90 * time.Second
 )
 
-// Spec is what a VM is started from.
+// Spec describes the VM to start.
 type Spec struct {
 	ID   string // directory name and key: letters, digits, '.', '_', '-'; at most 128
-	Name string // shown to people; any text up to 255 bytes without control characters
+	Name string // for display; any text up to 255 bytes without control characters
 	UUID string // machine UUID, 8-4-4-4-12 lower or upper case hex
 
-	// Disks are immutable bases; the driver writes to overlays of its own.
-	// The first one is booted.
+	// Disks are immutable bases; the driver writes to separate overlays. The first disk is booted.
 	Disks    []Disk
 	CPUs     int
 	MemoryMB int
 	Arch     string // "amd64", "arm64"; "" = the host's
 
-	// DiskBytes is the size of the first disk; 0 is that of its image, and less
-	// than that is refused: a disk can only grow. The guest's file system is not
-	// grown by a driver; GrowFileSystem does that.
+	// DiskBytes is the size of the first disk; 0 is that of its image, and a smaller size is
+	// refused: a disk can only grow. A driver does not grow the guest's file system; GrowFileSystem
+	// does that.
 	DiskBytes int64 `json:",omitempty"`
 
-	// What the guest sees of its machine. With a State, "" is what the state pins
-	// and anything else is refused; see Settled.
+	// What the guest sees of its machine. With a State, "" is what the state requires and anything
+	// else is refused; see WithDefaults.
 	HardwareUUID string `json:",omitempty"` // machine UUID; "" = UUID. Two VMs of a host may have the same
 	Serial       string `json:",omitempty"` // serial number, at most MaxSerial bytes; "" = none
 	Video        string `json:",omitempty"` // "" = VideoVGA
 
 	Network     NetworkMode   // "" = that of the State, else NetworkShared
 	Isolated    bool          `json:",omitempty"` // the guest reaches nothing beyond its port rules
-	VLAN        int           `json:",omitempty"` // id of the VLAN that the bridge is of; 0 = that of the State, else none
+	VLAN        int           `json:",omitempty"` // ID of the bridge's VLAN; 0 = that of the State, otherwise none
 	MAC         string        `json:",omitempty"` // of the network card; "" = that of the State, else DefaultMAC
 	Ports       []PortRule    // none in the modes without user networking
 	VNC         *VNC          `json:",omitempty"` // nil = the screen cannot be reached
@@ -88,47 +87,45 @@ type Spec struct {
 	Firmware    string        // "" = FirmwareBIOS
 	BootTimeout time.Duration // 0 = DefaultBootTimeout
 
-	// NeedNetwork says that ready also means: the guest has an address. It says
-	// nothing in the mode NetworkDisconnected.
+	// NeedNetwork reports whether a VM is ready only once the guest has an address. It has no
+	// effect in the mode NetworkDisconnected.
 	NeedNetwork bool
 
-	// State is the suspended guest to resume from, until a start has succeeded;
-	// later starts of the VM boot its disks. nil = boot. A driver without CanSave
-	// refuses it. Name, UUID and Ports may differ from those of the saved VM;
-	// the guest continues seeing the machine it was saved on.
+	// State is the suspended guest to resume from, until a start has succeeded; later starts of the
+	// VM boot its disks. nil = boot. A driver without CanSave refuses it. Name, UUID and Ports may
+	// differ from those of the saved VM; the guest continues seeing the machine it was saved on.
 	State *State `json:",omitempty"`
 
-	// Labels are kept with the VM and given back by List. The agent stores
-	// there which instance and claim a VM belongs to.
+	// Labels are stored with the VM and returned by List. The agent stores in them which instance
+	// and claim a VM belongs to.
 	Labels map[string]string
 }
 
-// Disk is what one disk of a VM begins with: an immutable base image and the
-// immutable layers above it. None of them is ever written to.
+// Disk is the initial content of one disk of a VM: an immutable base image and the immutable layers
+// above it. None of them is ever written to.
 type Disk struct {
 	Path   string // of the base; absolute
 	Format string // of the base: "raw", "qcow2"; never guessed from the content
 
-	// Deltas are the layers above the base, the lowest first: absolute paths of
-	// qcow2 files that hold what was changed and name no file beneath them, as
-	// Save makes them.
+	// Deltas are the layers above the base, the lowest first: absolute paths of qcow2 files with
+	// the changes, which name no backing file, as Save makes them.
 	Deltas []string `json:",omitempty"`
 }
 
-// VNC opens a VM's screen on a port of the host.
+// VNC exposes a VM's screen on a port of the host.
 type VNC struct {
-	Password string // a secret; 1-8 bytes, for the protocol respects no more
+	Password string // a secret; 1-8 bytes, as the protocol uses no more
 	Port     int    // on all IPv4 addresses of the host; 0 = a free one from 5900 up
 }
 
-// USBDevice is a device of the host that a VM gets.
+// USBDevice is a device of the host to attach to a VM.
 type USBDevice struct {
-	// Location is "<bus>-<port>[.<port>...]" of a device of the host, as its kernel
-	// names it, or "emulated:<kind>" for one that the hypervisor makes, for tests.
+	// Location is "<bus>-<port>[.<port>...]" of a device of the host, in the kernel's notation, or
+	// "emulated:<kind>" for one that the hypervisor emulates, for tests.
 	Location string
 }
 
-// Equal reports whether two disks begin with the same files.
+// Equal reports whether two disks consist of the same files.
 func (d Disk) Equal(o Disk) bool {
 	return d.Path == o.Path && d.Format == o.Format && slices.Equal(d.Deltas, o.Deltas)
 }
@@ -147,11 +144,11 @@ var (
 	uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 )
 
-// ValidID reports whether id can name a VM (and its directory).
+// ValidID reports whether id can be the ID of a VM (and the name of its directory).
 func ValidID(id string) bool { return idForm.MatchString(id) }
 
-// Validate answers an ErrRefused with a sentence for the first thing that no
-// driver could work with, else nil. What one driver cannot do it refuses itself.
+// Validate returns an ErrRefused with a sentence for the first setting that no driver supports,
+// otherwise nil. A driver refuses what only that driver cannot do.
 func (s Spec) Validate() error {
 	switch {
 	case !ValidID(s.ID):
@@ -211,7 +208,7 @@ func (p PortRule) validate() error {
 	return nil
 }
 
-// Refuse makes an ErrRefused that carries a sentence.
+// Refuse returns an ErrRefused with a sentence.
 func Refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ParseVLANs reads which VLANs a node offers: ids with a bridge of the host for each, as
-// 10=br10, and ids or ranges without one, as 20 or 100-110, whose bridges the driver is
-// to make. It answers the bridge of each id, "" for those.
+// ParseVLANs parses the VLANs that a node offers: IDs with a bridge of the host for each, as
+// 10=br10, and IDs or ranges without one, as 20 or 100-110, whose bridges the driver creates. It
+// returns the bridge of each ID, "" for the latter.
 func ParseVLANs(items []string) (map[int]string, error) {
 	vlans := map[int]string{}
 	for _, item := range items {

@@ -19,31 +19,30 @@ import (
 // PathVM is the route of instances.
 const PathVM = "/api/v1/vm"
 
-// maxAnswer bounds an answer, in bytes: a list of 100,000 instances fits.
+// maxAnswer limits a response, in bytes: a list of 100,000 instances fits.
 const maxAnswer = 512 << 20
 
-// Client speaks the controller's API over connections that are kept. It may be used
-// from many goroutines.
+// Client calls the controller's API over persistent connections. It may be used from many goroutines.
 type Client struct {
 	base        string
 	http        *http.Client
-	contentType string // of bodies; "": none is sent
+	contentType string // of bodies; "": no header is sent
 	access      Access
 }
 
-// Access is how a client shows who calls. The zero value shows nothing.
+// Access defines how a client authenticates. The zero value is anonymous.
 type Access struct {
 	TLS *tls.Config // of https addresses; nil: the system's
-	// Authorize puts what shows the caller on a request; nil: nothing.
+	// Authorize adds the caller's credential to a request; nil: anonymous.
 	Authorize func(*http.Request) error
-	// Renew is told of a 401, and says whether Authorize may do better now; nil: it cannot.
+	// Renew is called after a 401, and reports whether a new Authorize may succeed; nil: it cannot.
 	Renew func(*http.Request) bool
 }
 
-// NewClient makes a client for as many callers at the same time. It does not connect.
+// NewClient returns a client for that many concurrent callers. It does not connect.
 func NewClient(base string, callers int) *Client { return NewClientAs(base, callers, Access{}) }
 
-// NewClientAs is NewClient for callers who show who they are.
+// NewClientAs is NewClient for callers that authenticate.
 func NewClientAs(base string, callers int, access Access) *Client {
 	return &Client{base: base, contentType: "application/json", access: access, http: &http.Client{Transport: &http.Transport{
 		TLSClientConfig:     access.TLS,
@@ -54,40 +53,40 @@ func NewClientAs(base string, callers int, access Access) *Client {
 	}}}
 }
 
-// Close closes the connections that are not in use.
+// Close closes the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// as returns a client that says another type of its bodies, over the same connections.
+// as returns a client with another content type of its bodies, over the same connections.
 func (c *Client) as(contentType string) *Client {
 	other := *c
 	other.contentType = contentType
 	return &other
 }
 
-// APIError is an answer with status FAIL: the controller heard the call and said no.
+// APIError is a response with the status FAIL: the controller received the call and refused it.
 type APIError struct {
-	Code    int // of HTTP
+	Code    int // HTTP status
 	Message string
 }
 
 func (r *APIError) Error() string { return r.Message }
 
-// notFound is what the controller says of an instance that is not there.
+// notFound is the controller's message for an unknown instance.
 const notFound = "Not found"
 
-// IsNotFound reports whether the controller knows no such instance.
+// IsNotFound reports whether the instance is unknown to the controller.
 func IsNotFound(err error) bool {
 	r, ok := errors.AsType[*APIError](err)
 	return ok && r.Message == notFound
 }
 
-// IsDenied reports whether the controller does not take who calls, or does not let them.
+// IsDenied reports whether the controller rejects the caller's credential or denies access.
 func IsDenied(err error) bool {
 	r, ok := errors.AsType[*APIError](err)
 	return ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
 }
 
-// Raw makes one call and gives the whole answer as it came.
+// Raw makes one call and returns the unchanged response.
 func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (answer []byte, code int, err error) {
 	resp, err := c.open(ctx, method, path, body)
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (ans
 	return b.Bytes(), resp.StatusCode, nil
 }
 
-// open makes one call, once more when what shows the caller has gone stale.
+// open makes one call, and repeats it once when the credential has expired.
 func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	for again := false; ; again = true {
 		req, err := c.request(ctx, method, path, body)
@@ -135,7 +134,7 @@ func (c *Client) request(ctx context.Context, method, path string, body []byte) 
 	return req, nil
 }
 
-// Call makes one call and gives the body of an OK answer; a *Refusal for a FAIL.
+// Call makes one call and returns the body of an OK response; for a FAIL it returns an *APIError.
 func (c *Client) Call(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
 	raw, code, err := c.Raw(ctx, method, path, body)
 	if err != nil {
@@ -151,7 +150,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body []byte) (js
 	return answer.Body, nil
 }
 
-// CreateRequest is what a create asks for.
+// CreateRequest is the body of a create.
 type CreateRequest struct {
 	Template   string            `json:"vmid"`
 	Tag        string            `json:"tag,omitempty"`
@@ -165,7 +164,7 @@ type CreateRequest struct {
 	Monitoring bool              `json:"script_monitoring,omitempty"`
 }
 
-// Create asks for instances and gives their ids.
+// Create creates instances and returns their IDs.
 func (c *Client) Create(ctx context.Context, o CreateRequest) ([]string, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -203,8 +202,8 @@ func (c *Client) List(ctx context.Context) (items []api.InstanceItem, err error)
 	return items, json.Unmarshal(raw, &items)
 }
 
-// Terminate asks for the end of an instance, with a body, as every plugin does. One
-// that is gone is no error.
+// Terminate terminates an instance, with a request body, as every plugin does. Terminating a
+// missing instance succeeds.
 func (c *Client) Terminate(ctx context.Context, id string) error {
 	_, err := c.Call(ctx, http.MethodDelete, PathVM, fmt.Appendf(nil, `{"id":%q}`, id))
 	if IsNotFound(err) {

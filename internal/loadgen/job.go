@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// The states that a job respects.
+// The states that a job distinguishes.
 const (
 	stateStarted     = "Started"
 	stateError       = "Error"
@@ -18,11 +18,12 @@ const (
 	stateTerminated  = "Terminated"
 )
 
-// job is one create and the life of what it made. What due or ctx cut short, clear ends.
+// job makes one create and handles its instance until the end. clear terminates what due or ctx
+// interrupted.
 func (r *runner) job(due, ctx context.Context, n int) {
 	body, externalID, err := r.order(n)
 	if err != nil {
-		panic(err) // it is made of texts
+		panic(err) // the request consists of strings
 	}
 	began := time.Now()
 	var ids []string
@@ -34,7 +35,7 @@ func (r *runner) job(due, ctx context.Context, n int) {
 		r.keep(id)
 	}
 	if err != nil || len(ids) != 1 {
-		pause(ctx, 100*time.Millisecond) // so that callers without a rate do not storm a controller that is away
+		pause(ctx, 100*time.Millisecond) // protects an unavailable controller from callers without a rate
 		return
 	}
 	rng := r.rng(n)
@@ -55,7 +56,7 @@ func (r *runner) keep(id string) {
 	r.tally.count(func(p *Report) { p.Created++ })
 }
 
-// ended notes an acknowledged termination.
+// ended records an acknowledged termination.
 func (r *runner) ended(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,14 +74,14 @@ type job struct {
 	rng        *rand.Rand
 }
 
-// wait waits until the next look; looks of many jobs spread out.
+// wait waits until the next poll; the polls of many jobs spread out.
 func (j *job) wait(ctx context.Context) bool {
 	poll := j.Profile.Poll
 	return pause(ctx, poll-poll/10+time.Duration(j.rng.Float64()*float64(poll)/5))
 }
 
-// start looks until the instance is Started, and says whether it is. One in Error is
-// ended, or left to clear by those who make no call any more.
+// start polls until the instance is Started, and reports whether it is. An instance in Error is
+// terminated, or left to clear by profiles that make no further call.
 func (j *job) start(ctx context.Context, began time.Time) bool {
 	for {
 		state, err := j.look(ctx)
@@ -107,7 +108,7 @@ func (j *job) start(ctx context.Context, began time.Time) bool {
 	}
 }
 
-// look returns the state of the instance: by its id, or out of the list of all.
+// look returns the state of the instance: by its ID, or from the list of all instances.
 func (j *job) look(ctx context.Context) (state string, err error) {
 	if !j.Profile.FindsByList {
 		err = j.call(ctx, OpGet, func(ctx context.Context) error {
@@ -133,7 +134,7 @@ func (j *job) look(ctx context.Context) (state string, err error) {
 	return "", &APIError{200, notFound}
 }
 
-// work lets the instance work for a time.
+// work keeps the instance for the time hold.
 func (j *job) work(ctx context.Context, hold time.Duration) {
 	over, cancel := context.WithTimeout(ctx, hold)
 	defer cancel()
@@ -149,7 +150,7 @@ func (j *job) work(ctx context.Context, hold time.Duration) {
 	}
 }
 
-// end asks for the end of the instance.
+// end terminates the instance.
 func (j *job) end(ctx context.Context) {
 	if j.terminate(ctx, j.id) == nil {
 		j.ended(j.id)
@@ -160,8 +161,8 @@ func (r *runner) terminate(ctx context.Context, id string) error {
 	return r.call(ctx, OpTerminate, func(ctx context.Context) error { return r.client.Terminate(ctx, id) })
 }
 
-// clear ends what is open, and what only the controller knows of: a create whose answer
-// was lost. It gives how many instances of this run are left.
+// clear terminates the open instances, and those that only the controller knows: a create whose
+// response was lost. It returns how many instances of this run are left.
 func (r *runner) clear(ctx context.Context) (left int, err error) {
 	for {
 		r.endAll(ctx, r.opened())
@@ -180,8 +181,8 @@ func (r *runner) clear(ctx context.Context) (left int, err error) {
 	}
 }
 
-// mine picks the instances of this run: those whose end nobody has asked for, and how
-// many are left altogether.
+// mine selects the instances of this run: alive are those without a requested termination, left is
+// the total number.
 func (r *runner) mine(items []api.InstanceItem) (alive []string, left int) {
 	for _, item := range items {
 		state := item.VM.InstanceState
@@ -196,7 +197,7 @@ func (r *runner) mine(items []api.InstanceItem) (alive []string, left int) {
 	return alive, left
 }
 
-// endAll asks for the end of instances; what fails, the next round of clear finds.
+// endAll terminates instances; the next round of clear retries failed calls.
 func (r *runner) endAll(ctx context.Context, ids []string) {
 	var wait sync.WaitGroup
 	for _, id := range ids {

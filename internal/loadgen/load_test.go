@@ -16,11 +16,11 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// cloud is a controller whose instances are Started at the second look.
+// cloud is a controller whose instances are Started at the second poll.
 type cloud struct {
 	t    *testing.T
 	fail string // state instead of Started
-	lose int    // of so many creates the answer of one is lost; 0: none
+	lose int    // the response of one in this many creates is lost; 0: none
 	own  *api.InstanceItem
 
 	mu      sync.Mutex // guards the fields below
@@ -108,7 +108,7 @@ func (c *cloud) look(id string) (api.InstanceItem, bool) {
 	return item, ok
 }
 
-// quick is a profile that looks often.
+// quick returns a profile that polls often.
 func quick(t *testing.T, name string) Profile {
 	t.Helper()
 	p, err := FindProfile(name)
@@ -126,7 +126,7 @@ func options(p Profile) Options {
 	}
 }
 
-// TestProfiles: each profile has its habits, and leaves nothing behind.
+// TestProfiles: each profile behaves as described, and leaves no instance behind.
 func TestProfiles(t *testing.T) {
 	for _, name := range ProfileNames() {
 		t.Run(name, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestErrorIsLeft: a plugin that makes no call after Error leaves the instance, and the
-// run ends it.
+// TestErrorIsLeft: a plugin that makes no call after Error leaves the instance, and the run
+// terminates it.
 func TestErrorIsLeft(t *testing.T) {
 	c := &cloud{fail: "Error"}
 	o := options(quick(t, "packer"))
@@ -173,12 +173,12 @@ func TestErrorIsLeft(t *testing.T) {
 	if err != nil || r.Failed == 0 || r.Started != 0 || r.Left != 0 || len(c.alive) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if n := c.looks["i1"]; n > 3 { // two of its own, one or two of the lists at the end
+	if n := c.looks["i1"]; n > 3 { // two of the job, one or two of the lists at the end
 		t.Errorf("the first instance was looked at %d times", n)
 	}
 }
 
-// TestLostAnswers: instances whose ids never came back are found and ended.
+// TestLostAnswers: instances whose IDs were lost are found and terminated.
 func TestLostAnswers(t *testing.T) {
 	c := &cloud{lose: 3}
 	r, err := Run(t.Context(), serve(t, c), options(quick(t, "gitlab")))
@@ -190,8 +190,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestBrokenOff: a run that is broken off ends what it started; nobody waits for an
-// instance that never starts.
+// TestBrokenOff: an interrupted run terminates what it started, and does not wait for an instance
+// that never starts.
 func TestBrokenOff(t *testing.T) {
 	for name, fail := range map[string]string{"at work": "", "never started": "Scheduling"} {
 		c := &cloud{fail: fail}
@@ -250,7 +250,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestKindsAreBounded: a controller cannot make the report grow.
+// TestKindsAreBounded: a controller cannot make the report grow without limit.
 func TestKindsAreBounded(t *testing.T) {
 	tally := newTally("x")
 	for i := range 1000 {

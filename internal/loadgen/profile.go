@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Profile is how the plugin of one CI system uses the API: the habits that load a
+// Profile describes how the plugin of one CI system uses the API: the behavior that loads a
 // controller, not the plugin itself.
 type Profile struct {
 	Name        string
 	About       string
-	ContentType string        // of its JSON bodies; "": none is sent
+	ContentType string        // of its JSON bodies; "": no header is sent
 	Newline     bool          // its bodies end with one
-	Poll        time.Duration // between two looks at an instance
-	Looks       bool          // it continues looking while the instance works
-	FindsByList bool          // it lists everything to find the instance of an external id
+	Poll        time.Duration // between two polls of an instance
+	Looks       bool          // it continues polling while the instance works
+	FindsByList bool          // it lists everything to find the instance of an external ID
 	Scripts     bool          // it starts instances with a monitored script
-	Labels      bool          // it gives a name and metadata
+	Labels      bool          // it sets a name and metadata
 	LeavesError bool          // it makes no call about an instance that it saw in Error
-	Ends        int           // how often it asks for the end of an instance
+	Ends        int           // how often it terminates an instance
 }
 
-// Profiles are the habits of the plugins that exist.
+// Profiles are the profiles of the existing plugins.
 var Profiles = []Profile{
 	{
 		Name: "jenkins", About: "named instances, found by listing everything, looked at while they work, ended twice",
@@ -56,7 +56,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// FindProfile returns the profile of a name.
+// FindProfile returns the profile with a name.
 func FindProfile(name string) (Profile, error) {
 	i := slices.IndexFunc(Profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Op is a kind of what is timed.
+// Op is a kind of measured operation.
 type Op string
 
-// What is timed: the calls, and the way from a create to Started as a client sees it.
+// The measured operations: the calls, and the time from a create to Started as a client sees it.
 const (
 	OpCreate    Op = "create"
 	OpGet       Op = "get"
@@ -35,7 +35,7 @@ type Times struct {
 	Most  float64 `json:"max_ms"`
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Profile    string           `json:"profile"`
 	Seconds    float64          `json:"seconds"` // in which jobs began
@@ -45,14 +45,14 @@ type Report struct {
 	Started    int64            `json:"started"` // of them seen Started
 	Failed     int64            `json:"failed"`  // of them seen in Error
 	Terminated int64            `json:"terminated"`
-	Late       int64            `json:"late"` // jobs that were due and not begun: too many calls were under way
-	Left       int              `json:"left"` // instances of this run that are there at its end
+	Late       int64            `json:"late"` // jobs that were due but not started: too many calls were in flight
+	Left       int              `json:"left"` // instances of this run that exist at its end
 	Times      map[Op]Times     `json:"times"`
 	Errors     map[string]int64 `json:"errors"` // by kind
 }
 
-// histogram counts durations in buckets that grow by a twentieth each, so that a run of
-// any length takes the same memory and a percentile is off by 5 % at most.
+// histogram counts durations in buckets that grow by 5 % each, so that a run of any length uses the
+// same memory and a percentile is off by 5 % at most.
 type histogram struct {
 	count   int64
 	most    time.Duration
@@ -74,7 +74,7 @@ func (h *histogram) add(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-// quantile returns the upper bound of the bucket with the part q of all durations.
+// quantile returns the upper bound of the bucket that contains the quantile q.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank, seen := int64(math.Ceil(q*float64(h.count))), int64(0)
 	for i, n := range h.buckets {
@@ -90,10 +90,10 @@ func (h *histogram) times() Times {
 	return Times{h.count, ms(h.quantile(0.5)), ms(h.quantile(0.9)), ms(h.quantile(0.99)), ms(h.most)}
 }
 
-// maxKinds bounds how many kinds of errors are told apart.
+// maxKinds limits the number of distinct kinds of errors.
 const maxKinds = 50
 
-// results collects what a run does, from many goroutines.
+// results collects the results of a run, from many goroutines.
 type results struct {
 	mu     sync.Mutex // guards the fields below
 	report Report
@@ -115,7 +115,7 @@ func (t *results) count(edit func(*Report)) {
 	edit(&t.report)
 }
 
-// took notes how long something took that went well, or how a call failed.
+// took records the duration of a successful operation, or the error of a failed one.
 func (t *results) took(op Op, d time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +130,7 @@ func (t *results) took(op Op, d time.Duration, err error) {
 	t.report.Errors[kind]++
 }
 
-// snapshot returns what is known now; jobs have begun for so long.
+// snapshot returns the current report; offered is how long jobs have been started.
 func (t *results) snapshot(offered time.Duration) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,9 +146,9 @@ func (t *results) snapshot(offered time.Duration) Report {
 	return r
 }
 
-// kindOf names a kind of error, without what differs from call to call.
+// kindOf returns the kind of an error, without what differs from call to call.
 func kindOf(err error) string {
-	const most = 80 // bytes of a controller's sentence
+	const most = 80 // bytes of a controller's message
 	if r, ok := errors.AsType[*APIError](err); ok {
 		return fmt.Sprintf("HTTP %d %.*s", r.Code, most, r.Message)
 	}

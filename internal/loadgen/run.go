@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Options say what load to make.
+// Options define the load.
 type Options struct {
-	Template string // id
+	Template string // ID
 	Tag      string // "": the newest version
 	Group    string
 	Profile  Profile
-	Rate     float64       // jobs that begin a second, whatever the controller does; 0: as fast as the callers can
-	Callers  int           // calls at the same time, at most
+	Rate     float64       // started jobs per second, independent of the controller; 0: as fast as the callers can
+	Callers  int           // maximum number of concurrent calls
 	Hold     time.Duration // an instance works for between half and one and a half of this
-	Duration time.Duration // after which no job begins
+	Duration time.Duration // after which no job is started
 	Seed     uint64        // of every choice
-	Run      string        // part of every external id; tells the instances of this run from others
+	Run      string        // part of every external ID; distinguishes the instances of this run from others
 
 	Progress func(Report) // called every few seconds; may be nil
 }
@@ -29,14 +29,14 @@ type Options struct {
 // Limits of a run.
 const (
 	callTime      = 5 * time.Second // of one call: as short as the shortest of real clients
-	endTime       = 2 * time.Minute // for clearing away
+	endTime       = 2 * time.Minute // for the cleanup
 	maxCallers    = 10_000
-	maxJobs       = 100_000 // at the same time
+	maxJobs       = 100_000 // concurrently
 	maxRate       = 100_000
 	progressEvery = 5 * time.Second
 )
 
-// ErrOptions is in every error of options that cannot be.
+// ErrOptions is part of every error of invalid options.
 var ErrOptions = errors.New("these options cannot be")
 
 func (o *Options) check() error {
@@ -60,15 +60,15 @@ type runner struct {
 	Options
 	client *Client
 	tally  *results
-	calls  chan struct{} // has a value for every call under way
+	calls  chan struct{} // has a value for every call in flight
 	jobs   sync.WaitGroup
 
 	mu   sync.Mutex // guards the field below
 	open map[string]bool
 }
 
-// Run makes load until its time is over or ctx ends, then ends what it started. The
-// error is of options, or of instances that are left; the report is there beside it.
+// Run generates load until its time is over or ctx ends, then terminates what it started. The error
+// is about options, or about instances that are left; the report is valid also with an error.
 func Run(ctx context.Context, c *Client, o Options) (Report, error) {
 	if err := o.check(); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrOptions, err)
@@ -111,9 +111,8 @@ func (r *runner) watch(ctx context.Context, began time.Time) <-chan struct{} {
 	return done
 }
 
-// begin begins jobs until its time is over: at the rate, or by each caller in turn.
-// From its end on jobs wait for no start any more; those that are Started go on until
-// life ends.
+// begin starts jobs until due ends: at the rate, or by each caller in turn. Afterwards jobs no
+// longer wait for a start; those that are Started continue until life ends.
 func (r *runner) begin(due, life context.Context) {
 	if r.Rate == 0 {
 		for i := range r.Callers {
@@ -146,7 +145,7 @@ func (r *runner) begin(due, life context.Context) {
 	}
 }
 
-// pause waits, and says whether the context still lives.
+// pause waits for d, and reports whether the context is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -161,7 +160,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// call makes one call when a caller is free, and times it.
+// call makes one call when a caller is free, and measures it.
 func (r *runner) call(ctx context.Context, op Op, do func(context.Context) error) error {
 	select {
 	case r.calls <- struct{}{}:
@@ -179,7 +178,7 @@ func (r *runner) call(ctx context.Context, op Op, do func(context.Context) error
 	return err
 }
 
-// script is what instances run that are started with one.
+// script is the startup script of instances that are started with one.
 const script = "sleep 0.1\necho ready\n"
 
 // order returns the body of the n-th create.
@@ -198,10 +197,10 @@ func (r *runner) order(n int) ([]byte, string, error) {
 	return body, o.ExternalID, err
 }
 
-// prefix begins the external ids of this run: the address of a job, as plugins put it.
+// prefix begins the external IDs of this run: the address of a job, in the form that plugins use.
 func (r *runner) prefix() string { return "http://" + r.Profile.Name + ".load/" + r.Run + "/" }
 
-// rng returns the choices of the n-th job.
+// rng returns the random numbers of the n-th job.
 func (r *runner) rng(n int) *rand.Rand {
 	return rand.New(rand.NewPCG(r.Seed, uint64(n))) //nolint:gosec // choices that can be repeated, not secrets
 }

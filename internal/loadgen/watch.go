@@ -22,12 +22,12 @@ type Change struct {
 // maxLine bounds one line of a watch, in bytes.
 const maxLine = 16 << 20
 
-// errWatchEnded is a watch that the controller ended.
+// errWatchEnded reports that the controller ended the watch.
 var errWatchEnded = errors.New("the controller ended the watch")
 
-// WatchLines calls each with every line of the watch of all instances, the present
-// ones first when present is said, until it fails or ctx ends. A line is only valid
-// until each returns.
+// WatchLines calls each with every line of the watch of all instances, until it fails or ctx ends.
+// present defines whether the existing instances come first. A line is only valid until each
+// returns.
 func (c *Client) WatchLines(ctx context.Context, present Present, each func(line []byte) error) error {
 	resp, err := c.open(ctx, http.MethodGet, PathVM+"/watch"+string(present), nil)
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Client) WatchLines(ctx context.Context, present Present, each func(line
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what was said is a help, no more
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // only for the error message
 		return &APIError{resp.StatusCode, fmt.Sprintf("HTTP %d: %s", resp.StatusCode, raw)}
 	}
 	lines := bufio.NewScanner(resp.Body)
@@ -51,7 +51,7 @@ func (c *Client) WatchLines(ctx context.Context, present Present, each func(line
 	return errWatchEnded
 }
 
-// Present says whether a watch begins with the instances that are there.
+// Present defines whether a watch begins with the existing instances.
 type Present string
 
 // The ways to begin a watch.

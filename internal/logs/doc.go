@@ -1,8 +1,8 @@
-// Package logs sends the log of a program to the central logs of its cloud.
+// Package logs sends the log of a process to the central logs of its cloud.
 //
-// It is not a logger and not the place where rows are kept (package central): it is a
-// writer beneath a logger, which takes one line a call.
+// It is not a logger and does not store rows (package central does): it is a writer below a logger,
+// which writes one line per call.
 //
-// Invariant: whoever logs never waits and never fails for it. What waits to be sent has
-// a bound; beyond it the oldest lines are lost, are counted, and a row says how many.
+// Invariant: logging never waits and never fails because of it. The queue of unsent lines is
+// bounded; beyond the limit the oldest lines are dropped and counted, and a row reports how many.
 package logs

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// target is a registry that notes what it gets.
+// target is a registry that records the rows it receives.
 type target struct {
 	mu    sync.Mutex
 	err   error
@@ -52,7 +52,7 @@ func (g *target) fail(err error) {
 	g.err = err
 }
 
-// count returns how often rows came; with again it begins from none.
+// count returns the number of requests, and optionally resets it.
 func (g *target) count(anew bool) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func say(s *Shipper, format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Tee(io.Discard, "node"), format+"\n", args...)
 }
 
-// TestLinesOfALogger: each record is one row, and the logger's own writer gets it as well.
+// TestLinesOfALogger: each record is one row, and the logger's own writer receives it, too.
 func TestLinesOfALogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
@@ -125,7 +125,8 @@ func TestLinesOfALogger(t *testing.T) {
 	})
 }
 
-// TestUndecided: lines wait until it is known where they go, and are dropped when nobody wants them.
+// TestUndecided: lines wait until their destination is known, and are dropped when sending is
+// disabled.
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
@@ -151,7 +152,8 @@ func TestUndecided(t *testing.T) {
 	})
 }
 
-// TestOutage: lines wait in order while nobody takes them; the oldest are lost beyond the bound, and a row says so.
+// TestOutage: lines wait in order during an outage; the oldest are dropped beyond the limit, and a
+// row reports that.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("connection refused")}
@@ -189,15 +191,15 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// metrics returns the figures of a shipper.
+// metrics returns the metrics of a shipper.
 func metrics(s *Shipper) string {
 	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
 	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"], m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
 }
 
-// TestAnHourAway: an outage of any length costs no more room than a short one, and nothing is lost that is not
-// counted and told of. Each line is counted with what it takes in the queue: else the room for lines would shrink with
-// every one that is lost, until there is none.
+// TestAnHourAway: a long outage needs no more memory than a short one, and every lost line is
+// counted and reported. Each line counts with its bytes in the queue: otherwise the queue would
+// shrink with every lost line, until it has no capacity left.
 func TestAnHourAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("connection refused")}
@@ -218,7 +220,7 @@ func TestAnHourAway(t *testing.T) {
 			t.Errorf("%d lines of %d bytes count as %d", len(s.queue), bytes, s.bytes)
 		}
 		s.mu.Unlock()
-		first := 10 // that were on their way when it began: those of half a second
+		first := 10 // that were being sent when it began: those of half a second
 		if got, want := metrics(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines, maxLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
@@ -235,7 +237,7 @@ func TestAnHourAway(t *testing.T) {
 	})
 }
 
-// TestDroppedThere: what was taken and could not be written is lost, not sent.
+// TestDroppedThere: rows that were accepted but could not be written are lost, not sent again.
 func TestDroppedThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{drops: 1}
@@ -262,7 +264,7 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedRows are not sent again, and counted, also those that had lost ones to tell of.
+// TestRefusedRows are not sent again but counted, also those that reported lost lines.
 func TestRefusedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}
@@ -291,7 +293,7 @@ func TestRefusedRows(t *testing.T) {
 	})
 }
 
-// TestAMoveDuringAnOutage: what could not be sent goes to the new address.
+// TestAMoveDuringAnOutage: unsent lines go to the new address.
 func TestAMoveDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{err: errors.New("down")}
@@ -319,7 +321,7 @@ func TestAMoveDuringAnOutage(t *testing.T) {
 	})
 }
 
-// TestTheLastLines are sent when the program ends, but not at any price.
+// TestTheLastLines are sent when the process ends, but only within a time limit.
 func TestTheLastLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &target{}

@@ -8,20 +8,21 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters count what became of the lines of a shipper.
+// meters count the lines of a shipper by their result.
 type meters struct {
 	sent metric.Counter
 	lost metric.Counter
 }
 
-// note counts lines of which those that were sent say what became of them: beside them there may be a row of our own.
+// note counts sent lines by the result of the request, which may contain one row of the shipper's
+// own in addition.
 func (m *meters) note(lines int, taken api.LogAppendResult) {
 	dropped := min(taken.Dropped, lines)
 	m.sent.Add(int64(lines - dropped))
 	m.lost.Add(int64(dropped))
 }
 
-// Families returns the metrics of the shippers of a program, by where they send lines to.
+// Families returns the metrics of the shippers of a process, by their destination.
 func Families(shippers map[string]*Shipper) []metric.Family {
 	family := func(name string, kind metric.Kind, help string, pick func(*Shipper) float64) metric.Family {
 		return metric.Family{Name: name, Kind: kind, Help: help, Labels: []string{"to"}, Read: func(out *metric.Series) {
@@ -37,7 +38,7 @@ func Families(shippers map[string]*Shipper) []metric.Family {
 	}
 }
 
-// waiting counts the lines that wait; those that are on their way are not among them.
+// waiting returns the number of waiting lines, without those that are being sent.
 func (s *Shipper) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 // mask stands for a secret.
 const mask = "********"
 
-// secrets are what looks like one in a line of a log. No line should hold any; what leaves the machine is looked at
-// once more.
+// secrets are patterns of secrets in a line of a log. No line should contain any; lines that leave
+// the machine are checked once more.
 var secrets = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -19,7 +19,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY)-----.*?(-----END [A-Z ]*-----|$)`), "${1} " + mask},
 }
 
-// Redact masks what looks like a secret in a line of a log.
+// Redact masks substrings of a log line that look like secrets.
 func Redact(text string) string {
 	for _, s := range secrets {
 		text = s.pattern.ReplaceAllString(text, s.with)

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	maxWaiting = 4 << 20 // bytes of lines that wait
+	maxWaiting = 4 << 20 // bytes of waiting lines
 	maxLines   = 10000   // and their number
 	maxLine    = 64 << 10
-	batchLines = 500                    // that are sent at a time
-	batchBytes = 256 << 10              // and of them; as JSON in a request they may be twice that, and proxies take 1 MB
+	batchLines = 500                    // that are sent in one request
+	batchBytes = 256 << 10              // and their bytes; twice that as JSON, and proxies accept 1 MB
 	batchEvery = 500 * time.Millisecond // how long a line waits for others
 	sendLimit  = 15 * time.Second
-	lastLimit  = 2 * time.Second // of what is sent when the program ends
+	lastLimit  = 2 * time.Second // to send the rest when the process ends
 	firstWait  = time.Second
 	longWait   = 30 * time.Second
 )
 
-// Options say whose log is sent, and how.
+// Options define whose log is sent, and how.
 type Options struct {
 	Machine string // name of this machine
 	Host    string // its address
-	// Send sends rows to where Ship says. An error of CodeInvalid, CodeRefused or CodeTooLarge means that they are
-	// never taken; after any other they are sent again.
+	// Send sends rows to the address passed to Ship. An error of CodeInvalid, CodeRefused or
+	// CodeTooLarge means that they are never accepted; after any other error they are sent again.
 	Send func(ctx context.Context, to string, rows []api.LogRow) (api.LogAppendResult, error)
 }
 
-// Shipper collects lines and sends them. Until Ship or Drop is called lines wait. Its methods may be called from
-// many goroutines.
+// Shipper collects lines and sends them. Lines wait until Ship or Drop is called. Its methods may
+// be called from many goroutines.
 type Shipper struct {
 	o      Options
 	wake   chan struct{} // has one element when there may be something to send
@@ -47,7 +47,7 @@ type Shipper struct {
 	off   bool       // lines are dropped
 	queue []line
 	bytes int // of the texts in the queue
-	lost  int // lines before those of the queue, of which no row tells yet
+	lost  int // lines before those of the queue that no row has reported yet
 }
 
 // line is one line of a log.
@@ -56,10 +56,10 @@ type line struct {
 	text    string
 }
 
-// New makes a shipper. Run drives it.
+// New returns a shipper. Run drives it.
 func New(o Options) *Shipper { return &Shipper{o: o, wake: make(chan struct{}, 1)} }
 
-// Ship has the lines sent to an address from now on; those that wait too.
+// Ship sends lines to an address from now on, including those that wait.
 func (s *Shipper) Ship(to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Shipper) Ship(to string) {
 	s.signal()
 }
 
-// Drop has no lines sent from now on, nor those that wait.
+// Drop discards lines from now on, including those that wait.
 func (s *Shipper) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Shipper) signal() {
 	}
 }
 
-// Tee returns a writer that writes to w and has each line that is written sent too, as one of a service.
+// Tee returns a writer that writes to w and also sends each written line as one of a service.
 func (s *Shipper) Tee(w io.Writer, service string) io.Writer { return &tee{w, s, service} }
 
 type tee struct {
@@ -102,7 +102,7 @@ func (t *tee) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// add takes a line. It never waits for anything but the mutex, which nobody holds over work or I/O.
+// add queues a line. It only ever waits for the mutex, which is never held during work or I/O.
 func (s *Shipper) add(service string, p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *Shipper) add(service string, p []byte) {
 	s.signal()
 }
 
-// shift takes the oldest line.
+// shift removes the oldest line.
 func (s *Shipper) shift() line {
 	first := s.queue[0]
 	s.queue[0] = line{}
@@ -129,7 +129,7 @@ func (s *Shipper) shift() line {
 	return first
 }
 
-// Run sends lines until ctx ends, and then once more what there is.
+// Run sends lines until ctx ends, and then the rest once more.
 func (s *Shipper) Run(ctx context.Context) {
 	for {
 		select {
@@ -154,14 +154,14 @@ func (s *Shipper) Run(ctx context.Context) {
 	}
 }
 
-// batch is what is sent at a time.
+// batch contains the lines of one request.
 type batch struct {
 	to    string
-	gap   int // lines that are lost before these
+	gap   int // lines that were lost before these
 	lines []line
 }
 
-// take returns the lines that are sent next.
+// take returns the next lines to send.
 func (s *Shipper) take() (b batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,12 +175,12 @@ func (s *Shipper) take() (b batch) {
 		b.lines = append(b.lines, next)
 	}
 	if len(s.queue) == 0 {
-		s.queue = nil // its array keeps nothing
+		s.queue = nil // releases the array
 	}
 	return b
 }
 
-// rows makes the rows of a batch; what is lost is said by the first.
+// rows returns the rows of a batch; the first one reports lost lines.
 func (s *Shipper) rows(b batch) []api.LogRow {
 	rows := make([]api.LogRow, 0, len(b.lines)+1)
 	if b.gap > 0 {
@@ -196,7 +196,7 @@ func (s *Shipper) row(service, text string) api.LogRow {
 	return api.LogRow{MachineName: s.o.Machine, Service: service, Host: s.o.Host, Content: text}
 }
 
-// send sends a batch until it is taken, can never be, or is no longer wanted there.
+// send sends a batch until it is accepted, is refused permanently, or sending is disabled.
 func (s *Shipper) send(ctx context.Context, b batch) {
 	rows := s.rows(b)
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
@@ -214,7 +214,7 @@ func (s *Shipper) send(ctx context.Context, b batch) {
 			s.last(ctx, b)
 			return
 		}
-		pause(ctx, wait+rand.N(wait/4)) //nolint:gosec // jitter is no secret
+		pause(ctx, wait+rand.N(wait/4)) //nolint:gosec // jitter need not be secret
 		next, on := s.target()
 		if !on {
 			return
@@ -223,13 +223,13 @@ func (s *Shipper) send(ctx context.Context, b batch) {
 	}
 }
 
-// never reports whether an error means that the same rows are not taken later either.
+// never reports whether an error means that the same rows will never be accepted.
 func never(err error) bool {
 	code := farm.CodeOf(err)
 	return code == farm.CodeInvalid || code == farm.CodeRefused || code == farm.CodeTooLarge
 }
 
-// last sends a batch and what else there is once, however little time is left.
+// last sends a batch and all other lines once, within lastLimit.
 func (s *Shipper) last(ctx context.Context, b batch) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
 	defer cancel()
@@ -240,7 +240,8 @@ func (s *Shipper) last(ctx context.Context, b batch) {
 	}
 }
 
-// lose counts lines that nobody takes; those that the batch had to tell of are still untold.
+// lose counts lines that are never accepted; the lost lines that the batch reported count as
+// unreported again.
 func (s *Shipper) lose(b batch) {
 	s.meters.lost.Add(int64(len(b.lines)))
 	s.mu.Lock()
@@ -254,7 +255,7 @@ func (s *Shipper) target() (to string, on bool) {
 	return s.to, !s.off
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

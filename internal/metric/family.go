@@ -5,16 +5,15 @@ import "strings"
 // Kind is the kind of a family.
 type Kind string
 
-// The kinds, by the names that the exposition has for them.
+// The kinds, by their names in the exposition.
 const (
 	KindGauge     Kind = "gauge"
 	KindCounter   Kind = "counter"
 	KindHistogram Kind = "histogram"
 )
 
-// Family is one metric as it is shown: a name with the unit at its end, and the values
-// of all its series. Its labels have few values, which the program knows beforehand:
-// never an id.
+// Family is one metric as it is exposed: a name with the unit at its end, and the values of all its
+// series. Its labels have few values, which the program knows beforehand: never an ID.
 type Family struct {
 	Name   string
 	Kind   Kind
@@ -23,25 +22,25 @@ type Family struct {
 	Read   func(*Series)
 }
 
-// Series takes the values of a family. The number of labels is the family's.
+// Series receives the values of a family. The number of labels is the family's.
 type Series struct {
-	// Value takes one value of a gauge or a counter.
+	// Value receives one value of a gauge or a counter.
 	Value func(value float64, labels ...string)
-	// Distribution takes one histogram.
+	// Distribution receives one histogram.
 	Distribution func(d Distribution, labels ...string)
 }
 
-// GaugeFamily makes a family of one gauge.
+// GaugeFamily returns a family of one gauge.
 func GaugeFamily(name, help string, read func() float64) Family {
 	return Family{Name: name, Kind: KindGauge, Help: help, Read: func(s *Series) { s.Value(read()) }}
 }
 
-// CounterFamily makes a family of one counter.
+// CounterFamily returns a family of one counter.
 func CounterFamily(name, help string, c *Counter) Family {
 	return Family{Name: name, Kind: KindCounter, Help: help, Read: func(s *Series) { s.Value(c.Value()) }}
 }
 
-// HistogramFamily makes a family of one histogram.
+// HistogramFamily returns a family of one histogram.
 func HistogramFamily(name, help string, h *Histogram) Family {
 	return Family{Name: name, Kind: KindHistogram, Help: help, Read: func(s *Series) { s.Distribution(h.Snapshot()) }}
 }
@@ -52,10 +51,10 @@ const (
 	Failed = "failed"
 )
 
-// Results counts what succeeded and what did not.
+// Results counts successes and failures.
 type Results struct{ OK, Failed Counter }
 
-// Observe counts one by its error.
+// Observe counts one result by its error.
 func (r *Results) Observe(err error) {
 	if err != nil {
 		r.Failed.Inc()
@@ -64,7 +63,7 @@ func (r *Results) Observe(err error) {
 	}
 }
 
-// Family makes a family with the label result.
+// Family returns a family with the label result.
 func (r *Results) Family(name, help string) Family {
 	return Family{Name: name, Kind: KindCounter, Help: help, Labels: []string{"result"}, Read: func(s *Series) {
 		s.Value(r.OK.Value(), OK)
@@ -72,7 +71,7 @@ func (r *Results) Family(name, help string) Family {
 	}}
 }
 
-// ReadValues returns the values of families, as name or name{label,label}; of a histogram its
+// ReadValues returns the values of families, as name or name{label,label}; for a histogram its
 // count. It is for tests.
 func ReadValues(families []Family) map[string]float64 {
 	out := map[string]float64{}

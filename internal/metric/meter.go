@@ -1,11 +1,11 @@
-// Package metric counts what the rooms do: counters, histograms and sums of the last
-// minutes, and the families under which they are shown to whoever asks.
+// Package metric has counters, histograms and sums of the last minutes, and the families in which
+// they are exposed.
 //
-// It is not the exposition (internal/obs makes that of families) and keeps no clock:
-// callers say what time it is.
+// It is not the exposition (internal/obs makes that of families) and has no clock: callers pass the
+// time.
 //
-// Invariant: counting takes no lock that a reader holds for long and never allocates;
-// what is kept has a size that is fixed when it is made, whatever is counted.
+// Invariant: counting takes no lock that a reader holds for long and never allocates; the size of a
+// metric is fixed when it is made, whatever is counted.
 package metric
 
 import (
@@ -27,7 +27,7 @@ func (c *Counter) Inc() { c.n.Add(1) }
 // Value returns the count so far.
 func (c *Counter) Value() float64 { return float64(c.n.Load()) }
 
-// Histogram counts durations by their length. Make it with NewHistogram.
+// Histogram counts durations by their length. Create it with NewHistogram.
 type Histogram struct {
 	bounds []float64 // seconds, upper and inclusive, ascending
 	counts []atomic.Uint64
@@ -42,13 +42,12 @@ var (
 	Long = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}
 )
 
-// NewHistogram makes a histogram with these upper bounds, which must ascend.
+// NewHistogram returns a histogram with these upper bounds, which must ascend.
 func NewHistogram(bounds []float64) *Histogram {
 	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
-// Observe counts one duration; a negative one, which a clock that was set back makes,
-// counts as 0.
+// Observe counts one duration; a negative one, after a clock was set back, counts as 0.
 func (h *Histogram) Observe(d time.Duration) {
 	d = max(d, 0)
 	seconds, i := d.Seconds(), 0
@@ -78,26 +77,26 @@ func (h *Histogram) Snapshot() Distribution {
 	return d
 }
 
-// minutes is how far back a Window goes, the minute that has begun included.
+// minutes is the length of a Window, including the current minute.
 const minutes = 60
 
-// Window sums up what happened in the last hour, minute by minute. Make it with
-// NewWindow; it may be used from many goroutines.
+// Window sums up the last hour, minute by minute. Create it with NewWindow; it may be used from
+// many goroutines.
 type Window struct {
 	began int64 // minute
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	last  int64      // newest minute
 	slots [minutes]WindowSum
 }
 
-// WindowSum is how much happened, and what it added up to.
+// WindowSum is a number of events, and the sum of their durations.
 type WindowSum struct {
 	Count int
 	Sum   time.Duration
 }
 
-// NewWindow makes a window that begins now.
+// NewWindow returns a window that begins now.
 func NewWindow(now time.Time) *Window {
 	at := minuteOf(now)
 	return &Window{began: at, last: at}
@@ -110,12 +109,12 @@ func (w *Window) Add(now time.Time, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moveLocked(now)
-	s := &w.slots[w.last%minutes] // what comes late counts for the newest minute
+	s := &w.slots[w.last%minutes] // a late one counts for the newest minute
 	s.Count++
 	s.Sum += max(d, 0)
 }
 
-// moveLocked forgets the minutes that are over. A clock that was set back moves nothing.
+// moveLocked drops the minutes that are over. A clock that was set back moves nothing.
 func (w *Window) moveLocked(now time.Time) {
 	at := minuteOf(now)
 	for i := max(w.last, at-minutes) + 1; i <= at; i++ {
@@ -124,7 +123,7 @@ func (w *Window) moveLocked(now time.Time) {
 	w.last = max(w.last, at)
 }
 
-// Last sums up the newest minutes, at most 60: the one that has begun and those before it.
+// Last sums up the newest minutes, at most 60: the current one and those before it.
 func (w *Window) Last(now time.Time, span int) WindowSum {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,15 +137,15 @@ func (w *Window) Last(now time.Time, span int) WindowSum {
 	return sum
 }
 
-// Rate returns how many a second there were in the newest minutes. A window that is younger
-// is judged by its age, in whole minutes.
+// Rate returns the events per second in the newest minutes. For a younger window it uses the
+// window's age, in whole minutes.
 func (w *Window) Rate(now time.Time, span int) float64 {
 	count := w.Last(now, span).Count
 	whole := min(int64(span), minuteOf(now)-w.began+1)
 	return float64(count) / (60 * float64(max(whole, 1)))
 }
 
-// Mean gives the mean of what the newest minutes added up to, in seconds; 0 for none.
+// Mean returns the mean duration of the events, in seconds; 0 for none.
 func (t WindowSum) Mean() float64 {
 	if t.Count == 0 {
 		return 0

@@ -46,7 +46,7 @@ func TestWindowForgets(t *testing.T) {
 	}
 }
 
-// TestWindowSurvivesClocks: a clock that jumps does no harm.
+// TestWindowSurvivesClocks: a clock that jumps is harmless.
 func TestWindowSurvivesClocks(t *testing.T) {
 	start := time.Unix(1_700_000_040, 0)
 	w := NewWindow(start)

@@ -1,7 +1,7 @@
-// Package notify delivers the controller's events: to an HTTP endpoint of the operator's
-// choice, or to the log server of a registry. It knows neither what events mean nor how long
-// they are kept.
+// Package notify delivers the controller's events: to an HTTP endpoint that the operator
+// configures, or to the log server of a registry. It knows neither the meaning of events nor how
+// long they are stored.
 //
-// Invariant: what Send says has arrived was answered with a 2xx, and events of one subject
-// arrive in their order.
+// Invariant: an event that Send reports as delivered was answered with a 2xx, and events of one
+// subject are delivered in order.
 package notify

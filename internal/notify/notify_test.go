@@ -17,11 +17,11 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// receiver is an endpoint; answer says what becomes of a request.
+// receiver is an endpoint; answer defines the response to a request.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
-	answer func(w http.ResponseWriter, body string) bool // whether it has arrived
+	answer func(w http.ResponseWriter, body string) bool // whether it was delivered
 	got    []string
 	ids    []string
 }
@@ -68,7 +68,7 @@ func pushTo(t *testing.T, url string) *HTTPSink {
 	return p
 }
 
-// events makes n events of each of some subjects, one after the other.
+// events returns n events of each of some subjects, one after the other.
 func events(n int, subjects ...string) (list []controller.SentEvent) {
 	for i := range n {
 		for _, s := range subjects {
@@ -98,8 +98,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushFails has an endpoint that fails in many ways: what came before in its subject has
-// arrived, what comes after is not sent, other subjects are.
+// TestPushFails has an endpoint that fails in many ways: earlier events of the subject are
+// delivered, later ones are not sent, other subjects are not affected.
 func TestPushFails(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter, body string) bool{
 		"error": func(w http.ResponseWriter, _ string) bool { w.WriteHeader(500); return false },
@@ -132,8 +132,8 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// TestALaneGoesOn: behind an event that fails others of its lane are sent, but an endpoint that wants none
-// is not asked for all.
+// TestALaneGoesOn: after an event that fails, others of its lane are sent, but an endpoint that
+// refuses all events does not receive every one.
 func TestALaneGoesOn(t *testing.T) {
 	var subjects []string
 	for i := range 200 {
@@ -182,7 +182,7 @@ func TestPushToNobody(t *testing.T) {
 	}
 }
 
-// TestPushHangs has an endpoint that does not answer: the call ends with its context.
+// TestPushHangs has an endpoint that does not respond: the call ends with its context.
 func TestPushHangs(t *testing.T) {
 	r := newReceiver(t)
 	hang := make(chan struct{})
@@ -197,8 +197,8 @@ func TestPushHangs(t *testing.T) {
 	}
 }
 
-// TestPushGivesUp has an endpoint that never wants one event: it does not hold up the others
-// of its subject indefinitely.
+// TestPushGivesUp has an endpoint that always refuses one event: it does not delay the others of
+// its subject indefinitely.
 func TestPushGivesUp(t *testing.T) {
 	r := newReceiver(t)
 	r.set(func(w http.ResponseWriter, body string) bool {

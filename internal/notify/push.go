@@ -16,29 +16,29 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// Bounds of a push.
+// Limits of a push.
 const (
-	lanes      = 8 // requests under way at a time
+	lanes      = 8 // concurrent requests
 	pushTime   = 10 * time.Second
-	readAnswer = 64 << 10 // of an answer, so that its connection can be used again; in bytes
-	refusals   = 5        // after so many an event that its target does not want is given up
-	failures   = 3        // after so many in one lane its other events wait for the next call
+	readAnswer = 64 << 10 // of a response, so that its connection can be reused; in bytes
+	refusals   = 5        // number of refusals after which an event is dropped
+	failures   = 3        // number in one lane after which its other events wait for the next call
 )
 
-// HTTPSink posts each event by itself as JSON. Those of one subject are posted one after the
-// other, of several beside each other.
+// HTTPSink posts each event in a separate request as JSON. Events of one subject are posted one
+// after the other, those of different subjects concurrently.
 type HTTPSink struct {
 	url    string
 	client *http.Client
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	refused map[string]int // event id -> how often its target said that it does not want it
+	refused map[string]int // event ID -> number of refusals by its target
 }
 
 var _ controller.EventTarget = (*HTTPSink)(nil)
 
-// NewPush makes the target for an address, which may have a user and a password.
+// NewPush returns the target for an address, which may have a user and a password.
 func NewPush(address string, log *slog.Logger) (*HTTPSink, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -81,7 +81,7 @@ func (p *HTTPSink) Send(ctx context.Context, events []controller.SentEvent) ([]b
 	return arrived, nil
 }
 
-// postAll posts the events of a queue. Behind one that does not arrive those of its subject wait.
+// postAll posts the events of a queue. After one that fails, the later events of its subject wait.
 func (p *HTTPSink) postAll(ctx context.Context, events []controller.SentEvent, queue []int, arrived []bool) (failed error) {
 	held := map[string]bool{}
 	for _, i := range queue {
@@ -101,13 +101,13 @@ func (p *HTTPSink) postAll(ctx context.Context, events []controller.SentEvent, q
 	return failed
 }
 
-// unwanted are the answers that say that an event itself is the reason.
+// unwanted are the statuses that refuse an event because of the event itself.
 var unwanted = map[int]bool{
 	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true,
 	http.StatusUnsupportedMediaType: true, http.StatusUnprocessableEntity: true,
 }
 
-// post sends one event. nil: it has arrived, or its target does not want it.
+// post sends one event. nil: it was delivered, or its target refused it.
 func (p *HTTPSink) post(ctx context.Context, event controller.SentEvent) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(event.Record))
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *HTTPSink) post(ctx context.Context, event controller.SentEvent) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "buildyard-controller")
-	req.Header.Set("X-Event-Id", event.ID) // it is the same when the event comes again
+	req.Header.Set("X-Event-Id", event.ID) // the same when the event is sent again
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return withoutAddress(err)
@@ -133,7 +133,7 @@ func (p *HTTPSink) post(ctx context.Context, event controller.SentEvent) error {
 	return fmt.Errorf("the endpoint answers %s", resp.Status)
 }
 
-// giveUp counts a refusal of an event, and says whether it was the last one.
+// giveUp counts a refusal of an event, and reports whether it was the last one.
 func (p *HTTPSink) giveUp(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *HTTPSink) forgive(id string) {
 	delete(p.refused, id)
 }
 
-// withoutAddress keeps the address, which may hold a password, out of a message.
+// withoutAddress keeps the address, which may contain a password, out of a message.
 func withoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("the endpoint cannot be reached: %w", e.Err)

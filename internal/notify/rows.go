@@ -8,9 +8,9 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 )
 
-// LogSink gives events to a log that takes them many at a time, all or none.
+// LogSink sends events to a log in batches, all of a batch or none.
 type LogSink struct {
-	// Write appends JSON objects, one a line.
+	// Write appends JSON objects, one per line.
 	Write func(ctx context.Context, rows [][]byte) error
 }
 
@@ -31,7 +31,7 @@ func (r LogSink) Send(ctx context.Context, events []controller.SentEvent) ([]boo
 	return arrived, nil
 }
 
-// Array gives rows as one JSON array, the form in which a registry's log server takes them.
+// Array returns rows as one JSON array, the form that a registry's log server accepts.
 func Array(rows [][]byte) json.RawMessage {
 	return append(append([]byte("["), bytes.Join(rows, []byte(","))...), ']')
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// Limits of the answers to those who collect metrics.
+// Limits of the responses to metric collectors.
 const (
 	scrapes       = 4 // at a time
 	scrapeTimeout = 10 * time.Second
@@ -40,7 +40,7 @@ func Metrics(families []metric.Family) (http.Handler, error) {
 	}), nil
 }
 
-// ProgramFamilies are the metrics that every program has: which build it is, and since when it runs.
+// ProgramFamilies returns the metrics of every program: its build, and since when it runs.
 func ProgramFamilies(service string, began time.Time) []metric.Family {
 	return []metric.Family{
 		{
@@ -52,7 +52,7 @@ func ProgramFamilies(service string, began time.Time) []metric.Family {
 	}
 }
 
-// collector shows one family.
+// collector exposes one family.
 type collector struct {
 	family metric.Family
 	desc   *prometheus.Desc

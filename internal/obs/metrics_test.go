@@ -73,7 +73,7 @@ func TestOneNameTwiceIsRefused(t *testing.T) {
 	}
 }
 
-// TestWrongLabelsAreAnError: what is wrong is said, and nobody gets half an answer.
+// TestWrongLabelsAreAnError: an error is reported, and the client gets no partial response.
 func TestWrongLabelsAreAnError(t *testing.T) {
 	handler, err := Metrics([]metric.Family{{
 		Name: "buildyard_x", Kind: metric.KindGauge, Help: "X", Labels: []string{"a"},

@@ -1,10 +1,9 @@
-// Package obs gives every program the same eyes: structured logs, metrics and the version it
-// reports of itself.
+// Package obs provides structured logs, metrics and the version of a program.
 //
-// It is not the central log or the event log, and it keeps nothing.
+// It is neither the central log nor the event log, and it stores nothing.
 //
-// Invariant: a logger writes to the writer it was given, one JSON object a line;
-// nothing here is global but the version.
+// Invariant: a logger writes to the writer it was given, one JSON object per line; only the version
+// is global.
 package obs
 
 import (
@@ -19,10 +18,10 @@ var (
 	Commit  = "devel"
 )
 
-// FullVersion gives X.Y.Z-<hash>, the form that clients of the API expect.
+// FullVersion returns X.Y.Z-<hash>, the form that clients of the API expect.
 func FullVersion() string { return Version + "-" + Commit }
 
-// Logger makes a logger of JSON lines. The level is debug, info, warn or error.
+// Logger returns a logger of JSON lines. The level is debug, info, warn or error.
 func Logger(w io.Writer, level, service string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

@@ -12,19 +12,18 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// MetricsOptions say where metrics are served, and which.
+// MetricsOptions define where metrics are served, and which.
 type MetricsOptions struct {
 	Addr     string // host:port; port 0 lets the system choose
 	Path     string // "": /metrics
 	Families []metric.Family
-	// Front looks at requests of a listener before they are answered; nil: nothing does.
+	// Front handles requests of a listener before they are answered; nil: none.
 	Front  func(l net.Listener, next http.Handler) http.Handler
 	Logger *slog.Logger
 }
 
-// MetricsServer serves the metrics of one process on an address of their own: whoever
-// collects them needs no credential of the API, and gets nothing else there. It listens
-// from the moment it is made.
+// MetricsServer serves the metrics of one process on a separate address: clients need no credential
+// of the API, and reach nothing else there. It listens from its creation on.
 type MetricsServer struct {
 	server *http.Server
 	socket net.Listener
@@ -57,7 +56,7 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 	}}, nil
 }
 
-// URL returns where the metrics are, for clients on this machine.
+// URL returns the URL of the metrics, for clients on this machine.
 func (s *MetricsServer) URL() string {
 	addr, _ := s.socket.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
@@ -77,7 +76,7 @@ func (s *MetricsServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close returns the address back when Run was not called.
+// Close releases the address when Run was not called.
 func (s *MetricsServer) Close() error {
 	if err := s.socket.Close(); !errors.Is(err, net.ErrClosed) {
 		return err

@@ -1,9 +1,9 @@
-// Package periodic does things now and then, each at its own pace, and again after a pause when
-// one fails. It does not know what they are for, and it keeps nothing: who runs background jobs again
-// does all of them at once.
+// Package periodic runs background jobs, each at its own interval, and again after a pause when one
+// fails. It does not know their purpose, and it stores nothing: a new Run runs all of them
+// immediately.
 //
-// Invariant: one background job of a list runs at a time, and one that fails holds up the others for no
-// longer than its time-out.
+// Invariant: one background job of a list runs at a time, and one that fails delays the others at
+// most by its timeout.
 package periodic
 
 import (
@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Job is something that has to be done now and then.
+// Job is a background job.
 type Job struct {
-	What  string        // it manages, in the plural
+	What  string        // what it manages, in the plural
 	Every time.Duration // after a success
 	Do    func(ctx context.Context) error
 }
 
-// Of every background job: how long one may take, and the first and the longest pause after failures.
+// For every background job: its time limit, and the first and the longest pause after failures.
 const (
 	limit      = 10 * time.Second
 	firstPause = time.Second
 	mostPause  = time.Minute
 )
 
-// jobState is a background job with what has become of it.
+// jobState is a background job with its current state.
 type jobState struct {
 	Job
 	next  time.Time
 	pause time.Duration // after the last failure; 0: it has succeeded
 }
 
-// Run does background jobs until the context ends, all of them at once at first.
+// Run runs background jobs until the context ends, all of them immediately at first.
 func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	if len(list) == 0 {
 		return
@@ -56,7 +56,7 @@ func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	}
 }
 
-// take does a background job if it is due.
+// take runs a background job if it is due.
 func (t *jobState) take(ctx context.Context, log *slog.Logger) {
 	if ctx.Err() != nil || t.next.After(time.Now()) {
 		return

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// times notes when a background job is done, in seconds since its test began.
+// times records when a background job runs, in seconds since its test began.
 type times struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -49,7 +49,8 @@ func TestChoresComeAtTheirPace(t *testing.T) {
 	})
 }
 
-// TestChoresThatFail come again after pauses that grow, and at their pace once they succeed.
+// TestChoresThatFail: failing jobs are repeated after growing pauses, and at their interval once
+// they succeed.
 func TestChoresThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails, beside := newTimes(), newTimes()
@@ -74,7 +75,7 @@ func TestChoresThatFail(t *testing.T) {
 	})
 }
 
-// TestAChoreThatHangs is given up after its time, and ends with the context.
+// TestAChoreThatHangs: the job is canceled after its time limit, and ends with the context.
 func TestAChoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, beside := newTimes(), newTimes()
@@ -91,7 +92,7 @@ func TestAChoreThatHangs(t *testing.T) {
 	})
 }
 
-// TestNothingToDo returns at once: a Run that waits would be a deadlock here.
+// TestNothingToDo: Run returns immediately; one that waits would be a deadlock here.
 func TestNothingToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -14,17 +14,18 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// The files in a directory of packages, beside the packages.
+// The files in a directory of packages, in addition to the packages.
 const (
-	ManifestFile = "manifest"     // a statement a line; lines that begin with # are for people
-	KeysFile     = "packages.pub" // public keys of who signs, that nodes are given when they join
+	ManifestFile = "manifest"     // one statement per line; lines that begin with # are comments
+	KeysFile     = "packages.pub" // public keys of the signers, which nodes receive when they join
 )
 
-// maxFile bounds the manifest and the keys, in bytes.
+// maxFile limits the size of the manifest and of the keys, in bytes.
 const maxFile = 64 << 10
 
-// SignDir signs every package of a directory as a version, and writes the manifest again. It
-// gives what it signed. Two programs that sign at once do no harm: one manifest is whole.
+// SignDir signs every package of a directory as a version, and replaces the manifest. It returns
+// the signed packages. Two concurrent runs do no harm: the manifest of one of them remains,
+// complete.
 func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
 	var list []api.AgentPackage
 	var text strings.Builder
@@ -63,7 +64,7 @@ func signFile(key ed25519.PrivateKey, path string, platform Platform, version st
 	return Parse(text)
 }
 
-// replace writes a file whole, readable by all.
+// replace writes a file completely, readable by all.
 func replace(path, text string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -81,7 +82,7 @@ func replace(path, text string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// Manifest reads the statements of a directory; none of them is trusted yet.
+// Manifest reads the statements of a directory without verifying them.
 func Manifest(dir string) ([]api.AgentPackage, error) {
 	raw, err := readBounded(filepath.Join(dir, ManifestFile))
 	if err != nil {
@@ -108,7 +109,7 @@ func Manifest(dir string) ([]api.AgentPackage, error) {
 	return list, nil
 }
 
-// Keys reads the public keys that nodes are given; "" when there are none.
+// Keys reads the public keys for nodes; "" when the file is missing.
 func Keys(dir string) (string, error) {
 	raw, err := readBounded(filepath.Join(dir, KeysFile))
 	if errors.Is(err, fs.ErrNotExist) {

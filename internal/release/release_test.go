@@ -63,7 +63,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// TestLicenceIsNoPackage: the same secret signs both, and neither passes for the other.
+// TestLicenceIsNoPackage: the same secret signs both, and neither is accepted as the other.
 func TestLicenceIsNoPackage(t *testing.T) {
 	trust, secret := keys(t)
 	licence, err := license.Issue(secret, license.License{Product: license.Node, Tier: farm.TierBasic})
@@ -146,7 +146,8 @@ func (p *place) sign(version string) {
 	}
 }
 
-// offers looks again and checks what is offered, by version and platform, and the trouble.
+// offers refreshes the repository and checks the offered packages, by version and platform, and the
+// problem.
 func (p *place) offers(want, trouble string) {
 	p.t.Helper()
 	p.shelf.Refresh()
@@ -162,8 +163,8 @@ func (p *place) offers(want, trouble string) {
 	}
 }
 
-// TestShelfFollowsItsDirectory: only what is as it was signed is offered, and one that is
-// not takes no other down.
+// TestShelfFollowsItsDirectory: only unchanged signed packages are offered, and a changed one does
+// not affect others.
 func TestShelfFollowsItsDirectory(t *testing.T) {
 	p := newPlace(t)
 	p.offers("", "")

@@ -17,32 +17,32 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// lookEvery is how often a Shelf looks at its directory.
+// lookEvery is how often a Repository checks its directory.
 const lookEvery = 10 * time.Second
 
-// aliases are the names under which clients ask for the packages of macOS. A file of that
-// name is answered where there is one, else the package itself.
+// aliases are the names under which clients request the packages of macOS. If a file with that name
+// exists it is served, otherwise the package itself.
 var aliases = map[string]Platform{
 	"AnkaAgent.pkg":    {"darwin", "amd64"},
 	"AnkaAgentArm.pkg": {"darwin", "arm64"},
 }
 
-// Repository is a controller's directory of agent packages. It follows what becomes of the
-// directory; that there is none yet is no error.
+// Repository is a controller's directory of agent packages. It follows changes of the directory,
+// which need not exist yet.
 type Repository struct {
 	dir string
 	log *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	list    []api.AgentPackage
 	keys    string
 	sums    map[string]sum // package -> digest of its file
-	trouble string         // what is wrong with the directory; ""
+	trouble string         // what is wrong with the directory; "" if nothing
 	said    string         // the trouble that was logged last
-	changed chan struct{}  // has a value when the packages are others
+	changed chan struct{}  // has a value when the packages have changed
 }
 
-// stamp tells whether a file has changed.
+// stamp identifies the state of a file, to detect changes.
 type stamp struct {
 	at   time.Time
 	size int64
@@ -53,7 +53,7 @@ type sum struct {
 	sha256 string
 }
 
-// NewRepository reads a directory. Run follows it.
+// NewRepository reads a directory. Run follows its changes.
 func NewRepository(dir string, log *slog.Logger) *Repository {
 	s := &Repository{dir: dir, log: log, sums: map[string]sum{}, changed: make(chan struct{}, 1)}
 	s.Refresh()
@@ -96,21 +96,21 @@ func (s *Repository) For(system, arch string) (api.AgentPackage, bool) {
 	return api.AgentPackage{}, false
 }
 
-// Keys returns the public keys that nodes are given when they join; "" for none.
+// Keys returns the public keys that nodes receive when they join; "" for none.
 func (s *Repository) Keys() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys
 }
 
-// Problem returns what an operator has to look at; "" for nothing.
+// Problem returns what an operator has to fix; "" for nothing.
 func (s *Repository) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trouble
 }
 
-// Missing returns what to do when there is no package for a platform.
+// Missing returns what to do when the package for a platform is missing.
 func (s *Repository) Missing(system, arch string) string {
 	if trouble := s.Problem(); trouble != "" {
 		return trouble
@@ -119,8 +119,8 @@ func (s *Repository) Missing(system, arch string) string {
 		Platform{system, arch}.File(), s.dir)
 }
 
-// Open opens the file that a client asks for by its name, and gives its digest; "" when
-// it is not known. farm.CodeNotFound says which file to put where.
+// Open opens the file that a client requests by name, and returns its digest; "" when that is not
+// known. A farm.CodeNotFound describes which file to add.
 func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	if platform, alias := aliases[name]; alias {
 		if f, err := os.Open(filepath.Join(s.dir, name)); err == nil {
@@ -146,7 +146,7 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	return f, p.SHA256, nil
 }
 
-// Refresh reads what has changed in the directory.
+// Refresh reads the changes in the directory.
 func (s *Repository) Refresh() {
 	list, keys, err := s.read()
 	trouble := ""
@@ -174,8 +174,8 @@ func (s *Repository) Refresh() {
 	}
 }
 
-// read returns the packages whose files are what was signed of them. One that is not keeps
-// no other from being offered.
+// read returns the packages whose files match their signed statements. Other packages do not affect
+// them.
 func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
 	signed, err := Manifest(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -206,7 +206,7 @@ func (s *Repository) readKeys() (string, error) {
 	return keys, nil
 }
 
-// judge returns what is wrong with one package; i is its place in the manifest, or -1.
+// judge returns the problem of one package; i is its index in the manifest, or -1.
 func (s *Repository) judge(name string, signed []api.AgentPackage, i int) error {
 	st, err := os.Stat(filepath.Join(s.dir, name))
 	switch {

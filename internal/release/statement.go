@@ -1,11 +1,11 @@
-// Package release is about agent packages: the archives from which nodes take another
-// version of their agent. It signs and verifies what is said of them, and keeps the
-// directory in which a controller has them.
+// Package release is about agent packages: the archives from which nodes update their agent. It
+// signs and verifies statements about them, and manages the directory in which a controller stores
+// them.
 //
-// It installs nothing: that is the node's own matter. It asks nobody on a network.
+// It installs nothing, which is up to the node, and uses no network.
 //
-// Invariant: what Verify gives was signed, byte for byte, by a trusted key; and a Shelf
-// offers a package only while its file has the size and the digest that were signed.
+// Invariant: what Verify returns was signed, byte for byte, by a trusted key; and a Repository
+// offers a package only while its file has the signed size and digest.
 package release
 
 import (
@@ -28,20 +28,20 @@ import (
 // Limits of a package.
 const (
 	MaxSize      = 512 << 20 // bytes of the archive
-	MaxStatement = 4096      // bytes of what is signed of it
+	MaxStatement = 4096      // bytes of its signed statement
 	maxVersion   = 100       // bytes
 )
 
-// prefix begins every statement; a signature under it is never one of anything else.
+// prefix begins every statement; a signature under it is never one of another kind of document.
 const prefix = "BP1"
 
-// format is the newest form of a statement that is understood.
+// format is the newest supported form of a statement.
 const format = 1
 
-// Platform is what a program is built for.
+// Platform is the target of a build.
 type Platform struct{ OS, Arch string }
 
-// Platforms lists those that agents are built for.
+// Platforms lists the platforms that agents are built for.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
 // File returns the name of the package for a platform.
@@ -49,7 +49,7 @@ func (p Platform) File() string { return "buildnode-" + p.OS + "-" + p.Arch + ".
 
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
 
-// PlatformOf finds the platform that a file of that name is the package for.
+// PlatformOf returns the platform of the package with a file name.
 func PlatformOf(file string) (Platform, bool) {
 	for _, p := range Platforms {
 		if p.File() == file {
@@ -59,13 +59,13 @@ func PlatformOf(file string) (Platform, bool) {
 	return Platform{}, false
 }
 
-// The ways in which a statement can be wrong. Each error of Verify is one of them.
+// The causes of an invalid statement. Each error of Verify is one of them.
 var (
-	// ErrForm is a text that is no statement.
+	// ErrForm reports a text that is not a statement.
 	ErrForm = errors.New("it is no signed statement about an agent package")
-	// ErrNewer is a statement that an older program does not understand.
+	// ErrNewer reports a statement that an older program does not understand.
 	ErrNewer = errors.New("it was made for a newer program")
-	// ErrSignature is a statement that no trusted key has signed.
+	// ErrSignature reports a statement without the signature of a trusted key.
 	ErrSignature = errors.New("no trusted key has signed it")
 )
 
@@ -98,7 +98,7 @@ func (s said) check() error {
 	return nil
 }
 
-// ValidVersion reports whether a text may be a version. It is the name of a directory too.
+// ValidVersion reports whether a text may be a version. It is also the name of a directory.
 func ValidVersion(v string) bool {
 	if v == "" || len(v) > maxVersion || strings.ContainsRune(".-+_", rune(v[0])) {
 		return false
@@ -108,10 +108,10 @@ func ValidVersion(v string) bool {
 	})
 }
 
-// coding is the base64 of statements: URL-safe, without padding, one text for each content.
+// coding is the base64 of statements: URL-safe, without padding, with one encoding for each content.
 var coding = base64.RawURLEncoding.Strict()
 
-// Sign makes the statement about a package. Its name and what was signed before do not count.
+// Sign returns the statement about a package. The package's name and earlier signature are ignored.
 func Sign(key ed25519.PrivateKey, p api.AgentPackage) (string, error) {
 	s := said{Format: format, Version: p.Version, OS: p.OS, Arch: p.Arch, Size: p.Size, SHA256: p.SHA256}
 	if err := s.check(); err != nil {
@@ -125,7 +125,7 @@ func Sign(key ed25519.PrivateKey, p api.AgentPackage) (string, error) {
 	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
 }
 
-// Parse reads a statement without believing it.
+// Parse reads a statement without verifying it.
 func Parse(text string) (api.AgentPackage, error) {
 	p, _, _, err := parse(text)
 	return p, err
@@ -157,7 +157,7 @@ func parse(text string) (p api.AgentPackage, signed, signature []byte, err error
 	return p, []byte(parts[0] + "." + parts[1]), signature, nil
 }
 
-// Verify returns what a trusted key has signed of a package.
+// Verify returns the statement that a trusted key signed about a package.
 func Verify(trust license.Trust, text string) (api.AgentPackage, error) {
 	p, signed, signature, err := parse(text)
 	if err != nil {
@@ -174,7 +174,7 @@ func Verify(trust license.Trust, text string) (api.AgentPackage, error) {
 	return api.AgentPackage{}, ErrSignature
 }
 
-// Digest reads a file of a package to its end and gives its size and sha256.
+// Digest reads a package to its end and returns its size and SHA-256.
 func Digest(r io.Reader) (size int64, sum string, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, io.LimitReader(r, MaxSize+1))

@@ -1,9 +1,9 @@
-// Package sanitize keeps texts that somebody else chose from steering a terminal: control
-// characters, those that turn the direction of writing, and others that cannot be seen.
+// Package sanitize keeps untrusted texts from controlling a terminal: it replaces control
+// characters, those that change the direction of writing, and other invisible ones.
 //
-// It does not shorten texts and judges no names.
+// It does not shorten texts and does not validate names.
 //
-// Invariant: what passes has only characters that are shown; EscapeJSON that passes means the same.
+// Invariant: sanitized text has only visible characters; sanitized JSON means the same.
 package sanitize
 
 import (
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeText puts a question mark in the place of each such character.
+// EscapeText replaces each such character by a question mark.
 func EscapeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -25,7 +25,7 @@ func EscapeText(s string) string {
 	}, s)
 }
 
-// Lines is Text for texts of several lines: line ends and tabs stay.
+// Lines is EscapeText for texts of several lines: line ends and tabs stay.
 func Lines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if hidden(r) {
@@ -35,14 +35,14 @@ func Lines(s string) string {
 	}, s)
 }
 
-// EscapeJSON writes a EscapeJSON text with each such character escaped. They stand within strings alone,
-// so that what it means is the same.
+// EscapeJSON writes a JSON text with each such character escaped. They occur only within strings,
+// so that the meaning of the text stays the same.
 func EscapeJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(escaped(text))
 	return err
 }
 
-// IsClean reports whether a text has no such character. Line ends and tabs are none.
+// IsClean reports whether a text has no such character. Line ends and tabs are allowed.
 func IsClean(text string) bool { return !strings.ContainsFunc(text, hidden) }
 
 func hidden(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
@@ -55,7 +55,7 @@ func escaped(text []byte) []byte {
 	out := make([]byte, 0, len(text)+len(text)/8)
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if hidden(r) && r != '\r' { // which is white space of EscapeJSON
+		if hidden(r) && r != '\r' { // which is white space in JSON
 			out = escape(out, r)
 		} else {
 			out = append(out, text[:size]...)
@@ -65,7 +65,7 @@ func escaped(text []byte) []byte {
 	return out
 }
 
-// escape adds a character as EscapeJSON writes it: those beyond 16 bits as two.
+// escape appends a character as JSON escapes it: those beyond 16 bits as two.
 func escape(out []byte, r rune) []byte {
 	if a, b := utf16.EncodeRune(r); a != utf8.RuneError {
 		return escape(escape(out, a), b)

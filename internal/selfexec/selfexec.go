@@ -1,11 +1,10 @@
-// Package selfexec changes the machine that a program runs on, as far as the program itself is
-// concerned: it asks other versions of it who they are, becomes one of them, and runs its
-// sisters.
+// Package selfexec executes versions of the running program: it asks other versions for their
+// version, replaces the process by one of them, and runs related programs.
 //
-// It is not the facts of a machine (agent/host reads those) and knows nothing of nodes or
-// packages. It installs no service.
+// It does not read the facts of a machine (agent/host does) and knows neither nodes nor packages.
+// It installs no service.
 //
-// Invariant: Become either does not return or has changed nothing.
+// Invariant: Exec either does not return or has changed nothing.
 package selfexec
 
 import (
@@ -20,11 +19,11 @@ import (
 )
 
 const (
-	askTime   = 20 * time.Second // for a program to say its version
-	maxAnswer = 4 << 10          // bytes of that
+	askTime   = 20 * time.Second // for a program to print its version
+	maxAnswer = 4 << 10          // bytes of that output
 )
 
-// Version runs a program to ask for its version: the last word of what it answers to --version.
+// Version runs a program with --version and returns the last word of its output.
 func Version(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -45,11 +44,11 @@ func Version(ctx context.Context, path string) (string, error) {
 	return words[len(words)-1], nil
 }
 
-// maxOutput bounds what Run gives.
+// maxOutput limits the output that Run returns.
 const maxOutput = 64 << 20
 
-// Run runs a program in a directory and gives what it printed. What it says on its standard
-// error is in the error when it fails.
+// Run runs a program in a directory and returns its output. If it fails, the error contains its
+// standard error.
 func Run(ctx context.Context, dir, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
@@ -63,8 +62,8 @@ func Run(ctx context.Context, dir, path string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// Exec replaces this process by a program, with the same arguments, environment, number
-// and streams. What is open is closed, and what this process has started continues.
+// Exec replaces this process by a program, with the same arguments, environment, PID and streams.
+// Open files are closed, and processes that this process has started continue.
 func Exec(path string) error {
 	args := append([]string{path}, os.Args[1:]...)
 	if err := syscall.Exec(path, args, os.Environ()); err != nil { //nolint:gosec // the caller has verified it
@@ -73,7 +72,8 @@ func Exec(path string) error {
 	return nil
 }
 
-// Path returns the file of this program. One that was replaced meanwhile is named as before.
+// Path returns the file of this program. If the file was replaced in the meantime, its name is the
+// same.
 func Path() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err

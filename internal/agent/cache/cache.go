@@ -1,11 +1,11 @@
-// Package cache holds the template versions that a node has pulled, each in a
-// directory named by its content id, and makes room for the next one.
+// Package cache stores the template versions that a node has pulled, each in a directory named by
+// its content ID, and evicts old versions for new ones.
 //
-// It is not the library of local templates, and it knows neither instances nor
-// hypervisors: a holder is just a name that keeps a version from being removed.
+// It is not the store of local templates, and it knows neither instances nor hypervisors: a holder
+// is just a name that keeps a version from being removed.
 //
-// Invariant: a version that is listed is whole and durable, and one that somebody
-// holds, or that another one is on, is never removed.
+// Invariant: a listed version is complete and durable, and a version that has a holder, or that
+// another version is based on, is never removed.
 package cache
 
 import (
@@ -31,15 +31,15 @@ import (
 
 const (
 	factFile    = "version.json" // written last before a version is listed
-	partSuffix  = ".partial"     // a pull that continues or was interrupted
+	partSuffix  = ".partial"     // a pull that is in progress or was interrupted
 	goneSuffix  = ".gone"        // being removed
 	configFile  = "config.json"  // of the template, as the source leaves it
 	nvramFile   = "nvram"        // of the template, when it has one
-	staleAfter  = 24 * time.Hour // of an interrupted pull that nobody asked for again
+	staleAfter  = 24 * time.Hour // of an interrupted pull that was not requested again
 	maxFileRead = 4 << 20
 )
 
-// Ref names a version to have.
+// Ref identifies a version to pull.
 type Ref struct {
 	Registry   string // address to pull from
 	TemplateID string
@@ -49,46 +49,45 @@ type Ref struct {
 	ContentID  string
 }
 
-// Source brings versions from somewhere.
+// Source pulls versions.
 type Source interface {
-	// Need returns what the version takes of this disk, and what of have it is made from.
+	// Need returns the disk space that the version needs, and what of have it is made from.
 	Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error)
-	// Fetch fills p.Dir with the version: config.json and its files, and says of each
-	// file, by its name, what it is. It continues with what an interrupted Fetch of the
-	// same version left there.
+	// Fetch fills p.Dir with the version: config.json and its files, and describes each file by its
+	// name. It resumes what an interrupted Fetch of the same version left there.
 	Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error)
 }
 
-// LocalContent is content that is here: by its name, the disk or file that holds it.
+// LocalContent is the content on this node: chain ID -> the disk or file with it.
 type LocalContent map[string]transfer.Disk
 
-// BuiltFile is one file that a Source has brought.
+// BuiltFile describes one file that a Source has pulled.
 type BuiltFile struct {
-	Tip    string            // name of its content
-	Format string            // of what lies there now: "raw", "qcow2"; "" = as the configuration says
+	Tip    string            // chain ID of its content
+	Format string            // of the file as it is now: "raw", "qcow2"; "" = as the configuration describes it
 	Form   transfer.FileForm // "" means transfer.FormFlat
-	Below  string            // of an overlay: name of the content in Pull.Have that it is on
+	Below  string            // of an overlay: chain ID of the content in Pull.Have that it is based on
 }
 
-// SpaceNeed is what a version takes of a disk.
+// SpaceNeed is the disk space that a version needs.
 type SpaceNeed struct {
-	Bytes int64    // that it may take beside what it is made from
-	Tips  []string // names of the content here that it is made from
+	Bytes int64    // that it may use in addition to what it is made from
+	Tips  []string // chain IDs of the local content that it is made from
 }
 
-// Pull says what a Source has to bring where.
+// Pull describes what a Source has to pull, and where to.
 type Pull struct {
 	Ref      Ref
 	Dir      string
-	Have     LocalContent  // to be linked, cloned or lain upon
-	Progress func(float64) // is called with 0..1, from one goroutine at a time
+	Have     LocalContent  // to be linked, cloned or used as a base
+	Progress func(float64) // called with 0..1, from one goroutine at a time
 }
 
 // Options configure a Cache.
 type Options struct {
 	Dir     string
 	Source  Source
-	Reserve bytesize.DiskReserve // what stays free of templates
+	Reserve bytesize.DiskReserve // space that templates must leave free
 	// Disk returns the free and all bytes of Dir's file system; nil asks the system.
 	Disk   func() (free, total int64, err error)
 	Logger *slog.Logger     // nil: no log
@@ -99,32 +98,32 @@ type Options struct {
 type Cache struct {
 	opts   Options
 	meters meters
-	room   sync.Mutex // one makes room at a time; taken before mu
+	room   sync.Mutex // held during an eviction; taken before mu
 
 	mu       sync.Mutex // guards the fields below
 	entries  map[string]*entry
-	pins     map[string]map[string]struct{} // content id -> holders
-	flights  map[string]*pullFlight         // content id -> the pull that continues
+	pins     map[string]map[string]struct{} // content ID -> holders
+	flights  map[string]*pullFlight         // content ID -> pull in progress
 	changes  int                            // of entries, counted from 1
-	measured int                            // value of changes that taken is of
-	taken    int64                          // bytes that all versions take
+	measured int                            // value of changes at which taken was measured
+	taken    int64                          // bytes that all versions use
 	running  sync.WaitGroup                 // of flights
 }
 
 // entry is a version on disk. It is also the content of factFile.
 type entry struct {
 	Ref    Ref             `json:"ref"`
-	Size   int64           `json:"size"`            // bytes allocated, those that are shared too
-	Files  map[string]File `json:"files,omitempty"` // by name, where something is known of them
+	Size   int64           `json:"size"`            // bytes allocated, including shared ones
+	Files  map[string]File `json:"files,omitempty"` // by name, where something is known about them
 	used   time.Time
 	inodes map[host.Inode]int64 // of its files
 }
 
-// idForm is what a content id may look like: it becomes a directory name.
+// idForm is the form of a content ID: it becomes a directory name.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
-// Open reads the cache below o.Dir and clears away what a killed agent left half
-// removed. Interrupted pulls stay, to be gone on with.
+// Open reads the cache in o.Dir and removes what a killed agent left half removed. Interrupted
+// pulls stay, to be resumed.
 func Open(o Options) (*Cache, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -141,8 +140,8 @@ func Open(o Options) (*Cache, error) {
 	}
 	err := os.MkdirAll(o.Dir, 0o700)
 	if err == nil {
-		// Disks and memory of guests, read by nobody else: neither by other users of
-		// this host nor by a hypervisor that a guest has got hold of.
+		// Disks and memory of guests must not be readable by other users of this host, nor by a
+		// hypervisor that a guest has compromised.
 		err = os.Chmod(o.Dir, 0o700)
 	}
 	if err != nil {
@@ -182,7 +181,7 @@ func (c *Cache) load() error {
 	return c.prune()
 }
 
-// prune removes what is on something that is not here.
+// prune removes versions whose base is missing.
 func (c *Cache) prune() error {
 	for found := true; found; {
 		found = false
@@ -222,8 +221,8 @@ func (c *Cache) read(id string) (*entry, error) {
 	return &e, nil
 }
 
-// Inspect returns the versions in a cache's directory without changing anything, for a
-// reader beside a running agent. A missing directory is an empty cache.
+// Inspect returns the versions in a cache's directory without changing anything, for a reader
+// concurrent with a running agent. A missing directory is an empty cache.
 func Inspect(dir string) ([]api.NodeTemplate, error) {
 	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
 	list, err := os.ReadDir(dir)
@@ -240,8 +239,7 @@ func Inspect(dir string) ([]api.NodeTemplate, error) {
 
 func (c *Cache) path(name string) string { return filepath.Join(c.opts.Dir, name) }
 
-// discard removes a directory so that a kill in between never leaves half of it
-// under its name.
+// discard removes a directory, such that a kill in between never leaves half of it under its name.
 func (c *Cache) discard(name string) error {
 	gone := c.path(name) + goneSuffix
 	if err := os.Rename(c.path(name), gone); err != nil {
@@ -250,7 +248,7 @@ func (c *Cache) discard(name string) error {
 	return os.RemoveAll(gone)
 }
 
-// Close cancels the pulls that go on and waits for them. What they brought stays.
+// Close cancels the running pulls and waits for them. What they have pulled stays.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	for _, f := range c.flights {
@@ -261,15 +259,15 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Has reports whether a version is here whole.
+// Has reports whether a version is completely in the cache.
 func (c *Cache) Has(contentID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.entries[contentID] != nil
 }
 
-// Pin keeps a version, here or to come, from being removed until the same holder
-// unpins it. Pinning twice is pinning once.
+// Pin keeps a version, cached or yet to be pulled, from being removed until the same holder unpins
+// it. Pinning twice is the same as pinning once.
 func (c *Cache) Pin(contentID, holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +282,7 @@ func (c *Cache) pinLocked(contentID, holder string) {
 	c.touchLocked(contentID)
 }
 
-// Unpin returns a version back.
+// Unpin releases a holder's pin of a version.
 func (c *Cache) Unpin(contentID, holder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,7 +293,7 @@ func (c *Cache) Unpin(contentID, holder string) {
 	c.touchLocked(contentID)
 }
 
-// touchLocked notes a use; it outlives a restart as the time of the fact file.
+// touchLocked records a use; it outlives a restart as the modification time of the fact file.
 func (c *Cache) touchLocked(contentID string) {
 	e := c.entries[contentID]
 	if e == nil {
@@ -307,7 +305,7 @@ func (c *Cache) touchLocked(contentID string) {
 	}
 }
 
-// List returns the versions that are here, ordered by content id.
+// List returns the cached versions, ordered by content ID.
 func (c *Cache) List() []api.NodeTemplate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,7 +317,7 @@ func (c *Cache) List() []api.NodeTemplate {
 	return out
 }
 
-// Used returns the bytes that all versions take; what they share counts once.
+// Used returns the bytes that all versions use; shared bytes count once.
 func (c *Cache) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,7 +328,7 @@ func (c *Cache) Used() int64 {
 	for id := range c.entries {
 		dirs = append(dirs, c.path(id))
 	}
-	c.mu.Unlock() // with many pieces of files to look at, it takes a while
+	c.mu.Unlock() // with many files to measure, it takes a while
 	taken := host.Taken(dirs...)
 	c.mu.Lock()
 	if now == c.changes {
@@ -339,8 +337,7 @@ func (c *Cache) Used() int64 {
 	return taken
 }
 
-// finish lists a version that is whole in its partial directory. What it is on is
-// held by the caller.
+// finish lists a version that is complete in its partial directory. The caller has pinned its base.
 func (c *Cache) finish(ref Ref, files map[string]File) error {
 	part := c.path(ref.ContentID) + partSuffix
 	e := &entry{Ref: ref, Size: host.Allocated(part), Files: files, used: c.opts.Now()}

@@ -22,10 +22,10 @@ import (
 
 const mib = 1 << 20
 
-// unit is what a source counts in.
+// unit is the unit of a source's file sizes.
 const unit = 64 << 10
 
-// source writes real files of the size that the content id says: "v3-2" has 2 units.
+// source writes real files whose size is in the content ID: "v3-2" has 2 units.
 type source struct {
 	fetched atomic.Int32
 	gate    chan struct{} // when not nil a fetch waits for it half way
@@ -218,8 +218,8 @@ func TestFailedPullIsTold(t *testing.T) {
 	}
 }
 
-// TestRoom checks the removal rules against a disk of a fixed size: the reserve
-// holds, what is held stays, and what goes was used before everything that stays.
+// TestRoom checks the eviction rules on a disk of a fixed size: the reserve stays free, pinned
+// versions stay, and what is evicted was used before everything that stays.
 func TestRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "cache")
@@ -303,7 +303,8 @@ func checkFetch(t *rapid.T, c *cache.Cache, id string, held map[string]bool, use
 	}
 }
 
-// TestMakeRoom: the oldest goes first, what is held stays, and too little is no error.
+// TestMakeRoom: the oldest version is evicted first, a pinned one stays, and freeing too little is
+// not an error.
 func TestMakeRoom(t *testing.T) {
 	const total = 10 * unit
 	var c *cache.Cache
@@ -328,7 +329,7 @@ func TestMakeRoom(t *testing.T) {
 		bytes int64
 		want  []string
 	}{
-		{2 * unit, []string{"v1-3", "v2-2", "v3-3"}}, // also what is reserved from templates
+		{2 * unit, []string{"v1-3", "v2-2", "v3-3"}}, // also the reserve
 		{3 * unit, []string{"v1-3", "v3-3"}},
 		{9 * unit, []string{"v1-3"}},
 	} {

@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// overlay writes random blocks of a disk into an overlay, and into what the disk is to be.
+// overlay writes random blocks of a disk into an overlay, and into the expected disk.
 func overlay(t *testing.T, disk []byte, seed uint64, writes int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "delta")
@@ -54,7 +54,7 @@ func overlay(t *testing.T, disk []byte, seed uint64, writes int) string {
 	return path
 }
 
-// pushDisk publishes a disk; parent names what it was made from, "" nothing.
+// pushDisk publishes a disk; parent is the chain ID of its parent, "" for none.
 func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref, string) {
 	s.t.Helper()
 	f := transfer.PushFile{Name: "disk.img", Kind: api.FileDisk, Disk: &d}
@@ -73,7 +73,7 @@ func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref,
 	return cache.Ref{Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number, ContentID: got.ContentID}, roots["disk.img"]
 }
 
-// disk reads what a guest would see of a cached version's disk.
+// diskOf reads what a guest would see of a cached version's disk.
 func diskOf(t *testing.T, c *cache.Cache, ref cache.Ref) (transfer.Disk, []byte) {
 	t.Helper()
 	v, err := c.Version(ref.ContentID)
@@ -93,9 +93,9 @@ func diskOf(t *testing.T, c *cache.Cache, ref cache.Ref) (transfer.Disk, []byte)
 	return d, b
 }
 
-// TestChainOfARegistry: of a chain of versions, a node pulls what it does not have, reads
-// each as it was pushed, takes room for the changes alone, and needs no registry for what
-// is here; a node that begins with the last one gets that as one disk.
+// TestChainOfARegistry: of a chain of versions, a node pulls what it does not have, reads each as
+// it was pushed, uses space for the changes alone, and needs no registry for cached versions; a
+// node that begins with the last version gets it as one disk.
 func TestChainOfARegistry(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 8)
@@ -139,8 +139,8 @@ func TestChainOfARegistry(t *testing.T) {
 	}
 }
 
-// TestAdoptedChain: a version that is on an adopted one is pulled as its changes; a
-// node that has nothing gets one flat disk, and reports how far it is from 0 to 1.
+// TestAdoptedChain: a version that is based on an adopted one is pulled as its changes; a node
+// without cached versions gets one flat disk, and reports its progress from 0 to 1.
 func TestAdoptedChain(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 8)
@@ -183,8 +183,8 @@ func TestAdoptedChain(t *testing.T) {
 	}
 }
 
-// TestChangesNeedLittleRoom: what a node has of a chain takes no room again, and is not
-// removed to make some.
+// TestChangesNeedLittleRoom: the part of a chain that a node already has needs no more space, and
+// is not evicted for the rest.
 func TestChangesNeedLittleRoom(t *testing.T) {
 	s := newShelf(t, 14*mib) // of which one is reserved
 	base := noise(t, "disk.img", 1, 8)

@@ -14,13 +14,14 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestOnXFS runs what depends on clones where files can be cloned.
+// TestOnXFS runs the tests that depend on clones on a file system with clones.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestClonedVersions", "TestClonedPartIsNoProgress",
 		"TestChainOfARegistry", "TestAdoptedChain", "TestChangesNeedLittleRoom", "TestVersionsShareFiles")
 }
 
-// clone makes a file that shares the bytes of another one, and skips where that cannot be.
+// clone creates a file that shares the bytes of another one, and skips the test where that is not
+// supported.
 func clone(t *testing.T, from, to string) {
 	t.Helper()
 	a, err := os.Open(from)
@@ -38,7 +39,7 @@ func clone(t *testing.T, from, to string) {
 	}
 }
 
-// took runs something and gives the bytes that the file system and the cache say it took.
+// took runs do and returns the bytes that it used according to the file system and the cache.
 func (s *shelf) took(do func()) (disk, used int64) {
 	s.t.Helper()
 	before, _, err := host.Disk(s.dir)
@@ -54,9 +55,9 @@ func (s *shelf) took(do func()) (disk, used int64) {
 	return before - after, s.cache.Used() - used
 }
 
-// TestClonedVersions: where files can be cloned, a next version is a flat disk that takes
-// its changes alone, and stays what it is when the one that it was cloned from goes, when
-// a save is taken in on top of it, and when the registry puts its layers together.
+// TestClonedVersions: where files can be cloned, a next version is a flat disk that uses space for
+// its changes alone, and is unchanged when the version it was cloned from is evicted, when a save
+// based on it is adopted, and when the registry squashes its layers.
 func TestClonedVersions(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 8)
@@ -117,8 +118,8 @@ func TestClonedVersions(t *testing.T) {
 	flat(fifth)
 }
 
-// TestClonedPartIsNoProgress: what an interrupted pull has cloned takes no room, so it
-// does not count as brought.
+// TestClonedPartIsNoProgress: what an interrupted pull has cloned uses no space, so it does not
+// count as pulled.
 func TestClonedPartIsNoProgress(t *testing.T) {
 	s := newShelf(t, 14*mib) // of which one is reserved
 	base := noise(t, "disk.img", 1, 8)

@@ -7,15 +7,15 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Versions share content in two ways. A file that holds the same is a hard link, so it
-// stays whatever becomes of the version that it came with. A disk that differs a little
-// from another one may be an overlay on that: then its version keeps the other one here.
+// Versions share content in two ways. A file with the same content is a hard link, so it outlives
+// the version that it came with. A disk that differs a little from another one may be an overlay on
+// it: then its version keeps the other version in the cache.
 
-// File is what is known of a file of a version.
+// File describes a file of a version.
 type File struct {
-	Tip    string    `json:"tip,omitempty"`    // name of its content; "" = not known
-	Format string    `json:"format,omitempty"` // of the lowest file, unless that says another: "raw", "qcow2"; "" = not known
-	Below  *BaseFile `json:"below,omitempty"`  // nil: the file is all of it; else it is an overlay on this
+	Tip    string    `json:"tip,omitempty"`    // chain ID of its content; "" = not known
+	Format string    `json:"format,omitempty"` // "raw" or "qcow2", of the lowest file unless set; "" = not known
+	Below  *BaseFile `json:"below,omitempty"`  // nil: the file is complete; otherwise it is an overlay on this
 }
 
 // BaseFile is a file of a cached version.
@@ -24,8 +24,8 @@ type BaseFile struct {
 	File      string `json:"file"`
 }
 
-// diskLocked returns the files that a file of a version is read from; false when one of
-// their versions is not here.
+// diskLocked returns the files that a file of a version is read from; false when one of their
+// versions is not cached.
 func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 	var d transfer.Disk
 	for range len(c.entries) { // a chain has each version once, unless its records are damaged
@@ -45,7 +45,7 @@ func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 	return d, false
 }
 
-// wholeLocked reports whether all is here that a version is on.
+// wholeLocked reports whether everything that a version is based on is cached.
 func (c *Cache) wholeLocked(e *entry) bool {
 	for name := range e.Files {
 		if _, ok := c.diskLocked(e.Ref.ContentID, name); !ok {
@@ -55,7 +55,7 @@ func (c *Cache) wholeLocked(e *entry) bool {
 	return true
 }
 
-// aboveLocked returns a version that is on this one; "" when there is none.
+// aboveLocked returns a version that is based on this one; "" for none.
 func (c *Cache) aboveLocked(contentID string) string {
 	for id, e := range c.entries {
 		for _, f := range e.Files {
@@ -67,13 +67,13 @@ func (c *Cache) aboveLocked(contentID string) string {
 	return ""
 }
 
-// heldLocked reports whether a version must stay.
+// heldLocked reports whether a version must not be removed.
 func (c *Cache) heldLocked(contentID string) bool {
 	return len(c.pins[contentID]) > 0 || c.aboveLocked(contentID) != ""
 }
 
-// contentLocked returns every content that is here, by its name: of files that hold the
-// same, the one that is on fewest others, and of those always the same one.
+// contentLocked maps chain IDs to cached files. Of several files with the same content it returns
+// the one with the fewest overlays, and of those always the same one.
 func (c *Cache) contentLocked() map[string]BaseFile {
 	all := map[string]BaseFile{}
 	depth := map[string]int{}
@@ -93,7 +93,7 @@ func (c *Cache) contentLocked() map[string]BaseFile {
 	return all
 }
 
-// have returns every content that is here, with the files that it is read from.
+// have returns all cached content, with the files that it is read from.
 func (c *Cache) have() LocalContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// chained is a source whose versions are on each other: "vN" is made from what it names.
+// chained is a source whose versions are based on each other.
 type chained struct {
-	below map[string]string // content id -> the one that it is on
-	links map[string]string // content id -> the one that holds the same
+	below map[string]string // content ID -> the one that it is based on
+	links map[string]string // content ID -> the one with the same content
 }
 
 func (s *chained) Need(_ context.Context, ref cache.Ref, have cache.LocalContent) (cache.SpaceNeed, error) {
@@ -88,8 +88,8 @@ func fetchAll(t testing.TB, c *cache.Cache, list ...string) {
 	}
 }
 
-// TestVersionsOnEachOther: a version stays as long as another one is on it, the leaves
-// go first whatever was used longest ago, and all of this outlives a restart.
+// TestVersionsOnEachOther: a version stays as long as another one is based on it, the leaves are
+// evicted first whatever was used least recently, and all of this outlives a restart.
 func TestVersionsOnEachOther(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2"}, links: map[string]string{"v4": "v2"}}
 	o := cache.Options{Dir: t.TempDir(), Source: s}
@@ -118,7 +118,7 @@ func TestVersionsOnEachOther(t *testing.T) {
 		_ = c.FreeSpace(t.Context(), 1)
 		return ids(c)
 	}
-	if got := gone(); got != "v1 v4" { // v3 before v2, which is on v1, which v4 is on
+	if got := gone(); got != "v1 v4" { // v3 before v2, which is based on v1, which v4 is based on
 		t.Errorf("left are %s", got)
 	}
 	if got := contents(t, c, "v4"); got != "v1 v2" {
@@ -130,7 +130,7 @@ func TestVersionsOnEachOther(t *testing.T) {
 	}
 }
 
-// TestLeafGoesFirst: of a chain, the leaf makes room although it was used last.
+// TestLeafGoesFirst: of a chain, the leaf is evicted although it was used last.
 func TestLeafGoesFirst(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1"}}
 	var c *cache.Cache
@@ -145,8 +145,8 @@ func TestLeafGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLostBelow: what is on a version that is gone or on itself is no version, and
-// nothing else is touched.
+// TestLostBelow: a version that is based on a missing version or on itself is removed, and nothing
+// else is changed.
 func TestLostBelow(t *testing.T) {
 	s := &chained{below: map[string]string{"v2": "v1", "v3": "v2", "v5": "v4"}}
 	o := cache.Options{Dir: t.TempDir(), Source: s}
@@ -171,8 +171,8 @@ func TestLostBelow(t *testing.T) {
 	}
 }
 
-// TestAdoptOverlay: a save is on the version that it was made of; not on one that is
-// gone, and not on too many.
+// TestAdoptOverlay: a save is based on the version that it was made of; not on one that was
+// removed, and not on too many overlays.
 func TestAdoptOverlay(t *testing.T) {
 	o := cache.Options{Dir: t.TempDir(), Source: &chained{}}
 	c := open(t, o)
@@ -208,8 +208,8 @@ func TestAdoptOverlay(t *testing.T) {
 	}
 }
 
-// TestChainsStayWhole: whatever is pulled, held, given back and removed, each version
-// that is listed can be read.
+// TestChainsStayWhole: whatever is pulled, pinned, unpinned and removed, each listed version can be
+// read.
 func TestChainsStayWhole(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &chained{below: map[string]string{}, links: map[string]string{}}

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// line stands between a node and a registry: it counts the bytes of layers that pass, and cuts every answer and all
-// that follow when there were enough.
+// line is a proxy between a node and a registry: it counts the bytes of layers that pass, and cuts
+// the responses once they exceed a limit.
 type line struct {
 	*httptest.Server
 	passed atomic.Int64
@@ -59,8 +59,8 @@ func (c *counting) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// TestCutPullOfAChain: a node whose pull of what changed was cut, or came with flipped bits, has no version then, and
-// goes on where it was, also as another process.
+// TestCutPullOfAChain: a node whose pull of the changes was interrupted, or arrived with flipped
+// bits, does not have the version then, and resumes the pull, also as another process.
 func TestCutPullOfAChain(t *testing.T) {
 	s := newShelf(t, 0)
 	base := noise(t, "disk.img", 1, 6)

@@ -12,9 +12,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// evictFor removes what was not used longest until a version of whole bytes fits
-// beside the reserve and the other pulls, and books it for the flight. What an
-// interrupted pull already brought to the directory part needs no room any more.
+// evictFor evicts the least recently used versions until a version of whole bytes fits in addition
+// to the reserve and the other pulls, and books that space for the flight. What an interrupted pull
+// already wrote to the directory part needs no more space.
 func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part string) error {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -46,9 +46,9 @@ func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part s
 	return nil
 }
 
-// FreeSpace removes what was not used longest until so many bytes are free beside what
-// pulls may still write, or nothing is left that may be removed. What is reserved from
-// templates counts as free: it is other things that the room is for.
+// FreeSpace evicts the least recently used versions until that many bytes are free in addition to
+// what pulls may still write, or nothing is left that may be removed. The reserve counts as free:
+// the space is for other data than templates.
 func (c *Cache) FreeSpace(ctx context.Context, bytes int64) error {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -66,8 +66,8 @@ func (c *Cache) FreeSpace(ctx context.Context, bytes int64) error {
 	}
 }
 
-// brought is what an interrupted pull has written; what it linked or cloned was never
-// in need of room.
+// brought returns the bytes that an interrupted pull has written; what it linked or cloned never
+// needed space.
 func (c *Cache) brought(part string) int64 {
 	files := host.Own(part)
 	c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *Cache) brought(part string) int64 {
 	return sum
 }
 
-// knownLocked reports whether a file belongs to a version that is here.
+// knownLocked reports whether a file belongs to a cached version.
 func (c *Cache) knownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
 		if _, ok := e.inodes[inode]; ok {
@@ -91,7 +91,7 @@ func (c *Cache) knownLocked(inode host.Inode) bool {
 	return false
 }
 
-// booked is what the pulls that go on may still write.
+// booked returns the bytes that the running pulls may still write.
 func (c *Cache) booked() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +102,9 @@ func (c *Cache) booked() int64 {
 	return sum
 }
 
-// removeOldest gives up one thing: first interrupted pulls that nobody wants any
-// more, then the version whose last use is longest ago of those that no other lies
-// on. keep is the version that room is made for.
+// removeOldest removes one item: first interrupted pulls that no flight resumes, then the least
+// recently used version that is neither pinned nor the base of another one. keep is the version
+// that the space is for.
 func (c *Cache) removeOldest(keep string) (bool, error) {
 	if name := c.oldestPartial(keep); name != "" {
 		return true, c.discard(name)
@@ -127,7 +127,7 @@ func (c *Cache) removeOldest(keep string) (bool, error) {
 	}
 }
 
-// oldestPartial returns the name of an interrupted pull that no flight continues with.
+// oldestPartial returns the name of an interrupted pull that no flight resumes.
 func (c *Cache) oldestPartial(keep string) string {
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *Cache) oldestPartial(keep string) string {
 	return ""
 }
 
-// RemoveStalePulls removes interrupted pulls that nobody has gone on with for a day.
+// RemoveStalePulls removes interrupted pulls that have not been resumed for a day.
 func (c *Cache) RemoveStalePulls() error {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -171,5 +171,5 @@ func (c *Cache) RemoveStalePulls() error {
 	return nil
 }
 
-// Free returns the bytes that may still be written on the cache's disk, and all of it.
+// Free returns the bytes that may still be written on the cache's disk, and its size.
 func (c *Cache) Free() (free, total int64, err error) { return c.opts.Disk() }

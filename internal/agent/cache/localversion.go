@@ -11,16 +11,15 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// pullSources is what a pull is made from, with the versions that it belongs to.
+// pullSources is the content that a pull is made from, with the versions that it belongs to.
 type pullSources struct {
 	have  LocalContent
-	files map[string]File // by the name of the content
+	files map[string]File // by chain ID
 	at    map[string]BaseFile
 }
 
-// share holds the versions that a pull is made from, since room must not be made with
-// them: without them more would have to be moved than was asked for, and what is on
-// them would be lost.
+// share pins the versions that a pull is made from, since they must not be evicted for it: without
+// them the pull would need more space than was booked, and versions based on them would be lost.
 func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
 	s = pullSources{have: LocalContent{}, files: map[string]File{}, at: map[string]BaseFile{}}
 	holder := "pull:" + ref.ContentID
@@ -43,13 +42,13 @@ func (c *Cache) share(ref Ref, tips []string) (s pullSources, release func()) {
 	}
 }
 
-// list returns how what was built lies here.
+// list describes where the built files are on this node.
 func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 	files := make(map[string]File, len(built))
 	for name, b := range built {
 		f := File{Tip: b.Tip, Format: b.Format}
 		switch b.Form {
-		case transfer.FormLinked: // to a file that lies where it lies
+		case transfer.FormLinked: // to a file that stays where it is
 			from, ok := s.files[b.Tip]
 			if !ok {
 				return nil, fmt.Errorf("%s is linked to something that is not here", name)
@@ -70,14 +69,14 @@ func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 // LocalVersion is a version that was made on this host and published.
 type LocalVersion struct {
 	Ref    Ref
-	Paths  map[string]string // file name -> where it is on the cache's file system; linked, never moved
-	Files  map[string]File   // what they are, by the same names
+	Paths  map[string]string // file name -> path on the cache's file system; linked, never moved
+	Files  map[string]File   // their descriptions, by the same names
 	Config []byte
 	NVRAM  []byte // nil: none
 }
 
-// AddLocal lists a version that was made on this host, so that nothing of it has to be
-// pulled. A version that is here or on its way is left as it is.
+// AddLocal lists a version that was made on this host, so that nothing of it has to be pulled. A
+// version that is cached or being pulled is not changed.
 func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	if !idForm.MatchString(a.Ref.ContentID) {
 		return farm.Invalid("content_id", "%q is no content id", a.Ref.ContentID)
@@ -103,9 +102,9 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 			return
 		}
 		err = fmt.Errorf("adopt %s %s: %w", a.Ref.Name, a.Ref.Tag, err)
-		_ = os.RemoveAll(part) // Open and the next pull deal with what is left
+		_ = os.RemoveAll(part) // Open and the next pull remove what is left
 		c.mu.Lock()
-		f.left = true // whoever joined pulls the version instead
+		f.left = true // callers that joined pull the version instead
 		c.mu.Unlock()
 	}()
 	release, err := c.holdBelow(a)
@@ -138,7 +137,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	return c.finish(a.Ref, a.Files)
 }
 
-// holdBelow keeps what an adopted version is on until it is listed.
+// holdBelow pins what an adopted version is based on until the version is listed.
 func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
 	var below []string
 	holder := "adopt:" + a.Ref.ContentID

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// shelf is a registry and a cache in front of it.
+// shelf is a registry and a cache of its versions.
 type shelf struct {
 	t      *testing.T
 	server *httptest.Server
@@ -28,7 +28,7 @@ type shelf struct {
 	dir    string // of the cache
 	cache  *cache.Cache
 	id     string // of the template
-	free   int64  // bytes that the cache's disk has when it is empty; 0: asks the system
+	free   int64  // free bytes of the cache's disk when it is empty; 0: asks the system
 }
 
 func newShelf(t *testing.T, free int64) *shelf {
@@ -44,7 +44,7 @@ func newShelf(t *testing.T, free int64) *shelf {
 	return s
 }
 
-// noise makes a file of so many MiB that does not compress.
+// noise creates a file of mibs MiB that does not compress.
 func noise(t *testing.T, name string, seed byte, mibs int) string {
 	t.Helper()
 	data := make([]byte, mibs*mib)
@@ -56,7 +56,7 @@ func noise(t *testing.T, name string, seed byte, mibs int) string {
 	return path
 }
 
-// push publishes a version of these files and gives what a start would name.
+// push publishes a version of these files and returns its reference for a start.
 func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache.Ref {
 	s.t.Helper()
 	config, err := json.Marshal(api.TemplateConfig{HardDrives: []api.ConfigDrive{{File: filepath.Base(paths[0]), Format: "raw"}}})
@@ -100,8 +100,8 @@ func sameFile(t *testing.T, a, b string) bool {
 	return os.SameFile(x, y)
 }
 
-// TestVersionsShareFiles: the second version brings its delta alone, its room is
-// counted once, and it stays whole when the first one goes.
+// TestVersionsShareFiles: the second version pulls its delta alone, its space is counted once, and
+// it stays complete when the first one is removed.
 func TestVersionsShareFiles(t *testing.T) {
 	s := newShelf(t, 0)
 	roots := map[string]string{}
@@ -133,9 +133,9 @@ func TestVersionsShareFiles(t *testing.T) {
 	}
 }
 
-// crowded is a shelf of 9 MiB, of which 1 is reserved. Its cache has the first version
-// of a template and another one, which was used later; the second version shares 4 of
-// its 6 MiB with the first.
+// crowded returns a shelf of 9 MiB, of which 1 is reserved. Its cache has the first version of a
+// template and another one, which was used later; the second version shares 4 of its 6 MiB with the
+// first.
 func crowded(t *testing.T) (s *shelf, first, second, other cache.Ref) {
 	t.Helper()
 	s = newShelf(t, 9*mib)
@@ -149,8 +149,8 @@ func crowded(t *testing.T) (s *shelf, first, second, other cache.Ref) {
 	return s, first, second, other
 }
 
-// TestSharedVersionIsNoRoom: what a pull links to is not removed to make room for it;
-// another version is, although that was used later.
+// TestSharedVersionIsNoRoom: a version that a pull links to is not evicted for that pull; another
+// version is, although it was used later.
 func TestSharedVersionIsNoRoom(t *testing.T) {
 	s, first, second, other := crowded(t)
 	s.fetch(second)
@@ -166,8 +166,8 @@ func TestSharedVersionIsNoRoom(t *testing.T) {
 	}
 }
 
-// TestRevertedNumberIsOtherBytes: after a revert and a push of the same tag and number
-// a node gets the new bytes, whatever it has under that number.
+// TestRevertedNumberIsOtherBytes: after a revert and a push of the same tag and number, a node gets
+// the new content, whatever it has cached under that number.
 func TestRevertedNumberIsOtherBytes(t *testing.T) {
 	s := newShelf(t, 0)
 	old := s.push("v1", map[string]string{}, noise(t, "disk.img", 1, 2))
@@ -187,8 +187,8 @@ func TestRevertedNumberIsOtherBytes(t *testing.T) {
 	}
 }
 
-// TestAdopt: a version that was made here is listed without a pull, twice is once,
-// and a failure leaves nothing that stands in a pull's way.
+// TestAdopt: a version that was made on this node is listed without a pull, adopting it twice has
+// no further effect, and a failure leaves nothing that prevents a pull.
 func TestAdopt(t *testing.T) {
 	s := newShelf(t, 0)
 	roots := map[string]string{}
@@ -229,8 +229,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestLinkIsNoProgress: what an interrupted pull has linked takes no room, so it does
-// not count as what was brought already.
+// TestLinkIsNoProgress: what an interrupted pull has linked uses no space, so it does not count as
+// pulled.
 func TestLinkIsNoProgress(t *testing.T) {
 	s, first, second, other := crowded(t)
 	part := filepath.Join(s.dir, second.ContentID+".partial")
@@ -246,8 +246,8 @@ func TestLinkIsNoProgress(t *testing.T) {
 	}
 }
 
-// TestPullBesideAFailingAdoption: a start that came while a version was adopted pulls
-// it when that fails.
+// TestPullBesideAFailingAdoption: a start that arrives while a version is being adopted pulls it
+// when the adoption fails.
 func TestPullBesideAFailingAdoption(t *testing.T) {
 	c := open(t, cache.Options{Dir: t.TempDir(), Source: &source{}})
 	for i := range 300 {

@@ -2,9 +2,9 @@ package cache
 
 import "github.com/buildyard/buildyard/internal/metric"
 
-// meters are what a cache counts since it is open.
+// meters are the counters of a cache since it was opened.
 type meters struct {
-	pulls   metric.Results // that were not given up because nobody waited any more
+	pulls   metric.Results // except those canceled because no caller waited any longer
 	evicted metric.Counter
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 )
 
-// Guests' disks and memory are nobody else's to read, also where an agent before
-// this one made the directory.
+// Only the owner may read guests' disks and memory, also where an earlier agent made the directory.
 func TestCacheIsPrivate(t *testing.T) {
 	old := filepath.Join(t.TempDir(), "old")
 	if err := os.Mkdir(old, 0o755); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// pullFlight is one pull of one version, shared by everybody who waits for it. It ends
-// early when the last of them has left.
+// pullFlight is one pull of one version, shared by all callers that wait for it. It ends early when
+// the last of them has left.
 type pullFlight struct {
 	ref    Ref
 	bring  func(context.Context, *pullFlight) error // makes the version present
@@ -21,14 +21,14 @@ type pullFlight struct {
 	// The cache's mu guards the fields below.
 	waiters map[*func(float64)]struct{}
 	ahead   int64 // bytes that it may still write
-	need    int64 // bytes that it had to write when it began
+	need    int64 // bytes that it had to write at its start
 	at      float64
-	left    bool // everybody left: it ends and must not be joined
+	left    bool // all callers left: it ends and must not be joined
 }
 
-// Fetch makes a version present: at once when it is here, even with the registry
-// away, else by joining or beginning its pull. progress is called with 0..1 until
-// Fetch returns. The caller pins the version before, or it may be removed again.
+// Fetch makes a version present: it returns immediately when the version is cached, even if the
+// registry is unavailable, and otherwise joins or starts its pull. progress is called with 0..1
+// until Fetch returns. The caller pins the version before, otherwise it may be removed again.
 func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) error {
 	if !idForm.MatchString(ref.ContentID) {
 		return farm.Invalid("content_id", "%q is no content id", ref.ContentID)
@@ -41,7 +41,7 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 		select {
 		case <-f.done:
 			if f.err != nil && c.wasLeft(f) {
-				continue // it was already ending when we came
+				continue // it was already ending when this caller joined
 			}
 			return f.err
 		case <-ctx.Done():
@@ -57,8 +57,8 @@ func (c *Cache) wasLeft(f *pullFlight) bool {
 	return f.left
 }
 
-// join returns the flight to wait for, or nil when the version is here. When there is
-// no flight, bring is a new one's work.
+// join returns the flight to wait for, or nil when the version is cached. Without a flight it
+// starts a new one, which calls bring.
 func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error) *pullFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,8 +142,8 @@ func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	return nil
 }
 
-// progress tells everybody who waits. It holds mu meanwhile, so that no waiter is
-// called after it has left: waiters only note the number.
+// progress reports to all waiters. It holds mu during the calls, so that no waiter is called after
+// it has left: waiters only store the number.
 func (c *Cache) progress(f *pullFlight, at float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Cache) progress(f *pullFlight, at float64) {
 	}
 }
 
-// Remove removes one version, refused while somebody holds it.
+// Remove removes one version; it is refused while the version is in use.
 func (c *Cache) Remove(contentID string) error {
 	c.mu.Lock()
 	if c.entries[contentID] == nil {
@@ -174,11 +174,11 @@ func (c *Cache) Remove(contentID string) error {
 	return c.evict(contentID)
 }
 
-// errPinned: somebody was faster than the removal.
+// errPinned reports that a version was pinned before it could be removed.
 var errPinned = errors.New("the version is in use")
 
-// evict removes a version that nobody holds. It leaves the list and its name under
-// mu, the slow part happens outside.
+// evict removes a version that is not in use. It is unlisted and renamed under mu; its files are
+// removed without the lock.
 func (c *Cache) evict(contentID string) error {
 	gone := c.path(contentID) + goneSuffix
 	c.mu.Lock()

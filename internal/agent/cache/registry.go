@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Registry is the Source of a real node: it pulls over HTTP from whatever registry a
-// version's Ref names. It may be used from many goroutines.
+// Registry is the Source of a real node: it pulls over HTTP from the registry in a version's Ref.
+// It may be used from many goroutines.
 type Registry struct {
 	options transfer.Options
 	creds   Credentials
@@ -28,21 +28,21 @@ type Registry struct {
 
 var _ Source = (*Registry)(nil)
 
-// maxRegistries bounds the clients that are kept: a cloud has one or two.
+// maxRegistries limits the cached clients: a cloud has one or two registries.
 const maxRegistries = 8
 
-// Credentials show this node to the registry at an address. They may be used from many
+// Credentials authenticate this node to the registry at an address. They may be used from many
 // goroutines.
 type Credentials interface {
-	// Authorize puts what shows it on a request that is about to be sent.
+	// Authorize adds the credential to a request that is about to be sent.
 	Authorize(r *http.Request, address string) error
-	// Renew is told that the registry answered 401 to such a request, and says whether
-	// Authorize may do better now.
+	// Renew is called when the registry answered 401 to such a request. It reports whether a new
+	// Authorize may succeed.
 	Renew(r *http.Request, address string) bool
 }
 
-// NewRegistry makes a source. o says how to speak to every registry; its BaseURL is
-// not used. nil credentials: nothing is shown.
+// NewRegistry returns a source. o configures the connections to every registry; its BaseURL is not
+// used. Without credentials, requests are anonymous.
 func NewRegistry(o transfer.Options, creds Credentials) *Registry {
 	return &Registry{options: o, creds: creds, clients: map[string]*transfer.Client{}}
 }
@@ -107,7 +107,7 @@ func wanted(ref Ref) transfer.Ref {
 	return transfer.Ref{ID: ref.TemplateID, ContentID: ref.ContentID}
 }
 
-// Need asks the registry what the version consists of.
+// Need asks the registry for the version's manifest.
 func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceNeed, error) {
 	c, err := r.client(ref.Registry)
 	if err != nil {
@@ -123,12 +123,12 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceN
 	return needOf(m, have), nil
 }
 
-// unpacked bounds how much larger than its layer a file may become: the compression
-// in use gains 2 at most on real disks, and holes take no room.
+// unpacked limits how much larger than its layer a file may become: the compression in use gains at
+// most a factor of 2 on real disks, and holes need no space.
 const unpacked = 3
 
-// needOf estimates from above. The size of a file alone would be far off for a raw
-// disk, which is mostly holes.
+// needOf returns an upper estimate. The size of a file alone would be far too high for a raw disk,
+// which is mostly holes.
 func needOf(m api.PullManifest, have LocalContent) SpaceNeed {
 	var need SpaceNeed
 	for _, f := range m.Files {
@@ -145,8 +145,8 @@ func needOf(m api.PullManifest, have LocalContent) SpaceNeed {
 	return need
 }
 
-// heldLayers is the number of a file's layers whose content is here, in a form that a
-// pull builds upon.
+// heldLayers returns the number of a file's layers whose content is on this node, in a form that a
+// pull can build upon.
 func heldLayers(f api.PullFile, have LocalContent) int {
 	for n := len(f.Layers); n > 0; n-- {
 		d, ok := have[tipOf(f.Layers[n-1])]
@@ -157,7 +157,7 @@ func heldLayers(f api.PullFile, have LocalContent) int {
 	return 0
 }
 
-// tipOf names the content of a chain up to a layer.
+// tipOf returns the chain ID of a chain up to a layer.
 func tipOf(l api.PullLayer) string { return cmp.Or(l.Tip, l.Root) }
 
 // Fetch pulls the version into its directory.
@@ -197,7 +197,8 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	return c.Push(registrytoken.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
-// Inspect returns what the version that a save has made in the registry at an address consists of. It is no pull.
+// Inspect returns the manifest of the version that a save has made in the registry at an address.
+// It does not pull.
 func (r *Registry) Inspect(ctx context.Context, address, save string, ref transfer.Ref) (api.PullManifest, error) {
 	c, err := r.client(address)
 	if err != nil {

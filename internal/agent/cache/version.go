@@ -17,13 +17,13 @@ import (
 type Version struct {
 	Ref    Ref
 	Dir    string                   // absolute; the configuration's file names are relative to it
-	Config []byte                   // the configuration object, with the fields that nobody here knows
+	Config []byte                   // the configuration object, including fields that this program does not know
 	NVRAM  []byte                   // nil: the version has none
-	Files  map[string]File          // by name, where something is known of them
-	Disks  map[string]transfer.Disk // for each of Files, what it is read from
+	Files  map[string]File          // by name, where something is known about them
+	Disks  map[string]transfer.Disk // for each of Files, the files that it is read from
 }
 
-// Version returns a cached version. The caller holds it by a pin.
+// Version returns a cached version. The caller has pinned it.
 func (c *Cache) Version(contentID string) (Version, error) {
 	v, err := c.version(contentID)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Cache) Version(contentID string) (Version, error) {
 	return v, nil
 }
 
-// version returns what is known of a version without reading its files.
+// version describes a version without reading its files.
 func (c *Cache) version(contentID string) (Version, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, 
 	return config, v, nil
 }
 
-// readSmall reads a file that is never large.
+// readSmall reads a small file.
 func readSmall(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -12,14 +12,15 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
-// jobFile is the content of the file: the cache jobs that are not over. A node without it is told
-// everything again; it is kept so that pulls go on also while the controller is away.
+// jobFile is the content of the file: the unfinished cache jobs. The controller sends everything
+// again to a node without it; it is stored so that pulls continue also while the controller is
+// unavailable.
 type jobFile struct {
 	Node    string         `json:"node"`
 	Errands []api.CacheJob `json:"errands"`
 }
 
-// load reads what an earlier agent has left.
+// load reads the cache jobs of an earlier agent.
 func (r *Runner) load() []api.CacheJob {
 	if r.o.File == "" {
 		return nil
@@ -41,8 +42,8 @@ func (r *Runner) load() []api.CacheJob {
 	return b.Errands[:min(len(b.Errands), maxErrands)]
 }
 
-// save writes what is not over. A disk without room for it costs nothing now: the next
-// agent is told everything again.
+// save writes the unfinished cache jobs. On a full disk it fails without harm: the controller sends
+// everything again to the next agent.
 func (r *Runner) save() {
 	if r.o.File == "" {
 		return

@@ -9,12 +9,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// remove removes the versions of a template that nothing uses; what is still on its way is
-// not here yet.
+// remove removes the unused versions of a template; versions that are being pulled are not in the
+// cache yet.
 func (r *Runner) remove(ctx context.Context, e *job) {
 	removed, kept := 0, 0
 	var why error
-	for more := true; more && ctx.Err() == nil; { // a version may are on another one's disk
+	for more := true; more && ctx.Err() == nil; { // a version may be based on another one
 		more, kept = false, 0
 		for _, v := range r.o.Templates.List() {
 			if !strings.EqualFold(v.ID, e.order.TemplateID) {

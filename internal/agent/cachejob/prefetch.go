@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// patience is how long a pull that gets no further is tried again, without the time in
-	// which others had their turn.
+	// patience is how long a pull without progress is retried, without the time in which it waited
+	// for others.
 	patience   = 10 * time.Minute
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 30 * time.Second
 
-	// A pull is told again when it is a hundredth further and so much time has passed: many
-	// nodes pull at the same time, and each report is a call.
+	// tellStep and the interval after it limit progress reports: many nodes pull at the same time,
+	// and each report is a call.
 	tellStep  = 0.01
 	tellEvery = 2 * time.Second
 )
 
-// deliver brings a version.
+// deliver pulls a version.
 func (r *Runner) deliver(ctx context.Context, e *job) {
 	p := &prefetch{r: r, e: e, moved: time.Now()}
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
@@ -34,7 +34,7 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 			r.o.Logger.Info("distribution done", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag)
 			r.end(e, func(e *job) { e.stage, e.done, e.message = api.ErrandDone, 1, "" })
 			return
-		case err == errYield: //nolint:errorlint // the sentinel itself, given by once
+		case err == errYield: //nolint:errorlint // the sentinel itself, returned by once
 			wait = retryFirst
 			continue
 		case !transfer.IsTemporary(err) || p.stuck() > patience:
@@ -51,15 +51,14 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 	}
 }
 
-// prefetch is the pull of one version, over all its tries.
+// prefetch is the pull of one version, over all its attempts.
 type prefetch struct {
 	r     *Runner
 	e     *job
-	moved time.Time // when it last got further; put off by the time in which it had no turn
+	moved time.Time // when it last progressed; extended by the time in which it waited
 }
 
-// once tries the pull when it is its turn. It gives errYield when an instance needed
-// the way.
+// once tries the pull when it has a slot. It returns errYield when an instance needed to pull.
 func (p *prefetch) once(ctx context.Context) error {
 	asked := time.Now()
 	hurry, err := p.r.turn(ctx)
@@ -93,8 +92,8 @@ func (p *prefetch) once(ctx context.Context) error {
 	return err
 }
 
-// turn waits until no instance pulls and few others do. hurry is closed when an
-// instance pulls again; the caller gives its turn back.
+// turn waits until no instance pulls and a slot is free. hurry is closed when an instance pulls
+// again; the caller releases the slot.
 func (r *Runner) turn(ctx context.Context) (hurry <-chan struct{}, err error) {
 	for {
 		r.mu.Lock()
@@ -120,7 +119,7 @@ func (r *Runner) turn(ctx context.Context) (hurry <-chan struct{}, err error) {
 	}
 }
 
-// progress notes how far the pull is. The cache calls it under its own lock.
+// progress records the progress of the pull. The cache calls it with its own lock held.
 func (p *prefetch) progress(at float64) {
 	r, e, now := p.r, p.e, time.Now()
 	r.mu.Lock()
@@ -137,14 +136,14 @@ func (p *prefetch) progress(at float64) {
 	}
 }
 
-// stuck returns how long the pull has got no further.
+// stuck returns for how long the pull has made no progress.
 func (p *prefetch) stuck() time.Duration {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
 	return time.Since(p.moved)
 }
 
-// wait notes why the pull is tried again.
+// wait records why the pull is retried.
 func (p *prefetch) wait(why error) {
 	p.r.mu.Lock()
 	p.e.stage, p.e.message = api.ErrandAccepted, why.Error()

@@ -1,11 +1,11 @@
-// Package cachejob carries out what a controller asks of a node's cached templates for
-// no instance: to have a version ahead of need, and to remove a template.
+// Package cachejob carries out what a controller requests for a node's cached templates independent
+// of instances: to prefetch a version, and to remove a template.
 //
-// It is not the cache and pulls nothing by itself, and it knows neither instances nor
-// the node link: who uses it hands over cache jobs, and what is to be told.
+// It is not the cache and does not pull without a cache job, and it knows neither instances nor the
+// node link: its caller passes cache jobs in and statuses out.
 //
-// Invariant: a version is kept for a cache job while it is on its way, and no longer: what was
-// brought is the cache's like any other.
+// Invariant: a version is pinned for a cache job only while it is being pulled: afterwards it is a
+// cached version like any other.
 package cachejob
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	maxErrands  = 1000 // that a node has at a time; more wait at the controller
+	maxErrands  = 1000 // of a node at a time; more wait at the controller
 	maxStatuses = 200  // in one report
-	atOnce      = 2    // pulls for cache jobs; one of them may wait for a registry that is away
+	atOnce      = 2    // concurrent pulls for cache jobs; one of them may wait for a registry that is unavailable
 )
 
 // Templates is the cache of versions.
@@ -39,34 +39,34 @@ type Templates interface {
 
 var _ Templates = (*cache.Cache)(nil)
 
-// Options are what a Runner is made of. Templates, Registry, Changed and Logger are needed.
+// Options configure a Runner. Templates, Registry, Changed and Logger are required.
 type Options struct {
-	Node      string // id of this node: what another identity left counts for nothing
+	Node      string // ID of this node: cache jobs of another identity are ignored
 	Templates Templates
-	File      string                      // what outlives the agent is kept here; "": nothing
-	Registry  func(address string) string // where to pull from by what a cache job says
-	Changed   func()                      // there is something to tell; must not wait
+	File      string                      // unfinished cache jobs are stored here; "": they do not outlive the agent
+	Registry  func(address string) string // address to pull from for the address in a cache job
+	Changed   func()                      // called when a status is to be reported; must not block
 	Logger    *slog.Logger
 }
 
-// Runner carries out cache jobs. Make it with New, then call Begin once. It may be used
-// from many goroutines.
+// Runner carries out cache jobs. Create it with New, then call Begin once. It may be used from many
+// goroutines.
 type Runner struct {
 	o       Options
 	running sync.WaitGroup // workers
-	turns   chan struct{}  // has a value for each pull that continues
-	saving  sync.Mutex     // one writes the file at a time; taken before mu
+	turns   chan struct{}  // has a value for each running pull
+	saving  sync.Mutex     // held while the file is written; taken before mu
 
 	mu      sync.Mutex          // guards the fields below; never held while Templates is called
-	entries map[string]*job     // by the cache job's id
-	dropped map[string]struct{} // ids of those that are gone, as is to be told
-	untold  map[string]struct{} // ids of entries and dropped ones to be told
-	starts  int                 // instances that pull
-	calm    chan struct{}       // closed while there is none
-	hurry   chan struct{}       // closed while there is one
+	entries map[string]*job     // by the cache job's ID
+	dropped map[string]struct{} // IDs of dropped cache jobs, to be reported
+	untold  map[string]struct{} // IDs of entries and dropped cache jobs to be reported
+	starts  int                 // instances that are pulling
+	calm    chan struct{}       // closed while no instance pulls
+	hurry   chan struct{}       // closed while an instance pulls
 }
 
-// job is one cache job. mu of its Runner guards all but order.
+// job is one cache job. mu of its Runner guards all fields but order.
 type job struct {
 	order   api.CacheJob
 	stop    context.CancelFunc // ends its worker
@@ -75,11 +75,11 @@ type job struct {
 	message string
 	removed int
 	kept    int
-	toldAt  time.Time // when progress was last to be told
+	toldAt  time.Time // when progress was last marked for a report
 	toldOf  float64
 }
 
-// New makes a runner. It touches nothing yet.
+// New returns a runner. It does not touch anything yet.
 func New(o Options) *Runner {
 	r := &Runner{
 		o: o, turns: make(chan struct{}, atOnce),
@@ -90,17 +90,17 @@ func New(o Options) *Runner {
 	return r
 }
 
-// Begin takes up what an earlier agent has left. Workers end with ctx; Wait waits for them.
+// Begin resumes the cache jobs of an earlier agent. Workers end with ctx; Wait waits for them.
 func (r *Runner) Begin(ctx context.Context) {
 	for _, order := range r.load() {
 		r.take(ctx, order)
 	}
 }
 
-// Wait returns when no worker runs any more.
+// Wait returns when no worker runs any longer.
 func (r *Runner) Wait() { r.running.Wait() }
 
-// Take takes cache jobs over. Repeated ones are told again. Workers end with ctx.
+// Take accepts cache jobs. The status of a repeated one is reported again. Workers end with ctx.
 func (r *Runner) Take(ctx context.Context, orders []api.CacheJob) {
 	if len(orders) == 0 {
 		return
@@ -135,10 +135,10 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	}
 }
 
-// holder is the name under which a version is kept for a cache job.
+// holder returns the name under which a version is pinned for a cache job.
 func holder(id string) string { return "errand:" + id }
 
-// employ gives a cache job a worker.
+// employ starts the worker of a cache job.
 func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
 	e := &job{order: order, stage: api.ErrandAccepted}
 	r.mu.Lock()
@@ -153,7 +153,7 @@ func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(conte
 	})
 }
 
-// drop forgets a cache job and gives back what was kept for it.
+// drop removes a cache job and releases what was pinned for it.
 func (r *Runner) drop(id string) {
 	r.mu.Lock()
 	e := r.entries[id]
@@ -171,7 +171,7 @@ func (r *Runner) drop(id string) {
 	r.tell(id)
 }
 
-// DropAll forgets everything, unsaid: this node has left its cloud.
+// DropAll removes all cache jobs without a report: this node has left its cloud.
 func (r *Runner) DropAll() {
 	r.mu.Lock()
 	var ids []string
@@ -190,7 +190,7 @@ func (r *Runner) DropAll() {
 }
 
 // PauseForInstance makes the pulls for cache jobs wait until the returned function is called: an
-// instance pulls, and it comes first.
+// instance is pulling, which has priority.
 func (r *Runner) PauseForInstance() (goOn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +208,7 @@ func (r *Runner) PauseForInstance() (goOn func()) {
 	}
 }
 
-// tell has the state of a cache job told.
+// tell marks a cache job to be reported.
 func (r *Runner) tell(id string) {
 	r.mu.Lock()
 	r.untold[id] = struct{}{}
@@ -216,7 +216,7 @@ func (r *Runner) tell(id string) {
 	r.o.Changed()
 }
 
-// ResendStatuses has everything told again.
+// ResendStatuses marks everything to be reported again.
 func (r *Runner) ResendStatuses() {
 	r.mu.Lock()
 	for id := range r.entries {
@@ -229,8 +229,8 @@ func (r *Runner) ResendStatuses() {
 	}
 }
 
-// Statuses returns what is to be told now, ordered; what does not fit comes with the next
-// call. Each is given once, unless it changes or Again is called.
+// Statuses returns the statuses to report now, sorted; what does not fit is returned by the next
+// call. Each is returned once, unless it changes or Again is called.
 func (r *Runner) Statuses() []api.CacheJobStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,7 +254,7 @@ func (e *job) status() api.CacheJobStatus {
 	return api.CacheJobStatus{ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed, Kept: e.kept}
 }
 
-// Again has statuses told again that did not arrive.
+// Again marks statuses that did not arrive to be reported again.
 func (r *Runner) Again(lost []api.CacheJobStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +263,7 @@ func (r *Runner) Again(lost []api.CacheJobStatus) {
 	}
 }
 
-// Answered notes what the controller knows now. What is done or has failed is over with that.
+// Answered records what the controller received. Cache jobs that are done or failed are removed then.
 func (r *Runner) Answered(sent []api.CacheJobStatus) {
 	over := false
 	r.mu.Lock()
@@ -286,17 +286,17 @@ func (r *Runner) Answered(sent []api.CacheJobStatus) {
 	}
 }
 
-// over reports whether nothing more is done for a cache job.
+// over reports whether a cache job is finished.
 func (e *job) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
 
-// end makes a cache job be over, however it was.
+// end finishes a cache job with any result.
 func (r *Runner) end(e *job, edit func(*job)) {
 	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
 	r.mu.Lock()
 	edit(e)
 	here := r.entries[e.order.ID] == e
 	r.mu.Unlock()
-	if !here { // dropped meanwhile
+	if !here { // dropped in the meantime
 		return
 	}
 	r.save()

@@ -20,16 +20,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// shelf is a cache whose pulls take a second for each hundredth. It fails a test that
-// asks it for something under a lock that a pull's progress needs.
+// shelf is a cache whose pulls take one second per percent. It fails a test that calls it with a
+// lock held that a pull's progress needs.
 type shelf struct {
 	mu     sync.Mutex
 	here   map[string]cache.Ref
-	held   map[string][]string // content id -> holders
+	held   map[string][]string // content ID -> holders
 	fail   error
-	under  map[string]string // content id -> one that is on it
-	pulls  int               // that go on
-	most   int               // at the same time
+	under  map[string]string // content ID -> one that is based on it
+	pulls  int               // that are running
+	most   int               // maximum number of concurrent pulls
 	begun  []string
 	failed int
 }
@@ -123,7 +123,7 @@ func (s *shelf) holders(id string) string {
 	return strings.Join(s.held[id], " ")
 }
 
-// node is a runner with what its agent does for it.
+// node is a runner with the part of its agent.
 type node struct {
 	*cachejob.Runner
 	t       *testing.T
@@ -136,7 +136,7 @@ type node struct {
 	reports int
 }
 
-// boot starts a runner; the controller hears everything it has to tell.
+// boot starts a runner; the controller receives all its statuses.
 func boot(t *testing.T, s *shelf, file string) *node {
 	n := &node{t: t, shelf: s, file: file, changed: make(chan struct{}, 1), told: map[string]api.CacheJobStatus{}}
 	n.Runner = cachejob.New(cachejob.Options{
@@ -156,7 +156,7 @@ func boot(t *testing.T, s *shelf, file string) *node {
 	return n
 }
 
-// listen hears what there is to tell.
+// listen receives the pending statuses.
 func (n *node) listen() {
 	synctest.Wait()
 	select {
@@ -172,7 +172,7 @@ func (n *node) listen() {
 	}
 }
 
-// after lets time pass and listens every second of it.
+// after lets time pass and receives the statuses of every second.
 func (n *node) after(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		n.listen()
@@ -180,7 +180,7 @@ func (n *node) after(d time.Duration) {
 	n.listen()
 }
 
-// order hands over cache jobs.
+// order passes cache jobs to the runner.
 func (n *node) order(orders ...api.CacheJob) {
 	n.Take(n.ctx, orders)
 	n.listen()
@@ -234,13 +234,13 @@ func TestPull(t *testing.T) {
 		}
 		n.order(drop("a"))
 		n.want("a", api.ErrandDropped, 0)
-		n.order(drop("a"), drop("unknown")) // repeated, and of an earlier life
+		n.order(drop("a"), drop("unknown")) // repeated, and of an earlier agent
 		n.want("a", api.ErrandDropped, 0)
 		n.want("unknown", api.ErrandDropped, 0)
 	})
 }
 
-// TestFewPullsAtATime: the others wait, and each gets its turn.
+// TestFewPullsAtATime: the others wait, and each gets a slot.
 func TestFewPullsAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		for i := range 6 {
@@ -257,8 +257,8 @@ func TestFewPullsAtATime(t *testing.T) {
 	})
 }
 
-// TestStartsComeFirst: while an instance pulls nothing is pulled for a cache job, however
-// long that takes, and that is no failure.
+// TestStartsComeFirst: while an instance pulls, nothing is pulled for a cache job, regardless of
+// the duration, and that is not a failure.
 func TestStartsComeFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("a"))
@@ -290,7 +290,7 @@ func TestFailures(t *testing.T) {
 		if n.told["full"].Message != "the disk has 1GB free" || n.shelf.holders("c-full") != "" {
 			t.Errorf("told is %+v, held by %q", n.told["full"], n.shelf.holders("c-full"))
 		}
-		// One that may be cured is tried again for as long as it may get further.
+		// A pull with a temporary error is retried as long as it may progress.
 		n.shelf.set(func() { n.shelf.fail, n.shelf.failed = farm.Unavailable(nil, "The registry cannot be reached"), 0 })
 		n.order(pull("away"))
 		n.after(10 * time.Minute)
@@ -302,7 +302,7 @@ func TestFailures(t *testing.T) {
 		if n.shelf.failed < 5 || n.shelf.failed > 15 {
 			t.Errorf("it was tried %d times", n.shelf.failed)
 		}
-		// and continues when the cause is gone.
+		// The pull continues when the cause is gone.
 		n.order(pull("back"))
 		n.after(2 * time.Minute)
 		n.shelf.set(func() { n.shelf.fail = nil })
@@ -311,7 +311,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestDropStopsAPull at once, and the turn is free.
+// TestDropStopsAPull: the pull stops immediately, and its slot is free.
 func TestDropStopsAPull(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("a"), pull("b"), pull("c"))
@@ -326,8 +326,9 @@ func TestDropStopsAPull(t *testing.T) {
 	})
 }
 
-// TestANewAgentGoesOn: pulls go on before the controller says anything, and what it says again
-// is known. What is done and told is over; asked for again it is there.
+// TestANewAgentGoesOn: pulls resume before the controller sends anything, and repeated cache jobs
+// are known. A cache job that is done and reported is removed; when it is requested again, the
+// version is cached.
 func TestANewAgentGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("done"))
@@ -357,7 +358,8 @@ func TestANewAgentGoesOn(t *testing.T) {
 	})
 }
 
-// TestUntoldIsToldByTheNextAgent: what is done and was not heard is told once it is asked for again.
+// TestUntoldIsToldByTheNextAgent: an unacknowledged result is reported once the cache job is
+// requested again.
 func TestUntoldIsToldByTheNextAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.Take(n.ctx, []api.CacheJob{pull("a")})
@@ -395,8 +397,8 @@ func TestFilesThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// TestNothingIsTooMuch: a node takes a bounded number, and a file that cannot be written
-// is no reason to do nothing.
+// TestNothingIsTooMuch: a node accepts a limited number of cache jobs, and carries them out even if
+// the file cannot be written.
 func TestNothingIsTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := boot(t, newShelf(), filepath.Join(t.TempDir(), "missing", "errands.json"))
@@ -457,7 +459,7 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestLostReports: what did not arrive is told again, what changed meanwhile as it is.
+// TestLostReports: lost statuses are reported again, with changes since then.
 func TestLostReports(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.Take(n.ctx, []api.CacheJob{pull("a"), drop("x")})

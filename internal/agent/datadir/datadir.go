@@ -1,10 +1,10 @@
-// Package datadir is the data directory of a node: where its files lie, which
-// identity it joined with, and the lock that keeps a second agent out.
+// Package datadir is the data directory of a node: the paths of its files, the identity it joined
+// with, and the lock that keeps a second agent out.
 //
-// It is not the journal or the cache; it only says where they are.
+// It is neither the journal nor the cache; it only has their paths.
 //
-// Invariant: node.json is replaced whole and readable by its owner only, so that a
-// credential is never half written and never shown to another user.
+// Invariant: node.json is replaced as a whole and readable by its owner only, so that a credential
+// is never half written and never visible to another user.
 package datadir
 
 import (
@@ -23,7 +23,7 @@ import (
 // Dir is a data directory. The zero value is unusable; see At.
 type Dir struct{ dir string }
 
-// At returns the home below dir, made absolute. Nothing is created.
+// At returns the data directory at dir, made absolute. Nothing is created.
 func At(dir string) (Dir, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -32,7 +32,7 @@ func At(dir string) (Dir, error) {
 	return Dir{dir}, nil
 }
 
-// Default is the data directory when none is named: below the user's data directory
+// Default is the data directory if none is configured: in the user's data directory
 // ($XDG_DATA_HOME), which for root is /var/lib unless it is set.
 func Default() string {
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
@@ -48,25 +48,25 @@ func Default() string {
 	return filepath.Join(user, ".local", "share", "buildyard", "node")
 }
 
-// Dir is the data directory itself.
+// Dir returns the path of the data directory.
 func (h Dir) Dir() string { return h.dir }
 
-// Instances holds the journal.
+// Instances is the directory of the journal.
 func (h Dir) Instances() string { return filepath.Join(h.dir, "instances") }
 
-// Templates holds the cached versions.
+// Templates is the directory of the cached versions.
 func (h Dir) Templates() string { return filepath.Join(h.dir, "templates") }
 
-// VMs belongs to the hypervisor driver.
+// VMs is the directory of the hypervisor driver.
 func (h Dir) VMs() string { return filepath.Join(h.dir, "vms") }
 
-// Saves holds what the saves that go on have made, on the file system of Templates.
+// Saves is the directory of unfinished saves, on the file system of Templates.
 func (h Dir) Saves() string { return filepath.Join(h.dir, "saves") }
 
-// Errands is the file of what is to be done with cached versions.
+// Errands is the file of the cache jobs.
 func (h Dir) Errands() string { return filepath.Join(h.dir, "errands.json") }
 
-// Library holds the local templates.
+// Library is the directory of the local templates.
 func (h Dir) Library() string { return filepath.Join(h.dir, "library") }
 
 // Registries is the file of named registries.
@@ -75,20 +75,20 @@ func (h Dir) Registries() string { return filepath.Join(h.dir, "registries.json"
 // USB is the file of the claims of USB devices.
 func (h Dir) USB() string { return filepath.Join(h.dir, "usb.json") }
 
-// Versions holds the versions of the agent that updates have brought.
+// Versions is the directory of the agent versions that updates have installed.
 func (h Dir) Versions() string { return filepath.Join(h.dir, "versions") }
 
-// Update is the file that says which of them runs.
+// Update is the file that defines which of them runs.
 func (h Dir) Update() string { return filepath.Join(h.dir, "update.json") }
 
 // UpdateKeys is the file of the public keys that agent packages must be signed with.
 func (h Dir) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
 
-// UserKey is the file of the private key of the user key that the node has joined with, when
-// it was not in a file of its owner's.
+// UserKey is the file of the private key of the user key that the node joined with, unless its
+// owner stores that in another file.
 func (h Dir) UserKey() string { return filepath.Join(h.dir, "user.key") }
 
-// Sockets holds the sockets of the agent that runs; it is its owner's alone.
+// Sockets is the directory of the running agent's sockets; only its owner can access it.
 func (h Dir) Sockets() string { return filepath.Join(h.dir, "run") }
 
 func (h Dir) identity() string { return filepath.Join(h.dir, "node.json") }
@@ -101,7 +101,7 @@ func (h Dir) Make() error {
 	return nil
 }
 
-// Identity is what a node joined with and as.
+// Identity is the identity and the settings that a node joined with.
 type Identity struct {
 	NodeID     string               `json:"node_id"`
 	Credential string               `json:"credential"` // secret
@@ -113,10 +113,10 @@ type Identity struct {
 	Capacity   int                  `json:"capacity,omitempty"` // 0: the controller's default
 	Reserve    bytesize.DiskReserve `json:"reserve"`
 	TLS        TLS                  `json:"tls,omitzero"`
-	Key        *Key                 `json:"key,omitempty"` // the user key that it has joined with; nil: by another way
+	Key        *Key                 `json:"key,omitempty"` // the user key that it joined with; nil: none
 
 	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
-	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device that carries those without a bridge
+	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
 }
 
 // Key names a user key and the file of its private key.
@@ -125,7 +125,7 @@ type Key struct {
 	File string `json:"file"`
 }
 
-// TLS names the files with which the controller is spoken to.
+// TLS names the files for connections to the controller.
 type TLS struct {
 	Insecure bool   `json:"insecure,omitempty"`
 	Cert     string `json:"cert,omitempty"`
@@ -133,7 +133,7 @@ type TLS struct {
 	CA       string `json:"ca,omitempty"`
 }
 
-// Absolute returns the same files by names that are good in other directories too.
+// Absolute returns the files with absolute names, which are valid in other directories, too.
 func (t TLS) Absolute() (TLS, error) {
 	for _, name := range []*string{&t.Cert, &t.Key, &t.CA} {
 		if *name == "" {
@@ -147,8 +147,8 @@ func (t TLS) Absolute() (TLS, error) {
 	return t, nil
 }
 
-// Identity reads who this node is. A node that has not joined gives a CodeNotFound
-// whose sentence says what to do.
+// Identity reads the node's identity. For a node that has not joined it returns a CodeNotFound
+// error with advice.
 func (h Dir) Identity() (Identity, error) {
 	raw, err := os.ReadFile(h.identity())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,7 +165,7 @@ func (h Dir) Identity() (Identity, error) {
 	return id, nil
 }
 
-// SetIdentity keeps who this node is, durably.
+// SetIdentity stores the node's identity, durably.
 func (h Dir) SetIdentity(id Identity) error {
 	if err := h.Make(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (h Dir) SetIdentity(id Identity) error {
 	return WriteFile(h.identity(), append(raw, '\n'))
 }
 
-// ClearIdentity forgets who this node was; it is no error when nobody knew.
+// ClearIdentity removes the node's identity; a missing one is not an error.
 func (h Dir) ClearIdentity() error {
 	for _, file := range []string{h.UserKey(), h.trouble(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +189,7 @@ func (h Dir) ClearIdentity() error {
 
 func (h Dir) trouble() string { return filepath.Join(h.dir, "trouble") }
 
-// SetLastError keeps why the agent has ended, for those who ask how the node is; "" when it runs.
+// SetLastError stores why the agent has ended, for the status command; "" while it runs.
 func (h Dir) SetLastError(text string) error {
 	if text != "" {
 		return WriteFile(h.trouble(), []byte(text+"\n"))
@@ -200,7 +200,7 @@ func (h Dir) SetLastError(text string) error {
 	return nil
 }
 
-// LastError gives why the agent has ended; "" when it has not, or as it should.
+// LastError returns why the agent has ended; "" when it runs or ended regularly.
 func (h Dir) LastError() string {
 	raw, err := os.ReadFile(h.trouble())
 	if err != nil {
@@ -209,7 +209,7 @@ func (h Dir) LastError() string {
 	return strings.TrimSpace(string(raw))
 }
 
-// WriteFile replaces a file whole and durably, for its owner only.
+// WriteFile replaces a file as a whole and durably, for its owner only.
 func WriteFile(name string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {

@@ -91,8 +91,8 @@ func TestOneAgentOnly(t *testing.T) {
 	again.Release()
 }
 
-// TestDiscardedLocksExclude: also while lock files are removed and made again, one holds
-// the lock at a time.
+// TestDiscardedLocksExclude: only one has the lock at a time, also while lock files are removed and
+// created again.
 func TestDiscardedLocksExclude(t *testing.T) {
 	name, busy := filepath.Join(t.TempDir(), "lock"), errors.New("busy")
 	var holders atomic.Int32

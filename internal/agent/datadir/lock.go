@@ -10,11 +10,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Lock is the right to be the agent of a home. The kernel gives it back when the
-// process ends, however it ends.
+// Lock is the exclusive lock of a data directory. The kernel releases it when the process ends in
+// any way.
 type Lock struct{ file *os.File }
 
-// Lock takes the home. A CodeConflict means that an agent runs on it.
+// Lock locks the data directory. A CodeConflict means that an agent runs in it.
 func (h Dir) Lock() (*Lock, error) {
 	if err := h.Make(); err != nil {
 		return nil, err
@@ -23,15 +23,15 @@ func (h Dir) Lock() (*Lock, error) {
 		farm.Errorf(farm.CodeConflict, "An agent already runs on %s", h.dir))
 }
 
-// LockFile takes an exclusive lock on a file, which is made when it is missing;
-// busy is the error when somebody holds it.
+// LockFile takes an exclusive lock on a file, which is created if missing; busy is the error when
+// another process has the lock.
 func LockFile(name string, busy error) (*Lock, error) {
 	for {
 		l, err := lockOnce(name, busy)
 		if l == nil || l.named() {
 			return l, err
 		}
-		l.Release() // its file was removed by who had it before: that excludes nobody
+		l.Release() // the previous holder removed its file: such a lock excludes no other process
 	}
 }
 
@@ -51,7 +51,7 @@ func lockOnce(name string, busy error) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, err)
 }
 
-// named reports whether others who lock the same name meet this lock.
+// named reports whether the name of the lock still refers to this file, so that others contend for it.
 func (l *Lock) named() bool {
 	mine, err := l.file.Stat()
 	if err != nil {
@@ -61,13 +61,13 @@ func (l *Lock) named() bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// Release returns the lock back.
-func (l *Lock) Release() { _ = l.file.Close() } // there is nothing to write, so nothing to fail
+// Release releases the lock.
+func (l *Lock) Release() { _ = l.file.Close() } // nothing is written, so Close cannot lose data
 
-// Discard returns the lock back and removes its file.
+// Discard releases the lock and removes its file.
 func (l *Lock) Discard() {
 	if l.named() {
-		_ = os.Remove(l.file.Name()) // one that stays only lies about
+		_ = os.Remove(l.file.Name()) // a remaining lock file is harmless
 	}
 	l.Release()
 }

@@ -1,11 +1,11 @@
-// Package fleet runs many simulated nodes in one process: the load generator of a
-// controller, and a cloud to look at where there is no hypervisor.
+// Package fleet runs many simulated nodes in one process: as the load generator of a controller,
+// and as a demo cloud without a hypervisor.
 //
-// Its nodes are real agents over the simulated driver; only the machine and, unless
-// asked otherwise, the pull of a template are made up. It is not for real work.
+// Its nodes are real agents over the simulated driver; only the machine and, unless configured
+// otherwise, the pull of a template are simulated. It is not for production.
 //
-// Invariant: with a data directory everything that a real node would keep outlives a
-// kill; without one nothing touches the disk.
+// Invariant: with a data directory everything that a real node would store outlives a kill; without
+// one nothing is written to the disk.
 package fleet
 
 import (
@@ -34,32 +34,32 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// MaxNodes bounds a fleet.
+// MaxNodes limits the nodes of a fleet.
 const MaxNodes = 10_000
 
-// joining is how many nodes join at the same time.
+// joining is the number of nodes that join concurrently.
 const joining = 64
 
-// Options say what fleet to run.
+// Options configure a fleet.
 type Options struct {
 	Nodes      int
 	Controller string // URL
 	Token      string // join token
-	// Authorize puts who asks on the request of a join, which then needs no token; nil: nothing.
+	// Authorize adds the credential to the request of a join, which then needs no token; nil: none.
 	Authorize func(*http.Request) error
 	TLS       *tls.Config // of the controller and of registries; nil: the system's
-	Name      string      // of the nodes, a number follows; "" means "sim"
+	Name      string      // of the nodes, followed by a number; "" means "sim"
 	Groups    []string
 	Capacity  int // 0: the controller's default
 
 	Sim           sim.Options // of every node's hypervisor; its Dir and Seed are set here
 	PullTime      sim.Range   // a simulated pull takes this long
 	PullFailure   float64     // share of simulated pulls that fail, 0 to 1
-	ReportDelay   sim.Range   // a report is held back for so long
+	ReportDelay   sim.Range   // each report is delayed for this long
 	UpdateTime    sim.Range   // a simulated update of an agent takes this long
 	UpdateFailure float64     // share of simulated updates that fail, 0 to 1
 	RealPull      bool        // really pull templates; needs DataDir
-	DataDir       string      // "": nothing is kept
+	DataDir       string      // "": nothing is stored
 
 	USB []api.USBDevice // that every node offers
 
@@ -87,8 +87,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run joins the nodes and runs them until ctx ends or every one of them has ended
-// by itself; then the error says why.
+// Run joins the nodes and runs them until ctx ends or all of them have ended; then the error
+// contains the reason.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -132,13 +132,13 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 type node struct {
 	name  string
 	agent *agent.Agent
-	parts agent.Options         // of the agent
+	parts agent.Options         // configuration of the agent
 	pass  *registrytoken.Source // for registries
 	kept  []interface{ Close() error }
 	lock  *datadir.Lock
 }
 
-// run runs the node's agent, and the ones that it becomes.
+// run runs the node's agent, and those that replace it.
 func (n *node) run(ctx context.Context) error {
 	for {
 		err := n.agent.Run(ctx)
@@ -165,7 +165,7 @@ func (n *node) close(log *slog.Logger) {
 	}
 }
 
-// node joins the i-th node and makes its agent.
+// node joins the i-th node and creates its agent.
 func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) (*node, error) {
 	n := &node{name: fmt.Sprintf("%s-%04d", o.Name, i+1)}
 	var at datadir.Dir
@@ -216,18 +216,18 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	return n, nil
 }
 
-// devices are those that a node always offers.
+// devices are the devices that a node always offers.
 type devices []api.USBDevice
 
 var _ agent.Devices = devices(nil)
 
-// Available returns all of them.
+// Available returns all devices.
 func (d devices) Available() []api.USBDevice { return d }
 
-// reserve is what the nodes leave free of templates together: their disk is not one that builds depend on.
+// reserve is the free space that the nodes leave together: no build depends on their disk.
 var reserve = bytesize.DiskReserve{Bytes: 1 << 30}
 
-// keep puts journal and, for real pulls, the cache on disk.
+// keep stores the journal and, for real pulls, the cache on disk.
 func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {
 	records, err := journal.Open(at.Instances(), journal.Options{Logger: parts.Logger})
 	if err != nil {
@@ -250,25 +250,25 @@ func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {
 	return nil
 }
 
-// facts of every simulated machine. The architecture is the simulated driver's.
+// facts are those of every simulated machine. The architecture is the simulated driver's.
 var facts = host.Facts{Arch: "amd64", OS: runtime.GOOS, CPUs: 16, MemoryMB: 64 << 10}
 
-// machine is a host that nothing happens to.
+// machine is a host without any load.
 type machine struct{}
 
 var _ agent.Machine = machine{}
 
-// Facts returns the same for every node.
+// Facts returns the same facts for every node.
 func (machine) Facts() host.Facts { return facts }
 
-// FreeMemoryMB is half of the memory.
+// FreeMemoryMB returns half of the memory.
 func (machine) FreeMemoryMB() int { return facts.MemoryMB / 2 }
 
-// Disk is half full.
+// Disk reports a half full disk.
 func (machine) Disk() (free, total, vms int64) { return 512 << 30, 1 << 40, 0 }
 
-// VMBytes is nothing: simulated disks are empty.
+// VMBytes returns 0: simulated disks are empty.
 func (machine) VMBytes(string) int64 { return 0 }
 
-// Load is none.
+// Load returns no load.
 func (machine) Load(time.Time, []int) (cpu, memory float64) { return 0, 0 }

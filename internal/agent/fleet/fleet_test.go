@@ -17,21 +17,20 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// cloud is the least that a fleet needs of a controller: every node gets one
-// instance at its first poll.
+// cloud is the minimal controller of a fleet: every node gets one instance at its first poll.
 type cloud struct {
 	t *testing.T
 
 	mu       sync.Mutex
-	joined   map[string]string // node id -> name
-	ordered  map[string]bool   // node id -> it got its order
+	joined   map[string]string // node ID -> name
+	ordered  map[string]bool   // node ID -> whether it got its order
 	phases   map[string]api.Phase
-	held     map[string]int // node id -> instances that it said it holds at its last full list
+	held     map[string]int // node ID -> instances in its last full inventory
 	expelled bool
 
-	update   *api.AgentUpdate  // that every node is asked for
-	versions map[string]string // node id -> its agent's
-	failed   map[string]string // node id -> why its update failed
+	update   *api.AgentUpdate  // requested from every node
+	versions map[string]string // node ID -> version of its agent
+	failed   map[string]string // node ID -> why its update failed
 }
 
 func serve(t *testing.T) (*cloud, string) {
@@ -152,7 +151,7 @@ func options(url string) fleet.Options {
 	}
 }
 
-// start runs a fleet; stop ends it and gives Run's answer.
+// start runs a fleet; stop ends it and returns the result of Run.
 func start(t *testing.T, o fleet.Options) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -173,8 +172,8 @@ func TestEveryNodeWorks(t *testing.T) {
 	}
 }
 
-// TestNodesOutliveTheProcess: another fleet over the same directory is the same
-// nodes with the same VMs.
+// TestNodesOutliveTheProcess: another fleet over the same directory has the same nodes with the
+// same VMs.
 func TestNodesOutliveTheProcess(t *testing.T) {
 	c, url := serve(t)
 	o := options(url)

@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// progressEvery is how often is said how many nodes have joined.
+// progressEvery is how often the number of joined nodes is logged.
 const progressEvery = 5 * time.Second
 
-// joinAll joins the nodes, some at the same time, and says how far it is.
+// joinAll joins the nodes, several concurrently, and logs the progress.
 func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.RoundTripper) error {
 	var joined atomic.Int64
 	ended := make(chan struct{})
@@ -51,14 +51,14 @@ func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.Rou
 	return group.Wait()
 }
 
-// The pauses between two tries to join: they double, so that a controller that is away
-// is asked often at first and never by all nodes at once.
+// The pauses between two attempts to join: they double, so that an unavailable controller is called
+// often at first and never by all nodes simultaneously.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
 )
 
-// patiently calls join until the controller can be reached.
+// patiently calls join until the controller is available.
 func (o *Options) patiently(ctx context.Context, join func() error) error {
 	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
 		err := join()
@@ -76,7 +76,7 @@ func (o *Options) patiently(ctx context.Context, join func() error) error {
 	}
 }
 
-// join returns the identity of a node, the one it had when it keeps files.
+// join returns the identity of a node: with a data directory, the earlier one.
 func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transport http.RoundTripper) (datadir.Identity, error) {
 	id := datadir.Identity{}
 	if o.DataDir != "" {
@@ -115,8 +115,8 @@ func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transpo
 	return id, at.SetIdentity(id)
 }
 
-// kept names what a node that keeps files joined with before, and joins with again: its
-// restart must not undo what an operator has configured.
+// kept names the fields that a node with a data directory keeps when it joins again: its restart
+// must not undo what an operator has configured.
 func (o *Options) kept(id datadir.Identity) []string {
 	if id.NodeID == "" {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// slowLink is a link whose reports are held back, as by a slow network.
+// slowLink is a link whose reports are delayed, as by a slow network.
 type slowLink struct {
 	agent.Link
 	delay sim.Range
@@ -25,12 +25,12 @@ func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer,
 	return l.Link.Report(ctx, in)
 }
 
-// between returns the duration at a place, 0 to 1, of a range.
+// between returns the duration at a position, 0 to 1, of a range.
 func between(r sim.Range, at float64) time.Duration {
 	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
 }
 
-// sleep waits, or gives why ctx ended.
+// sleep waits for d, or returns why ctx ended.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -42,13 +42,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// seededRand draws what depends on a seed and a name, not on the order of the calls.
+// seededRand draws values that depend on a seed and a name, not on the order of the calls.
 type seededRand struct {
-	share float64 // of what fails
+	share float64 // share of failures
 	seed  uint64
 }
 
-// draw returns the place of a name in its range, and whether it fails.
+// draw returns the position of a name in its range, and whether it fails.
 func (l seededRand) draw(name string) (at float64, fails bool) {
 	f := fnv.New64a()
 	_, _ = f.Write([]byte(name))
@@ -56,14 +56,13 @@ func (l seededRand) draw(name string) (at float64, fails bool) {
 	return rng.Float64(), rng.Float64() < l.share
 }
 
-// How often simulated VMs are looked at. Of many nodes the looks alone would load the
-// machine.
+// How often simulated VMs are listed. With many nodes, listing alone would load the machine.
 const (
 	crowd      = 100
 	watchCrowd = 5 * time.Second
 )
 
-// watchEvery is how often each node looks at its VMs; 0 means the agent's own choice.
+// watchEvery returns how often each node lists its VMs; 0 means the agent's default.
 func (o *Options) watchEvery() time.Duration {
 	if o.Nodes >= crowd {
 		return watchCrowd

@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestPull: a pull takes a time of its range, tells how far it is, and fails as often
-// as is said; with the same seed the same ones do.
+// TestPull: a pull takes a time in its range, reports its progress, and fails with the configured
+// share; with the same seed the same pulls fail.
 func TestPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fates := func() (failed []int) {
@@ -58,7 +58,7 @@ func TestPullBrokenOff(t *testing.T) {
 	}
 }
 
-// recorder notes when it was reported to.
+// recorder records the times of reports.
 type recorder struct {
 	agent.Link
 	at time.Time
@@ -88,8 +88,8 @@ func TestSlowLink(t *testing.T) {
 	})
 }
 
-// TestJoinWaits: a controller that is away at the start is waited for; a wrong token
-// is not.
+// TestJoinWaits: the fleet waits for a controller that is unavailable at the start, but not with a
+// wrong token.
 func TestJoinWaits(t *testing.T) {
 	var calls atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

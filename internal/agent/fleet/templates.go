@@ -14,16 +14,16 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// templates is a cache that holds nothing but names: a pull takes its time and moves
-// no bytes. It is never full.
+// templates is a cache that contains only names: a pull takes its time and moves no bytes. It is
+// never full.
 type templates struct {
 	takes sim.Range
 	luck  seededRand
 
 	mu    sync.Mutex // guards the fields below
 	here  map[string]cache.Ref
-	held  map[string]map[string]struct{} // content id -> holders
-	pulls int                            // so far; part of what is drawn
+	held  map[string]map[string]struct{} // content ID -> holders
+	pulls int                            // so far; part of the random draw
 }
 
 var _ agent.Templates = (*templates)(nil)
@@ -40,7 +40,7 @@ func (t *templates) Has(contentID string) bool {
 	return ok
 }
 
-// Fetch waits; a pull that fails does so half-way.
+// Fetch waits; a failing pull fails half-way.
 func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(float64)) error {
 	if t.Has(ref.ContentID) {
 		return nil
@@ -68,7 +68,7 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 	return nil
 }
 
-// Pin notes a holder.
+// Pin adds a holder.
 func (t *templates) Pin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *templates) Pin(contentID, holder string) {
 	t.held[contentID][holder] = struct{}{}
 }
 
-// Unpin forgets a holder.
+// Unpin removes a holder.
 func (t *templates) Unpin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (t *templates) Unpin(contentID, holder string) {
 	}
 }
 
-// Remove forgets a version that nobody holds.
+// Remove removes a version that is not in use.
 func (t *templates) Remove(contentID string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *templates) Remove(contentID string) error {
 	return nil
 }
 
-// Config is that of a small VM.
+// Config returns the configuration of a small VM.
 func (t *templates) Config(string) (config api.TemplateConfig, v cache.Version, err error) {
 	return api.TemplateConfig{
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2}, HardDrives: []api.ConfigDrive{{File: "none.qcow2", Format: "qcow2"}},
@@ -107,12 +107,12 @@ func (t *templates) Config(string) (config api.TemplateConfig, v cache.Version, 
 	}, cache.Version{Dir: "/nonexistent"}, nil
 }
 
-// Version is refused: there are no files to make another version from.
+// Version fails: there are no files to make another version from.
 func (t *templates) Version(string) (cache.Version, error) {
 	return cache.Version{}, farm.Refused("A simulated node whose pulls are simulated too has no files to save")
 }
 
-// AddLocal notes the name.
+// AddLocal adds the version's name.
 func (t *templates) AddLocal(_ context.Context, a cache.LocalVersion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *templates) AddLocal(_ context.Context, a cache.LocalVersion) error {
 	return nil
 }
 
-// FreeSpace has nothing to do: a simulated disk is never full.
+// FreeSpace does nothing: a simulated disk is never full.
 func (t *templates) FreeSpace(context.Context, int64) error { return nil }
 
 // List returns the names.
@@ -135,5 +135,5 @@ func (t *templates) List() []api.NodeTemplate {
 	return list
 }
 
-// Used is nothing.
+// Used returns 0.
 func (t *templates) Used() int64 { return 0 }

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// updater makes a simulated node say that it is another version, after some time. Nothing
-// is loaded or installed.
+// updater makes a simulated node report another version, after some time. Nothing is downloaded or
+// installed.
 type updater struct {
 	takes sim.Range
 	luck  seededRand
@@ -55,7 +55,7 @@ func (u *updater) endLocked() {
 	}
 }
 
-// loaded is the end of a simulated download.
+// loaded ends a simulated download.
 func (u *updater) loaded(id, version string, fails bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -95,7 +95,7 @@ func (u *updater) say(stage api.UpdateStage, message string) {
 	}
 }
 
-// swap returns the version that the node becomes, and begins again.
+// swap returns the version that the node becomes, and resets the update.
 func (u *updater) swap() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

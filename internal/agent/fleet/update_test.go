@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestSimulatedNodesAreUpdated: they say the new version and keep their VMs.
+// TestSimulatedNodesAreUpdated: they report the new version and keep their VMs.
 func TestSimulatedNodesAreUpdated(t *testing.T) {
 	c, url := serve(t)
 	o := options(url)

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The request that tells where the bytes of a file lie: see Documentation/filesystems/fiemap.rst of the kernel.
+// The request for the location of a file's extents: see Documentation/filesystems/fiemap.rst of the
+// kernel.
 const (
 	block         = 4096
 	fiemapRequest = 0xc020660b
@@ -17,7 +18,7 @@ const (
 	fiemapMost    = 1 << 20 // extents, of a file of which more is not known
 )
 
-// fiemap is the request with room for its answer.
+// fiemap is the request with space for its response.
 type fiemap struct {
 	start, length         uint64
 	flags, mapped, expect uint32
@@ -32,8 +33,8 @@ type fiemapExtent struct {
 	_                         [3]uint32
 }
 
-// extents returns the number of bytes that a file has alone, and the ranges of the disk
-// that it has in common with others; false when that cannot be found out.
+// extents returns the number of bytes that only this file has, and the ranges of the disk that it
+// shares with others; false when that cannot be determined.
 func extents(path string) (own int64, shared []extent, ok bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,7 +45,7 @@ func extents(path string) (own int64, shared []extent, ok bool) {
 	if err != nil {
 		return 0, nil, false
 	}
-	// What is set aside behind the end goes when the file is closed.
+	// Space preallocated behind the end is released when the file is closed.
 	size := uint64(info.Size()+block-1) / block * block
 	var m fiemap
 	for range fiemapMost / fiemapAtOnce {

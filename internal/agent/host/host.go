@@ -1,8 +1,8 @@
-// Package host reads the facts of the machine that a node agent runs on: processors,
-// memory, disk space, addresses, and what a set of processes takes.
+// Package host reads the facts of the machine that a node agent runs on: processors, memory, disk
+// space, addresses, and the resource usage of a set of processes.
 //
-// It starts no process and changes nothing. What an operating system does not tell
-// without help is answered as zero, never guessed.
+// It starts no process and changes nothing. Facts that an operating system does not provide are
+// returned as zero, never guessed.
 //
 // Invariant: every call is cheap enough for a heartbeat; none waits for the network.
 package host
@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// Facts are what does not change while the machine runs.
+// Facts are the properties that do not change while the machine runs.
 type Facts struct {
 	Arch     string // amd64 or arm64
 	OS       string // linux or darwin
@@ -28,11 +28,11 @@ func Read() Facts {
 	return Facts{Arch: runtime.GOARCH, OS: runtime.GOOS, CPUs: runtime.NumCPU(), MemoryMB: memoryMB()}
 }
 
-// FreeMemoryMB is the memory that new processes could take.
+// FreeMemoryMB returns the memory that new processes could use, in MiB.
 func FreeMemoryMB() int { return freeMemoryMB() }
 
-// Disk returns the bytes that an ordinary user may still write, and all bytes, of the
-// file system that holds path.
+// Disk returns the bytes that an ordinary user may still write, and all bytes, of the file system
+// of path.
 func Disk(path string) (free, total int64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(path, &st); err != nil {
@@ -42,8 +42,8 @@ func Disk(path string) (free, total int64, err error) {
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
 }
 
-// AddressTowards returns the address of this machine from which it would reach the
-// host of a URL, or "" when there is no route. Nothing is sent.
+// AddressTowards returns the address of this machine from which it would reach the host of a URL,
+// or "" without a route. Nothing is sent.
 func AddressTowards(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {

@@ -30,9 +30,8 @@ func meminfo(key string) int {
 	return 0
 }
 
-// process reads /proc/<pid>/stat: see proc(5), fields 14 and 15 (utime, stime) and
-// 24 (rss, pages). The name in field 2 may hold anything, so counting starts behind
-// its closing bracket.
+// process reads /proc/<pid>/stat: see proc(5), fields 14 and 15 (utime, stime) and 24 (rss, pages).
+// The name in field 2 may contain any characters, so counting starts after its closing bracket.
 func process(pid int) (used time.Duration, resident int64, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -51,7 +51,7 @@ func TestAllocatedCountsNoHoles(t *testing.T) {
 	}
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time of this process so far.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -70,7 +70,7 @@ func TestLoadOfThisProcess(t *testing.T) {
 	if cpu, ram := l.Measure(start, []int{os.Getpid(), 1 << 30}); cpu != 0 || ram <= 0 || ram > 1 {
 		t.Errorf("first measure: cpu %v, ram %v", cpu, ram)
 	}
-	// On a busy machine a process may get nothing for long: what counts is what it got.
+	// On a busy machine a process may get no processor for long: only the time it got is compared.
 	for sum, used := 0, processorTime(t); processorTime(t) < used+60*time.Millisecond; sum++ {
 	}
 	if cpu, _ := l.Measure(time.Now(), []int{os.Getpid()}); cpu <= 0 || cpu > 1 {

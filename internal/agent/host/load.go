@@ -2,15 +2,15 @@ package host
 
 import "time"
 
-// Load measures what a changing set of processes takes of the machine. It is used
-// from one goroutine; the zero value is ready.
+// Load measures the resource usage of a changing set of processes. It is used from one goroutine;
+// the zero value is ready.
 type Load struct {
 	last map[int]time.Duration // pid -> processor time at the last measure
 	at   time.Time
 }
 
-// Measure returns the share of all processors (since the last call) and of the memory
-// that the processes take, both 0..1. The first call gives no processor share.
+// Measure returns the shares of all processors (since the last call) and of the memory that the
+// processes use, both 0..1. The first call returns no processor share.
 func (l *Load) Measure(now time.Time, pids []int) (cpu, ram float64) {
 	facts := Read()
 	times := make(map[int]time.Duration, len(pids))

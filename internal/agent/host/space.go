@@ -8,15 +8,14 @@ import (
 	"syscall"
 )
 
-// Inode names a file on this machine, whatever it is called.
+// Inode identifies a file on this machine, whatever its name.
 type Inode struct{ dev, ino uint64 }
 
 // extent is a range of a disk, in bytes.
 type extent struct{ from, to uint64 }
 
-// Allocated returns the bytes that the files below dir take on disk: holes count
-// nothing, a file with two names counts once. Files that go away meanwhile are left
-// out.
+// Allocated returns the bytes that the files below dir use on disk: holes do not count, a file with
+// two names counts once. Files that are removed in the meantime are left out.
 func Allocated(dir string) int64 {
 	var sum int64
 	for _, bytes := range Files(dir) {
@@ -25,23 +24,23 @@ func Allocated(dir string) int64 {
 	return sum
 }
 
-// Files returns what each file below dir takes on disk, as Allocated counts it.
+// Files returns the bytes that each file below dir uses on disk, as Allocated counts them.
 func Files(dir string) map[Inode]int64 {
 	files := map[Inode]int64{}
 	walk(dir, func(_ string, file Inode, bytes int64) { files[file] = bytes })
 	return files
 }
 
-// Own returns what each file below dir takes on disk and shares with no other file that
-// is a clone of it. Where the system does not tell, nothing is shared.
+// Own returns the bytes that each file below dir uses on disk and shares with no clone. Where the
+// system does not report that, nothing is shared.
 func Own(dir string) map[Inode]int64 {
 	files := map[Inode]int64{}
 	walk(dir, func(path string, file Inode, bytes int64) { files[file], _ = split(path, bytes) })
 	return files
 }
 
-// Taken returns the bytes that the files below directories of one file system take together:
-// what clones of each other share counts once, as a file with two names does.
+// Taken returns the bytes that the files below directories of one file system use together: bytes
+// shared by clones count once, like a file with two names.
 func Taken(dirs ...string) int64 {
 	own, shared := map[Inode]int64{}, []extent{}
 	for _, dir := range dirs {
@@ -61,14 +60,14 @@ func Taken(dirs ...string) int64 {
 	return sum
 }
 
-// split tells what of the bytes that a file takes it has alone, and where the others lie.
+// split returns how many of a file's bytes only this file has, and the ranges of the others.
 func split(path string, takes int64) (own int64, shared []extent) {
 	own, shared, ok := extents(path)
 	if !ok {
 		return takes, nil
 	}
-	// Extents of compressed bytes are longer than what they take. On the other hand, what XFS
-	// set aside for later writes is taken, but for minutes only.
+	// Extents of compressed bytes are longer than the space they use. On the other hand, the space
+	// that XFS preallocates for later writes counts, but for minutes only.
 	return min(own, takes), shared
 }
 
@@ -85,11 +84,11 @@ func length(list []extent) int64 {
 	return int64(sum)
 }
 
-// walk shows the regular files below dir with what they take on disk.
+// walk calls show for the regular files below dir with the bytes that they use on disk.
 func walk(dir string, show func(path string, file Inode, bytes int64)) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it went away; the rest still counts
+			return nil // it was removed; the rest still counts
 		}
 		info, err := d.Info()
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 
 func TestOnXFS(t *testing.T) { xfstest.Run(t, "TestClonesCountOnce") }
 
-// TestClonesCountOnce: of files that share their bytes each has only what was written since, and together they take
-// what is shared once.
+// TestClonesCountOnce: each of several clones has only the bytes written since then, and together
+// they use the shared bytes once.
 func TestClonesCountOnce(t *testing.T) {
 	const mib = 1 << 20
 	top := t.TempDir()
@@ -40,7 +40,7 @@ func TestClonesCountOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Many pieces, so that one answer of the system does not hold them.
+	// Many extents, so that they do not fit in one response of the system.
 	for at := int64(0); at < 8*mib; at += 8192 {
 		if _, err := files[1].WriteAt([]byte("changed"), at); err != nil {
 			t.Fatal(err)

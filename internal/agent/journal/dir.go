@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	orderFile  = "order.json"  // makes the directory an entry; holds a script, so 0600
+	orderFile  = "order.json"  // makes the directory an entry; contains a script, hence mode 0600
 	statusFile = "status.json" // replaced by rename
 	maxFile    = 64 << 20      // bytes of a journal file that Load reads
 
-	damagedPrefix = ".damaged-" // no id begins with a dot
+	damagedPrefix = ".damaged-" // no ID begins with a dot
 )
 
 // The durable steps, in the order in which Accept, Save and Remove take them.
@@ -35,18 +35,18 @@ const (
 // Options configure a Dir.
 type Options struct {
 	Logger *slog.Logger // nil: no log
-	// Step is called before every durable step with its name; an error ends the
-	// operation there. It is how tests stop the world between two steps. nil: none.
+	// Step is called before every durable step with its name; an error ends the operation there.
+	// Tests use it to stop between two steps. nil: not called.
 	Step func(step string) error
 	// Sync replaces fsync of an open file or directory in tests. nil: fsync.
 	Sync func(*os.File) error
-	// Reserve is how many bytes are set aside for the time when the disk is full;
-	// 0: none. Without them no start order is accepted.
+	// Reserve is the number of bytes set aside for when the disk is full; 0: none. While they
+	// cannot be set aside, no start order is accepted.
 	Reserve int64
 }
 
-// Dir is a journal in a directory: <dir>/<instance id>/{order.json,status.json}.
-// It may be used from many goroutines, but for one instance from one at a time.
+// Dir is a journal in a directory: <dir>/<instance id>/{order.json,status.json}. It may be used
+// from many goroutines, but by one at a time for one instance.
 type Dir struct {
 	root    *os.Root
 	log     *slog.Logger
@@ -55,8 +55,8 @@ type Dir struct {
 	reserve reserve
 }
 
-// Open opens or makes the directory. The caller holds the lock of the node's data
-// directory, which keeps a second agent away.
+// Open opens or creates the directory. The caller holds the lock of the node's data directory,
+// which keeps a second agent out.
 func Open(dir string, o Options) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -85,12 +85,12 @@ func Open(dir string, o Options) (*Dir, error) {
 // Close releases the directory.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Load returns every entry, ordered by instance id. What an interrupted Accept or
-// Remove left behind is cleared away; an entry that cannot be read is set aside
-// under the name .damaged-<id> and logged, never dropped.
+// Load returns every entry, ordered by instance ID. It removes what an interrupted Accept or Remove
+// left behind. An unreadable entry is quarantined under the name .damaged-<id> and logged, never
+// dropped.
 func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
 
-// Look is Load without changing anything, for a reader beside a running agent.
+// Look is Load without changing anything, for a reader concurrent with a running agent.
 func (d *Dir) Look() ([]Entry, error) { return d.load(false) }
 
 func (d *Dir) load(repair bool) ([]Entry, error) {
@@ -135,7 +135,7 @@ func (d *Dir) read(id string) (Entry, error) {
 	}
 	err := d.readFile(path.Join(id, statusFile), &e.State)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Accept writes the state first, so this is damage and no interrupted step.
+		// Accept writes the state first, so this is damage and not an interrupted step.
 		err = fmt.Errorf("journal entry %s has no state", id)
 	}
 	return e, err
@@ -160,9 +160,9 @@ func (d *Dir) readFile(name string, into any) error {
 	return decode(raw, into)
 }
 
-// Accept makes an entry. It is there whole or not at all: the order file is what
-// counts, and it is renamed into place last. A start is refused while there is no
-// room beside the reserve; an end may use it.
+// Accept creates an entry, completely or not at all: the order file makes it an entry, and it is
+// renamed last. A start is refused while the disk has no free space in addition to the reserve; an
+// end may use the reserve.
 func (d *Dir) Accept(e Entry) error {
 	if err := CheckID(e.Order.InstanceID); err != nil {
 		return err
@@ -193,8 +193,8 @@ func (d *Dir) accept(e Entry) error {
 	return nil
 }
 
-// Save replaces the state of an entry. As with a start, a task is not accepted while
-// there is no room beside the reserve.
+// Save replaces the state of an entry. As with a start, a task is refused while the disk has no
+// free space in addition to the reserve.
 func (d *Dir) Save(id string, s State) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (d *Dir) save(id string, s State) error {
 	return nil
 }
 
-// Remove forgets an entry; removing an unknown one is no error.
+// Remove removes an entry; removing an unknown one succeeds.
 func (d *Dir) Remove(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (d *Dir) Remove(id string) error {
 		return fmt.Errorf("forget instance: %w", err)
 	}
 	err = d.root.RemoveAll(id)
-	d.refill() // the VM is gone by now, which is when there is room
+	d.refill() // the VM has been removed by now, so there is free space
 	return err
 }
 
@@ -291,7 +291,8 @@ func (d *Dir) syncParent(dir string) error {
 	return errors.Join(d.sync(f), f.Close())
 }
 
-// Reader returns one look at the journal below dir; a missing directory is an empty one.
+// Reader returns the entries in dir without opening the journal; a missing directory is an empty
+// journal.
 func Reader(dir string) ([]Entry, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -305,7 +306,7 @@ func Reader(dir string) ([]Entry, error) {
 	return d.Look()
 }
 
-// Tombstone is the state of an instance that the node only has to be rid of.
+// Tombstone returns the state of an instance that the node only has to remove.
 func Tombstone(o api.Order) State {
 	return State{Claim: o.Claim, Phase: api.PhaseAccepted, Ending: true}
 }

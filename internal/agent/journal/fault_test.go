@@ -15,10 +15,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// saved is a state that differs from that of an entry that was accepted.
+// saved is a state that differs from that of an accepted entry.
 var saved = journal.State{Claim: "1", Phase: api.PhaseRunning}
 
-// operations are what is done to a journal that holds idA, and the durable steps that each takes.
+// operations are operations on a journal with an entry idA, and the durable steps of each.
 var operations = map[string]struct {
 	do    func(*journal.Dir) error
 	steps string
@@ -37,8 +37,8 @@ var operations = map[string]struct {
 	"remove": {func(d *journal.Dir) error { return d.Remove(idA) }, "remove dir"},
 }
 
-// TestFailedSteps fails each step of every operation, and each fsync: the caller is told, no entry is damaged, other
-// entries stay, and the operation succeeds afterwards.
+// TestFailedSteps fails each step of every operation, and each fsync: the caller receives the
+// error, no entry is damaged, other entries stay, and the operation succeeds afterwards.
 func TestFailedSteps(t *testing.T) {
 	failure := errors.New("broken disk")
 	for name, op := range operations {
@@ -88,7 +88,7 @@ func TestFailedSteps(t *testing.T) {
 	}
 }
 
-// checkWhole wants no damaged entry, and none with one of its files missing.
+// checkWhole fails for damaged entries, and for those with a missing file.
 func checkWhole(t *testing.T, dir, failed string) {
 	t.Helper()
 	left := t.TempDir()
@@ -105,7 +105,7 @@ func checkWhole(t *testing.T, dir, failed string) {
 	}
 }
 
-// TestUnusualFiles: what cannot be written or removed is told, and what was there stays.
+// TestUnusualFiles: a file that cannot be written or removed is reported, and the existing one stays.
 func TestUnusualFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(dir string) error
@@ -152,7 +152,7 @@ func TestUnusualFiles(t *testing.T) {
 	}
 }
 
-// TestIDsThatAreNone: nothing is written or removed under an id that cannot be a directory's name.
+// TestIDsThatAreNone: nothing is written or removed under an ID that cannot be a directory's name.
 func TestIDsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, nil)
@@ -177,7 +177,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := errors.Join(d.Accept(start(idA, "1")), d.Remove(idA)); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, dir); len(got) != 0 { // without Options.Reserve there is no file of it either
+	if got := names(t, dir); len(got) != 0 { // without Options.Reserve, its file does not exist either
 		t.Errorf("left is %v", got)
 	}
 	_ = d.Close()
@@ -186,7 +186,8 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestReserveIsGivenUpOnce: for a full disk alone, and a write is tried once more with its room, never without it.
+// TestReserveIsGivenUpOnce: only for a full disk, and a write is retried once with its space, never
+// without it.
 func TestReserveIsGivenUpOnce(t *testing.T) {
 	for _, c := range []struct {
 		failure error
@@ -225,7 +226,7 @@ func TestReserveIsGivenUpOnce(t *testing.T) {
 	}
 }
 
-// TestReserveIsMadeWhole: one that is there is left alone, one of another size is written again.
+// TestReserveIsMadeWhole: a complete reserve is left alone, one of another size is written again.
 func TestReserveIsMadeWhole(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".reserve")

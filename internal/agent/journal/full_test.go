@@ -13,13 +13,13 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 )
 
-// zeros reads without end.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestFullDisk fills a real file system: an end is still written, a start is refused,
-// an entry can be removed with no room at all.
+// TestFullDisk fills a real file system: an end is still written, a start is refused, and an entry
+// can be removed without any free space.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small file system")
@@ -59,7 +59,7 @@ func TestFullDisk(t *testing.T) {
 	if err := d.Save(idA, journal.State{Claim: "1", Ending: true}); err != nil {
 		t.Fatalf("an end on a full disk: %v", err)
 	}
-	second := fill("another guest") // takes what the reserve gave
+	second := fill("another guest") // uses what the reserve freed
 	if err := d.Save(idA, journal.State{Claim: "2"}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a save without any room: %v", err)
 	}

@@ -1,12 +1,11 @@
-// Package journal keeps what a node has promised: one entry for every instance
-// order that it accepted, and how far it is with it, so that a killed agent continues
-// where it was.
+// Package journal stores a node's obligations: one entry for every accepted instance order, with
+// its progress, so that a killed agent resumes where it was.
 //
-// It is not the state machine (package agent has the table) and holds no image and
-// no VM. Two implementations: Dir on disk, Memory for simulated nodes.
+// It is not the state machine (package agent has the table) and stores neither images nor VMs. Two
+// implementations: Dir on disk, Memory for simulated nodes.
 //
-// Invariant: when Accept or Save has returned nil, a kill at any later moment
-// leaves an entry that Load gives back whole; when Remove has returned nil, none.
+// Invariant: when Accept or Save has returned nil, a kill at any later moment leaves an entry that
+// Load returns completely; when Remove has returned nil, it leaves none.
 package journal
 
 import (
@@ -21,46 +20,46 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Entry is everything a node knows of one instance.
+// Entry contains everything a node knows about one instance.
 type Entry struct {
-	// Node is the id under which the node accepted the order; "" in entries of
-	// programs that did not say so.
+	// Node is the ID under which the node accepted the order; "" in entries of versions that did
+	// not record it.
 	Node string
-	// Order is what was accepted. An instance that the node was only ever told to
-	// terminate has the terminate order here.
+	// Order is the accepted order. For an instance that the node was only ordered to terminate, it
+	// is the terminate order.
 	Order api.Order
 	State State
 }
 
-// State is how far the node is. It is written whole.
+// State is the progress of an instance. It is always written completely.
 type State struct {
-	// No is the number of the last status. On disk it is a number that no status
-	// has reached yet, so that numbers grow across a crash without a write for each.
+	// No is the number of the last status. On disk it is a number that no status has reached yet,
+	// so that numbers grow across a crash without a write for each.
 	No int64 `json:"no"`
 	// Claim is the claim that statuses carry: the order's, or that of a later
 	// terminate order.
 	Claim string    `json:"claim"`
 	Phase api.Phase `json:"phase"`
-	// Ending says that the instance is to go; it never becomes false again.
+	// Ending reports whether the instance is to be terminated; it never becomes false again.
 	Ending bool `json:"ending,omitempty"`
-	// Silent says that the controller disowned the instance: it goes unreported.
+	// Silent reports whether the controller disowned the instance: its end is not reported.
 	Silent bool `json:"silent,omitempty"`
-	// ScriptBegun is set before the startup script runs. With no Script beside it
-	// after a restart, the outcome is unknown.
+	// ScriptBegun is set before the startup script runs. If Script is nil after a restart, the
+	// result is unknown.
 	ScriptBegun bool              `json:"script_begun,omitempty"`
 	Message     string            `json:"message,omitempty"`
 	VM          *api.NodeVM       `json:"vm,omitempty"`
 	Script      *api.ScriptStatus `json:"script,omitempty"`
-	// Task is the last save or restart that was ordered. It is never changed, only
-	// replaced, so that copies of a State may share it.
+	// Task is the last save or restart that was ordered. It is never changed, only replaced, so
+	// that copies of a State may share it.
 	Task *Task `json:"task,omitempty"`
 }
 
-// numbers is how many statuses may follow a durable state before the next one.
+// numbers is the number of statuses that may follow a durable state before the next one.
 const numbers = 1 << 16
 
-// idForm is what an instance id may look like: it becomes a directory name. Ids are
-// UUIDs, but an orphaned VM is ordered away by whatever id it has.
+// idForm is the form of an instance ID: it becomes a directory name. IDs are UUIDs, but an orphaned
+// VM is terminated by whatever ID it has.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID refuses an instance id that cannot be a directory name.
@@ -122,7 +121,7 @@ func (m *Memory) Save(id string, s State) error {
 	return nil
 }
 
-// Remove forgets an entry; removing an unknown one is no error.
+// Remove removes an entry; removing an unknown one succeeds.
 func (m *Memory) Remove(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -70,7 +70,7 @@ func load(t *testing.T, b book) map[string]journal.Entry {
 	return out
 }
 
-// TestBook runs both implementations through the same life.
+// TestBook runs both implementations through the same operations.
 func TestBook(t *testing.T) {
 	for name, b := range map[string]book{"dir": open(t, t.TempDir(), nil), "memory": &journal.Memory{}} {
 		t.Run(name, func(t *testing.T) {
@@ -122,15 +122,15 @@ func TestBook(t *testing.T) {
 	}
 }
 
-// TestCrash crashes before each durable step of every operation, and after it has returned, and opens a journal on what
-// a loss of power or a kill leaves there.
+// TestCrash crashes before each durable step of every operation, and after it has returned, and
+// opens a journal on what a power loss or a kill leaves there.
 func TestCrash(t *testing.T) {
 	began := start(idA, "1").State
 	saved := journal.State{Claim: "1", Phase: api.PhaseRunning}
 	for name, op := range map[string]struct {
 		do            func(*journal.Dir) error
 		id            string
-		before, after *journal.State // nil: there is no entry
+		before, after *journal.State // nil: no entry
 	}{
 		"accept": {func(d *journal.Dir) error { return d.Accept(start(idB, "1")) }, idB, nil, &began},
 		"save":   {func(d *journal.Dir) error { return d.Save(idA, saved) }, idA, &began, &saved},
@@ -179,7 +179,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// afterCrash returns the entries that a journal finds after a crash now. None of them is damaged.
+// afterCrash returns the entries that a journal has after a crash at this moment. None of them is
+// damaged.
 func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]journal.Entry {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "crashed")
@@ -197,7 +198,8 @@ func afterCrash(t *testing.T, tree *crashfs.Tree, keep crashfs.Keep) map[string]
 	return entries
 }
 
-// isEntry reports whether the entry of an instance is whole and has a state; nil: whether there is none.
+// isEntry reports whether the entry of an instance is complete and has a state; nil: whether it is
+// missing.
 func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool {
 	e, found := got[id]
 	if want == nil || !found {
@@ -206,7 +208,7 @@ func isEntry(got map[string]journal.Entry, id string, want *journal.State) bool 
 	return e.Order.Claim == "1" && e.Order.Start != nil && e.State.Claim == want.Claim && e.State.Phase == want.Phase
 }
 
-// TestNewJournalIsThereAfterACrash: the directory of the journal is durable as well as its entries.
+// TestNewJournalIsThereAfterACrash: the directory of the journal is as durable as its entries.
 func TestNewJournalIsThereAfterACrash(t *testing.T) {
 	base := t.TempDir()
 	tree, err := crashfs.Watch(base)
@@ -235,8 +237,9 @@ func TestNewJournalIsThereAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDamagedEntryIsSetAside: whatever is wrong with an entry, a look changes nothing, and Load keeps it under
-// another name. What an interrupted Accept or Remove left is cleared away; what is no entry stays.
+// TestDamagedEntryIsSetAside: whatever is wrong with an entry, Look changes nothing, and Load
+// quarantines it under another name. It removes what an interrupted Accept or Remove left; other
+// files stay.
 func TestDamagedEntryIsSetAside(t *testing.T) {
 	write := func(name string) func(string) error {
 		return func(dir string) error { return os.WriteFile(filepath.Join(dir, name), []byte(`{"kind":`), 0o600) }
@@ -244,7 +247,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	aside := ".damaged-" + idA
 	for name, c := range map[string]struct {
 		damage func(dir string) error
-		left   string // name of the entry's directory after Load; "": it is gone
+		left   string // name of the entry's directory after Load; "": removed
 	}{
 		"order is cut": {write(idA + "/order.json"), aside},
 		"state is cut": {write(idA + "/status.json"), aside},
@@ -287,7 +290,8 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	}
 }
 
-// TestDamageIsNeverDropped: Load fails where an entry cannot be set aside, since another one has its name.
+// TestDamageIsNeverDropped: Load fails where an entry cannot be quarantined because another one has
+// its name.
 func TestDamageIsNeverDropped(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, nil)
@@ -338,8 +342,8 @@ func TestReaderWithoutDirectory(t *testing.T) {
 	}
 }
 
-// TestReserve: on a full disk the reserve makes room for one more write and is made
-// again later; starts are refused as long as there is none, ends are not.
+// TestReserve: on a full disk the reserve is freed for one more write and is created again later;
+// starts are refused as long as it is missing, ends are not.
 func TestReserve(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, ".reserve")
@@ -395,7 +399,8 @@ func TestReserve(t *testing.T) {
 			return d.Save(idA, s)
 		}, true},
 	} {
-		// A directory in its place stands for a disk without room for the reserve; an attempt to make it removes that.
+		// A directory in its place simulates a disk that is too full for the reserve; an attempt to
+		// create it removes that.
 		if err := os.Mkdir(file, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			t.Fatal(err)
 		}
@@ -409,8 +414,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestNodeIsKept: an entry says under which identity it was accepted; one of an
-// older program says nothing.
+// TestNodeIsKept: an entry contains the identity under which it was accepted; that of an older
+// program contains none.
 func TestNodeIsKept(t *testing.T) {
 	dir := t.TempDir()
 	e := start(idA, "1")

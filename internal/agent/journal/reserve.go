@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// Reserve is how many bytes a node's journal sets aside: room for the ends of many
-// instances, whose removal then makes more.
+// Reserve is the number of bytes that a node's journal sets aside: enough for the ends of many
+// instances, whose removal then frees more.
 const Reserve = 1 << 20
 
-const reserveFile = ".reserve" // no id begins with a dot
+const reserveFile = ".reserve" // no ID begins with a dot
 
-// reserve is a file that takes up room until the disk is full, and is given up then,
-// so that the end of what fills the disk can still be written. size 0 is none.
+// reserve is a file that occupies space until the disk is full, and is removed then, so that the
+// end of a VM that fills the disk can still be written. size 0 disables it.
 type reserve struct {
 	root *os.Root
 	size int64
@@ -25,7 +25,7 @@ type reserve struct {
 	mu sync.Mutex // held while the file is made or removed
 }
 
-// fill makes the file when it is not there whole.
+// fill creates the file unless it is complete.
 func (r *reserve) fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *reserve) fill() error {
 		return nil
 	}
 	raw := make([]byte, r.size)
-	_, _ = rand.Read(raw) // so that no file system squeezes it; it never fails
+	_, _ = rand.Read(raw) // so that no file system compresses it; it never fails
 	err := r.root.WriteFile(reserveFile, raw, 0o600)
 	if err == nil {
 		return nil
@@ -45,19 +45,19 @@ func (r *reserve) fill() error {
 	return fmt.Errorf("journal reserve: %w", err)
 }
 
-// give returns the room back; it says whether there was any.
+// give frees the reserved space; it reports whether there was any.
 func (r *reserve) give() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.root.Remove(reserveFile) == nil
 }
 
-// full reports whether an error means that the disk has no room.
+// full reports whether an error means that the disk is full.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// withRoom does one write, and once more with the reserve's room when it needs that.
+// withRoom calls do, and once more with the reserve freed when the disk is full.
 func (d *Dir) withRoom(do func() error) error {
 	err := do()
 	if !full(err) || !d.reserve.give() {
@@ -67,7 +67,7 @@ func (d *Dir) withRoom(do func() error) error {
 	return do()
 }
 
-// refill makes the reserve again where there is room.
+// refill creates the reserve again when the disk has free space.
 func (d *Dir) refill() {
 	if err := d.reserve.fill(); err != nil && !full(err) && !errors.Is(err, fs.ErrClosed) {
 		d.log.Warn("the journal has no reserve", "error", err)

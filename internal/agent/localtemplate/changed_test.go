@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// twoTags makes a registry with a template whose disk differs little between v1 and v2.
+// twoTags returns a registry with a template whose disk differs little between v1 and v2.
 func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 	t.Helper()
 	reg = &counting{Registry: serve(t), t: t}
@@ -49,7 +49,7 @@ func (l *lib) tryPull(ctx context.Context, tag string) error {
 	return err
 }
 
-// holding returns the directory of the version whose disk is that.
+// holding returns the directory of the version with that disk.
 func (l *lib) holding(disk []byte) (dir string) {
 	l.t.Helper()
 	for _, name := range versions(l.t, l.dir, l.id) {
@@ -67,8 +67,8 @@ func (l *lib) holding(disk []byte) (dir string) {
 	return dir
 }
 
-// TestPullSparesChangedDisks: what the owner wrote to a disk is not lost by a pull, which
-// is refused when it would replace the disk.
+// TestPullSparesChangedDisks: a pull does not lose what the owner wrote to a disk; it is refused
+// when it would replace the disk.
 func TestPullSparesChangedDisks(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	for _, tag := range []string{"v1", "v2"} {
@@ -85,8 +85,8 @@ func TestPullSparesChangedDisks(t *testing.T) {
 	}
 }
 
-// TestPullSparesOtherVersions: a version that is not the current one and was changed is neither
-// presented as the registry's nor removed.
+// TestPullSparesOtherVersions: a changed version that is not the current one is neither used as the
+// registry's nor removed.
 func TestPullSparesOtherVersions(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	there := newLib(t, reg, id)
@@ -106,7 +106,7 @@ func TestPullSparesOtherVersions(t *testing.T) {
 	}
 }
 
-// TestPullFetchesWhatIsMissing: a version whose disk was removed is brought again.
+// TestPullFetchesWhatIsMissing: a version whose disk was removed is pulled again.
 func TestPullFetchesWhatIsMissing(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	there := newLib(t, reg, id)
@@ -118,7 +118,7 @@ func TestPullFetchesWhatIsMissing(t *testing.T) {
 	there.mustHold(disks[1])
 }
 
-// TestPullLooksAgain: a disk that is changed while its successor comes is not removed.
+// TestPullLooksAgain: a disk that is changed while its successor is pulled is not removed.
 func TestPullLooksAgain(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	there := newLib(t, reg, id)
@@ -130,7 +130,7 @@ func TestPullLooksAgain(t *testing.T) {
 	there.mustHold(append([]byte("own"), disks[0][3:]...))
 }
 
-// twin returns a template that has the disk, and that is here; the library continues with the other one.
+// twin returns a local template that has the disk; the store continues with the other one.
 func (l *lib) twin(disk []byte) (dir string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "disk.img")
@@ -149,8 +149,8 @@ func (l *lib) twin(disk []byte) (dir string) {
 	return l.here()
 }
 
-// TestPullRefusesChangedBases: nothing is made of a disk that was changed after it was found,
-// be it the whole content or a part.
+// TestPullRefusesChangedBases: no disk is made from one that was changed after it was found,
+// whether as the whole content or as a part.
 func TestPullRefusesChangedBases(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	for i, tag := range []string{"v2", "v1"} {
@@ -177,7 +177,8 @@ func TestPullRefusesChangedBases(t *testing.T) {
 	}
 }
 
-// TestWholeDiskIsCloned: a disk that is here as a whole costs no room where files can be cloned.
+// TestWholeDiskIsCloned: a disk whose whole content is local uses no more space where files can be
+// cloned.
 func TestWholeDiskIsCloned(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	there := newLib(t, reg, id)
@@ -196,7 +197,7 @@ func TestWholeDiskIsCloned(t *testing.T) {
 	}
 }
 
-// cut pulls v2 where v1 is, or where nothing is, and ends it after its first step.
+// cut pulls v2 over v1, or into an empty store, and interrupts it after its first step.
 func cut(t *testing.T, reg *counting, id string, onto bool) *lib {
 	t.Helper()
 	there := newLib(t, reg, id)
@@ -212,7 +213,7 @@ func cut(t *testing.T, reg *counting, id string, onto bool) *lib {
 	return there
 }
 
-// left returns the path of something in the directory of an interrupted pull.
+// left returns a path in the directory of an interrupted pull.
 func (l *lib) left(path ...string) string {
 	l.t.Helper()
 	found, err := filepath.Glob(filepath.Join(l.dir, ".pull-*"))
@@ -222,7 +223,7 @@ func (l *lib) left(path ...string) string {
 	return filepath.Join(append(found, path...)...)
 }
 
-// TestPullAfterAKill: whatever a killed pull left, the next one makes a whole version of it.
+// TestPullAfterAKill: whatever a killed pull left, the next one makes a complete version of it.
 func TestPullAfterAKill(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	for name, kill := range map[string]func(*lib) error{
@@ -238,7 +239,7 @@ func TestPullAfterAKill(t *testing.T) {
 	} {
 		for _, onto := range []bool{true, false} {
 			there := cut(t, reg, id, onto)
-			_ = os.Mkdir(there.left("whole"), 0o700) // it may not have come to that
+			_ = os.Mkdir(there.left("whole"), 0o700) // it may not exist yet
 			if err := kill(there); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -251,7 +252,8 @@ func TestPullAfterAKill(t *testing.T) {
 	}
 }
 
-// TestOldPulls: what nobody continues with is removed with its lock, and what is worked on is not.
+// TestOldPulls: an old pull that no command resumes is removed with its lock, and one in progress
+// is not.
 func TestOldPulls(t *testing.T) {
 	_, dir := open(t)
 	old := time.Now().Add(-8 * 24 * time.Hour)
@@ -292,7 +294,7 @@ func TestOldPulls(t *testing.T) {
 	}
 }
 
-// TestCutSumsAreNotBelieved: what a file of sums lacks is not taken for zeros.
+// TestCutSumsAreNotBelieved: missing checksums are not taken for zeros.
 func TestCutSumsAreNotBelieved(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	here := newLib(t, reg, id)
@@ -312,7 +314,7 @@ func TestCutSumsAreNotBelieved(t *testing.T) {
 	there.mustHold(disks[1])
 }
 
-// TestPushOfADiskThatIsWritten: no version is made of a disk that was changed while it was read.
+// TestPushOfADiskThatIsWritten: no version is made from a disk that was changed while it was read.
 func TestPushOfADiskThatIsWritten(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	here := newLib(t, reg, id)

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/xfstest"
 )
 
-// TestOnXFS runs what depends on clones where files can be cloned.
+// TestOnXFS runs the tests that depend on clones on a file system with clones.
 func TestOnXFS(t *testing.T) {
 	xfstest.Run(t, "TestNextTagCostsWhatChanged", "TestPullRefusesChangedBases", "TestPullGoesOnWithItsSecondStep", "TestPullAfterAKill",
 		"TestWholeDiskIsCloned")

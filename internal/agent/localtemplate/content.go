@@ -11,16 +11,16 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// sumsPrefix begins the name of the file that remembers a disk; the name of the content
-// follows. It is next to the disk.
+// sumsPrefix begins the name of the checksum file of a disk; the chain ID of the content follows.
+// The file is next to the disk.
 const sumsPrefix = ".sums-"
 
-// partSuffix ends the name of a file that is not whole yet.
+// partSuffix ends the name of a file that is not complete yet.
 const partSuffix = ".part"
 
-// content is what is known of a disk: that a registry calls what its guest sees Tip.
-// That is so as long as nobody has written to the file; afterwards it is known what it
-// was, and the file of sums tells what differs.
+// content identifies the content of a disk: Tip is the registry's chain ID of what the guest sees.
+// It is valid until the file is written to; afterwards it describes the former content, and the
+// checksum file shows what differs.
 type content struct {
 	Tip    string `json:"tip"`
 	Format string `json:"format"` // of the file
@@ -29,7 +29,7 @@ type content struct {
 	Disk   int64  `json:"disk"`   // size of the disk that a guest sees
 }
 
-// contentOf notes that a file holds a content. "" as the tip: it is not known.
+// contentOf records the content of a file. An empty tip means that the content is not known.
 func contentOf(path, format, tip string) content {
 	info, err := os.Stat(path)
 	if err != nil || tip == "" {
@@ -40,7 +40,7 @@ func contentOf(path, format, tip string) content {
 		k.Disk = 0
 		if d, err := (transfer.Disk{Path: path, Format: format}).Open(); err == nil {
 			k.Disk = d.Size()
-			_ = d.Close() // only read
+			_ = d.Close() // opened for reading only
 		}
 	}
 	return k
@@ -52,8 +52,8 @@ func (k content) held(path string) bool {
 	return err == nil && k.Tip != "" && info.Size() == k.Size && info.ModTime().UnixNano() == k.Time
 }
 
-// sums is the file that remembers the content, in a version's directory; "" when there
-// is none that is whole: what one lacks would pass for zeros.
+// sums returns the path of the checksum file of the content in a version's directory. It returns ""
+// unless that file is complete: missing checksums would be taken for zeros.
 func (k content) sums(dir string) string {
 	path := filepath.Join(dir, sumsPrefix+k.Tip)
 	info, err := os.Stat(path)
@@ -63,7 +63,7 @@ func (k content) sums(dir string) string {
 	return path
 }
 
-// knownDisk is a disk of the library that still has its content.
+// knownDisk is a local disk that still has its content.
 type knownDisk struct {
 	content
 	path string
@@ -77,7 +77,7 @@ func (k knownDisk) mustHold() error {
 	return farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again")
 }
 
-// clone makes a disk of one's own of it. errors.ErrUnsupported: the file system cannot.
+// clone clones the disk to a separate file. errors.ErrUnsupported: the file system cannot clone files.
 func (k knownDisk) clone(to string) error {
 	temp := to + partSuffix
 	defer func() { _ = os.Remove(temp) }()
@@ -90,12 +90,12 @@ func (k knownDisk) clone(to string) error {
 	return os.Rename(temp, to)
 }
 
-// have returns every content that is here, by its name.
+// have returns the local content by its chain ID.
 func (l *Store) have() map[string]knownDisk {
 	all := map[string]knownDisk{}
 	list, err := os.ReadDir(l.dir)
 	if err != nil {
-		return all // then all is pulled
+		return all // then everything is pulled
 	}
 	for _, item := range list {
 		var r record
@@ -115,8 +115,8 @@ func (l *Store) have() map[string]knownDisk {
 	return all
 }
 
-// remember makes the files of sums of a version's disks, and removes those of what they
-// were before. What fails is only that the next push sends a whole disk.
+// remember creates the checksum files of a version's disks, and removes those of their former
+// content. After a failure, the next push sends a whole disk.
 func (v *version) remember(ctx context.Context, dir string, progress func(transfer.Progress)) {
 	wanted := map[string]bool{}
 	for name, k := range v.Files {
@@ -137,17 +137,18 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 	}
 }
 
-// diskCopy is one reading of a disk.
+// diskCopy is a request to read a disk once.
 type diskCopy struct {
 	from     transfer.Disk
 	to       string // raw copy; "": none
 	sums     string // "": none
 	progress func(transfer.Progress)
-	// valid is asked when all is read: whether what was read stood still. Its error leaves no file.
+	// valid is called after everything was read, and fails if the source has changed. Its error
+	// leaves no file.
 	valid func() error
 }
 
-// copyDisk makes what a copying wants; files have their names when they are whole.
+// copyDisk creates the files of a diskCopy; they get their names once they are complete.
 func copyDisk(ctx context.Context, c diskCopy) (err error) {
 	disk, err := c.from.Open()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestCopyOfWhatMoved: what was read of a disk that did not stand still gets no name.
+// TestCopyOfWhatMoved: the copy of a disk that changed during the copy is discarded.
 func TestCopyOfWhatMoved(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "disk.img")
@@ -29,7 +29,8 @@ func TestCopyOfWhatMoved(t *testing.T) {
 	}
 }
 
-// TestRememberAsksTheDisk: sums of a disk that changes while it is read are not kept under the old name.
+// TestRememberAsksTheDisk: checksums of a disk that changes while it is read are not stored under
+// the old chain ID.
 func TestRememberAsksTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "disk.img")
@@ -47,7 +48,7 @@ func TestRememberAsksTheDisk(t *testing.T) {
 	}
 }
 
-// TestMoveForgetsFirst: where the record of a pull is, its result was not moved away.
+// TestMoveForgetsFirst: while builtFile of a pull exists, its result was not moved away.
 func TestMoveForgetsFirst(t *testing.T) {
 	l := &Store{dir: t.TempDir()}
 	p := &templatePull{l: l, temp: pullPrefix + "00"}

@@ -28,11 +28,11 @@ const (
 	copyBuffer = 4 << 20
 )
 
-// Progress is told how many bytes are done of how many; it may be nil.
+// Progress receives the number of bytes that are done and the total; it may be nil.
 type Progress func(done, total int64)
 
-// Format returns the image format of a file: the one named, else by the file's ending.
-// It never looks inside, since a guest can write any header into its disk.
+// Format returns the image format of a file: the named one, otherwise by the file's extension. It
+// never looks inside, since a guest can write any header to its disk.
 func Format(path, named string) (string, error) {
 	switch {
 	case named == "raw" || named == "qcow2":
@@ -87,14 +87,14 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Create makes a template with an empty disk of bytes.
+// Create makes a template with an empty disk of bytes bytes.
 func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, error) {
 	return l.make(s, func(dir string) error {
 		return l.images.Create(ctx, hv.Disk{Path: filepath.Join(dir, diskFile), Format: "qcow2"}, bytes)
 	})
 }
 
-// make builds a template beside its place and renames it there when it is whole.
+// make builds a template in a temporary directory and renames that when it is complete.
 func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) {
 	if s.Name == "" {
 		return Template{}, farm.Invalid("name", "is missing")
@@ -130,7 +130,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 	return l.show(r.ID)
 }
 
-// place writes the record and gives the directory its name.
+// place writes the record and renames the directory to its final name.
 func (l *Store) place(temp string, r record) error {
 	if err := l.write(temp, r); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (l *Store) place(temp string, r record) error {
 	return datadir.SyncDir(l.dir)
 }
 
-// fresh is a new template with its defaults under the settings.
+// fresh returns a new template with defaults and the settings.
 func fresh(s Settings) (record, config) {
 	r := record{
 		ID: uuid.NewString(), Name: s.Name, Arch: s.Arch, Created: time.Now().UTC().Truncate(time.Second),
@@ -211,8 +211,8 @@ func zero(b []byte) bool {
 	return true
 }
 
-// follow reports how much a directory has grown to, for work whose progress nobody
-// tells. The returned function ends it, with the whole when the work succeeded.
+// follow reports the growth of a directory as the progress of work that has no progress reports.
+// The returned function ends it, with the total when the work succeeded.
 func follow(dir string, total int64, progress Progress) (stop func(error)) {
 	if progress == nil {
 		return func(error) {}

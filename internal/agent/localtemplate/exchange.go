@@ -17,24 +17,24 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// exportPrefix begins the directory beside an exported image that its version is pulled
-// into; the version's content id follows.
+// exportPrefix begins the name of the directory, next to an exported image, that its version is
+// pulled into; the version's content ID follows.
 const exportPrefix = ".export-"
 
-// convertedDir is in that directory and holds the image in its other format.
+// convertedDir is in that directory and contains the image in its other format.
 const convertedDir = ".converted"
 
 // ImageTransfer moves disk images between files and a registry, without a local template.
 type ImageTransfer struct {
 	Images   Images
 	Registry Registry
-	// Local, when not nil, may hold a template that a pushed image differs little from.
+	// Local, when not nil, may have a template that a pushed image differs little from.
 	Local *Store
 }
 
-// Publish pushes a disk image as a version of a registry's template; nothing is
-// copied. The image must not be changed meanwhile. Without
-// o.Existing it becomes a new template of the name and the other settings.
+// Publish pushes a disk image as a version of a registry's template; nothing is copied. The image
+// must not be changed in the meantime. Without o.Existing it becomes a new template with the name
+// and the other settings.
 func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
 	if s.Name == "" {
@@ -51,7 +51,7 @@ func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o
 		return none, fmt.Errorf("import: %w", err)
 	}
 	r, c := fresh(s)
-	c.view.UUID = "" // the registry chooses it: asked again, this must be the same request
+	c.view.UUID = "" // the registry chooses it: a repeated push must be the same request
 	drive := &c.view.HardDrives[0]
 	drive.Format = image.Format
 	file := published(c.view.HardDrives, 0, path)
@@ -72,19 +72,19 @@ func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o
 	return result, bare(err)
 }
 
-// ExportOptions say which disk of which version to export, and where to.
+// ExportOptions define which disk of which version to export, and where to.
 type ExportOptions struct {
 	Ref  transfer.Ref
-	Disk string  // its name in the version; "" is the one that is booted
+	Disk string  // its name in the version; "" is the boot disk
 	To   hv.Disk // must not exist
-	// Pulled is told how far the bytes from the registry are, Converted how far the writing in
-	// another format is. Either may be nil.
+	// Pulled receives the progress of the pull, Converted that of the conversion to another format.
+	// Either may be nil.
 	Pulled    func(transfer.Progress)
 	Converted Progress
 }
 
-// Export pulls a version and leaves one of its disks as an image of its own. What was
-// pulled is next to it until then, so that an export that was cut continues.
+// Export pulls a version and saves one of its disks as a separate image. The pulled files are next
+// to it until then, so that an interrupted export can be resumed.
 func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
@@ -120,7 +120,7 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	return bare(os.RemoveAll(dir))
 }
 
-// chosen returns the disk of a version that has that name, or the first one.
+// chosen returns the disk with a name of a version, or the first disk without a name.
 func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(m.Config, &c); err != nil {
@@ -139,7 +139,7 @@ func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "%s %s has no disk %q; it has %q", m.Name, m.Version.Tag, name, names)
 }
 
-// export makes one image of another and makes it durable.
+// export creates one image from another and makes it durable.
 func (x ImageTransfer) export(ctx context.Context, from, to hv.Disk, progress Progress) error {
 	if from.Format != to.Format {
 		dir := filepath.Join(filepath.Dir(from.Path), convertedDir)
@@ -158,7 +158,7 @@ func (x ImageTransfer) export(ctx context.Context, from, to hv.Disk, progress Pr
 	if err := syncFile(from.Path); err != nil {
 		return err
 	}
-	// A link and not a rename: it does not replace what came there meanwhile.
+	// A link and not a rename: it does not replace a file that was created there in the meantime.
 	if err := os.Link(from.Path, to.Path); err != nil {
 		return err
 	}

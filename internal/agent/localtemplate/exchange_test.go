@@ -20,7 +20,7 @@ import (
 
 var errCut = errors.New("cut")
 
-// cutRegistry notes what is pushed, and cuts pulls while it is told to.
+// cutRegistry records pushes, and interrupts pulls while cut is set.
 type cutRegistry struct {
 	localtemplate.Registry
 	pushes []transfer.PushOptions
@@ -39,8 +39,8 @@ func (r *cutRegistry) Pull(ctx context.Context, o transfer.PullOptions) (transfe
 	return r.Registry.Pull(ctx, o)
 }
 
-// TestPublishAgain: an import that is given again must be the same request, or it would
-// begin again instead of going on.
+// TestPublishAgain: a repeated import must be the same request, otherwise it would start again
+// instead of being resumed.
 func TestPublishAgain(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
 	reg := &cutRegistry{}
@@ -63,8 +63,8 @@ func TestPublishRefuses(t *testing.T) {
 	}
 }
 
-// TestExport: what was pulled of an export that was cut is there for the next one, and
-// gone when the image is whole.
+// TestExport: the files of an interrupted export are reused by the next one, and removed when the
+// image is complete.
 func TestExport(t *testing.T) {
 	client := serve(t)
 	reg := &cutRegistry{Registry: client, cut: true}

@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPushOfWhatTheGuestSees: a registry gets the disk of a qcow2 image, and whoever pulls it a raw one whose
-// configuration says so; the image here stays what it is.
+// TestPushOfWhatTheGuestSees: a registry receives the disk of a qcow2 image, and a pull returns a
+// raw disk whose configuration is adapted; the local image is unchanged.
 func TestPushOfWhatTheGuestSees(t *testing.T) {
 	reg := serve(t)
 	here, dir := open(t)

@@ -29,7 +29,7 @@ const (
 	localDir   = "local"  // version that never came from a registry
 	newPrefix  = ".new-"  // being made
 	gonePrefix = ".gone-" // being removed
-	pullPrefix = ".pull-" // a pull that continues or was interrupted
+	pullPrefix = ".pull-" // a pull that is in progress or was interrupted
 	lockSuffix = ".lock"  // of the lock of such a pull
 	pullKept   = 7 * 24 * time.Hour
 )
@@ -41,8 +41,8 @@ var (
 
 // Images works on disk images.
 type Images interface {
-	// Check refuses an image that is not of the format or refers to other files, and
-	// gives the bytes that a guest sees.
+	// Check refuses an image that is not of the format or refers to other files, and returns the
+	// number of bytes that a guest sees.
 	Check(ctx context.Context, disk hv.Disk) (int64, error)
 	// Create makes an empty image; the path must not exist.
 	Create(ctx context.Context, disk hv.Disk, bytes int64) error
@@ -74,7 +74,7 @@ type Disk struct {
 	Size   int64  `json:"size"` // bytes allocated
 }
 
-// record is recordFile.
+// record is the content of recordFile.
 type record struct {
 	ID       string    `json:"id"`
 	Name     string    `json:"name"`
@@ -84,15 +84,15 @@ type record struct {
 	Versions []version `json:"versions"`
 }
 
-// version is one directory below the template's.
+// version is one directory in the template's directory.
 type version struct {
-	Dir    string `json:"dir"` // names nothing: the content changes in place, so that no content id fits permanently
+	Dir    string `json:"dir"` // no content ID: the content changes in place, so no ID would remain valid
 	Tag    string `json:"tag,omitempty"`
 	Number int    `json:"number"`
-	// ContentID is "" when it is not as any registry has it. Its disks may have been changed
-	// since: see changed.
+	// ContentID is "" when no registry has the version as it is. Its disks may have been changed
+	// since then: see changed.
 	ContentID string `json:"content_id,omitempty"`
-	// Files is what is known of its disks, by their names.
+	// Files maps the names of its disks to their contents.
 	Files map[string]content `json:"files,omitempty"`
 }
 
@@ -107,7 +107,7 @@ func (v version) changed(dir string) bool {
 	return false
 }
 
-// whole reports whether every disk is there as it was pushed or pulled.
+// whole reports whether every disk is as it was pushed or pulled.
 func (v version) whole(dir string) bool {
 	for name, k := range v.Files {
 		if k.Tip != "" && !k.held(filepath.Join(dir, filepath.Base(name))) {
@@ -117,18 +117,18 @@ func (v version) whole(dir string) bool {
 	return true
 }
 
-// dirOf is where a version of a template lies.
+// dirOf returns the directory of a version of a template.
 func (l *Store) dirOf(id string, v version) string {
 	return filepath.Join(l.dir, id, filepath.Base(v.Dir))
 }
 
-// newDir makes the name of a version's directory.
+// newDir returns a new name for a version's directory.
 func newDir() string { return strings.ToLower(rand.Text()) }
 
-// bare takes the paths of the library, which are nobody's business, off an error.
+// bare removes the paths of the store from an error, since they are internal.
 func bare(err error) error {
 	if farm.CodeOf(err) != farm.CodeInternal {
-		return err // its sentence was made to be shown
+		return err // its message is meant for users
 	}
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -148,13 +148,13 @@ func (r *record) version(dir string) *version {
 	return nil
 }
 
-// Store is the directory of local templates. Several processes may use it.
+// Store is the directory of local templates. Several processes may use it concurrently.
 type Store struct {
 	dir    string
 	images Images
 }
 
-// Open opens or makes the library and clears away what killed commands left.
+// Open opens or creates the store and removes what killed commands left.
 func Open(dir string, images Images) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open library: %w", err)
@@ -175,8 +175,8 @@ func Open(dir string, images Images) (*Store, error) {
 	return l, nil
 }
 
-// leftover reports whether something may be what a killed command left. Interrupted
-// pulls are gone on with, and only given up when nobody does for long.
+// leftover reports whether something may have been left by a killed command. Interrupted pulls are
+// resumed, and are leftovers only after pullKept.
 func leftover(item fs.DirEntry) bool {
 	name := item.Name()
 	if strings.HasPrefix(name, pullPrefix) {
@@ -186,8 +186,8 @@ func leftover(item fs.DirEntry) bool {
 	return item.IsDir() && (strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, gonePrefix))
 }
 
-// lockOf names the file by whose lock the command is known that works on a leftover.
-// That of a pull is next to the directory, which may be removed while the lock is held.
+// lockOf returns the name of the file that the command working on a leftover locks. That of a pull
+// is next to the directory, which may be removed while the lock is held.
 func lockOf(name string) string {
 	switch {
 	case !strings.HasPrefix(name, pullPrefix):
@@ -216,8 +216,8 @@ func (l *Store) clear(name string) error {
 	return os.RemoveAll(filepath.Join(l.dir, name))
 }
 
-// List returns every template, ordered by name. One that cannot be read is left out;
-// the error names it beside the list of the others.
+// List returns every template, ordered by name. Unreadable ones are left out; the error names them
+// and is returned together with the other templates.
 func (l *Store) List() ([]Template, error) {
 	list, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -240,7 +240,7 @@ func (l *Store) List() ([]Template, error) {
 	return vms, errors.Join(bad...)
 }
 
-// Find returns the template of that id or, when only one has it, of that name.
+// Find returns the template with that ID or, when only one has it, with that name.
 func (l *Store) Find(name string) (Template, error) {
 	if id := strings.ToLower(name); uuidForm.MatchString(id) {
 		if _, err := os.Stat(filepath.Join(l.dir, id, recordFile)); err == nil {
@@ -285,7 +285,7 @@ func (l *Store) read(id string) (record, config, error) {
 	return r, c, err
 }
 
-// write keeps the record in the directory of that name.
+// write stores the record in the directory with that name.
 func (l *Store) write(dir string, r record) error {
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -317,7 +317,7 @@ func (l *Store) show(id string) (Template, error) {
 	return vm, nil
 }
 
-// hold takes the right to change or read through a template's files.
+// hold locks a template, so that its files may be changed or read.
 func (l *Store) hold(id string) (*datadir.Lock, error) {
 	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
 		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
@@ -348,7 +348,7 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	if err != nil {
 		return Template{}, err
 	}
-	// First the record: a version that is said to be changed and is not does no harm.
+	// The record first: a version that is wrongly marked as changed does no harm.
 	r.version(r.Current).ContentID = ""
 	if err := l.write(id, r); err != nil {
 		return Template{}, fmt.Errorf("modify template: %w", bare(err))
@@ -359,7 +359,7 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	return l.show(id)
 }
 
-// Delete removes a template with everything that was kept of it.
+// Delete removes a template with all its files.
 func (l *Store) Delete(id string) error {
 	lock, err := l.hold(id)
 	if err != nil {

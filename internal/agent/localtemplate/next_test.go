@@ -16,7 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// counting counts what pulls move, and ends one after its first step when it is told to.
+// counting counts the bytes of pulls and pushes, and cancels a pull after its first step if cancel
+// is set.
 type counting struct {
 	localtemplate.Registry
 	t      *testing.T
@@ -24,11 +25,11 @@ type counting struct {
 	pulls  int
 	sent   int64 // bytes of layers that pushes added
 	cancel context.CancelFunc
-	// pulling and pulledNow, when not nil, are what else happens before a pull and as soon as one has ended.
+	// pulling and pulledNow, when not nil, are called before a pull and as soon as one has ended.
 	pulling   func(transfer.PullOptions)
 	pulledNow func(transfer.PullOptions) error
-	sending   func() // what else happens before a push is committed
-	alone     bool   // pulls are not told what is here
+	sending   func() // called before a push is committed
+	alone     bool   // pulls get no local content
 }
 
 func (c *counting) Pull(ctx context.Context, o transfer.PullOptions) (transfer.PullResult, error) {
@@ -66,14 +67,14 @@ func (c *counting) Push(ctx context.Context, o transfer.PushOptions) (api.PushRe
 	return r, nil
 }
 
-// noise makes bytes that do not compress.
+// noise returns bytes that do not compress.
 func noise(seed byte, n int) []byte {
 	data := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data)
 	return data
 }
 
-// patch overwrites a part of the only disk of a version that is here.
+// patch overwrites a part of the only disk of a local version.
 func patch(t *testing.T, dir string, off int64, data []byte) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "*.img"))
@@ -90,7 +91,7 @@ func patch(t *testing.T, dir string, off int64, data []byte) {
 	}
 }
 
-// lib is a library with one template that was pulled, or that goes to be.
+// lib is a store with one template that was pulled, or that is pushed.
 type lib struct {
 	*localtemplate.Store
 	t   *testing.T
@@ -136,8 +137,8 @@ func (l *lib) mustHold(want []byte) {
 	}
 }
 
-// TestNextTagCostsWhatChanged: a disk that was pulled, changed in place and pushed, and
-// is pulled elsewhere over the version before, costs what changed each way.
+// TestNextTagCostsWhatChanged: a disk that was pulled, changed in place and pushed, and is pulled
+// elsewhere over its predecessor, costs only the changes in each direction.
 func TestNextTagCostsWhatChanged(t *testing.T) {
 	const small = 3 * mib / 2
 	reg := &counting{Registry: serve(t), t: t}
@@ -175,7 +176,7 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	}
 	here.mustHold(disk)
 
-	// The same disk again is named and not sent, in a chain too; its content is the same to all.
+	// The same disk is named by its digest and not sent again, also in a chain.
 	here.push("v4")
 	if reg.sent != 0 {
 		t.Errorf("an unchanged disk costs %d bytes", reg.sent)
@@ -185,12 +186,12 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if err != nil || err4 != nil || v3.ContentID != v4.ContentID || len(v4.Files[0].Layers) != 3 {
 		t.Errorf("%+v\n%+v\n%v %v", v3, v4, err, err4)
 	}
-	// What was pulled is nobody else's: a change of it changes no other version.
+	// Pulled files are not shared: changing one does not change other versions.
 	there.pull("v3")
 	patch(t, there.here(), 0, []byte("own"))
 	here.mustHold(disk)
 
-	// Another registry does not know what all this rests on, and gets the disk.
+	// Another registry does not have the layers below, and gets the whole disk.
 	reg = &counting{Registry: serve(t), t: t}
 	here.reg = reg
 	here.push("v5")
@@ -199,7 +200,7 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	fresh.mustHold(disk)
 }
 
-// TestPullGoesOnWithItsSecondStep: what has come is not fetched again when a pull is cut
+// TestPullGoesOnWithItsSecondStep: pulled files are not fetched again when a pull is interrupted
 // while the disks are made.
 func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	reg := &counting{Registry: serve(t), t: t}
@@ -234,8 +235,8 @@ func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	}
 }
 
-// TestPushOntoAnotherTemplateSendsWhatDiffers: an independent template as the next tag of
-// one that was pulled.
+// TestPushOntoAnotherTemplateSendsWhatDiffers: an independent template is pushed as the next tag of
+// a pulled one.
 func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 	reg := &counting{Registry: serve(t), t: t}
 	l, dir := open(t)

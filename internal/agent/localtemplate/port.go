@@ -9,10 +9,10 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// SSH is the port rule of a template that names none: CI executors connect through it.
+// SSH is the port rule of a template without rules: CI executors connect through it.
 var SSH = api.ConfigPort{RuleName: "ssh", Protocol: "tcp", GuestPort: 22}
 
-// maxRules bounds the port rules of a template.
+// maxRules limits the port rules of a template.
 const maxRules = 256
 
 var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)

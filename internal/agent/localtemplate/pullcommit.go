@@ -14,10 +14,10 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// A pull has two steps, so that a disk costs only what differs from one that is here,
-// and is yet a file of its own, which its owner changes: the registry's part arrives in
-// partsDir, and wholeDir is made of that and of what it is on. builtFile says that the
-// first step is done.
+// A pull has two steps, so that a disk costs only what differs from a local one, and is still a
+// separate file that its owner may change. The first step pulls the registry's part into partsDir.
+// The second step creates wholeDir from that and from the base content. builtFile marks the end of
+// the first step.
 const (
 	partsDir  = "parts"
 	wholeDir  = "whole"
@@ -32,7 +32,7 @@ type pullCommit struct {
 	progress func(transfer.Progress)
 }
 
-// fetch does the first step, unless an earlier pull did, and says what it gave.
+// fetch runs the first step, unless an earlier pull did, and returns its files.
 func (p *templatePull) fetch(ctx context.Context, s pullCommit) ([]transfer.BuiltFile, error) {
 	var built []transfer.BuiltFile
 	record := filepath.Join(s.dir, builtFile)
@@ -69,7 +69,7 @@ func remove(path string) error {
 	return err
 }
 
-// usable reports whether everything is still here that files are on.
+// usable reports whether all base content of the files is still local.
 func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	for _, f := range built {
 		if below, lies := lower(f); lies && have[below].path == "" {
@@ -79,7 +79,7 @@ func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	return true
 }
 
-// lower names the content that a file is on, or is.
+// lower returns the chain ID of the content that a file is based on, or is a link to.
 func lower(f transfer.BuiltFile) (tip string, lies bool) {
 	switch f.Form {
 	case transfer.FormOverlay:
@@ -91,8 +91,8 @@ func lower(f transfer.BuiltFile) (tip string, lies bool) {
 	}
 }
 
-// settle does the second step and says what is known of the disks. fs.ErrNotExist:
-// something is missing of what the first step gave.
+// settle runs the second step and returns the contents of the disks. fs.ErrNotExist: something of
+// the first step's result is missing.
 func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
 	parts, whole := filepath.Join(s.dir, partsDir), filepath.Join(s.dir, wholeDir)
 	if err := os.MkdirAll(whole, 0o700); err != nil {
@@ -124,7 +124,7 @@ func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map
 	return files, errors.Join(context.Cause(ctx), datadir.SyncDir(whole))
 }
 
-// make gives one file its place.
+// make creates one file in its final form.
 func (s pullCommit) make(ctx context.Context, f transfer.BuiltFile, to string) error {
 	part := filepath.Join(s.dir, partsDir, f.Name)
 	below, lies := lower(f)

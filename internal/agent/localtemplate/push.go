@@ -15,16 +15,16 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// PushOptions say what becomes of a pushed template.
+// PushOptions define the tag and the template that a push creates or updates.
 type PushOptions struct {
 	Tag         string
 	Description string
-	// Existing is the id of the registry's template that gets the tag; "" is the
-	// template of the same id as the local one, which is made when it is missing.
+	// Existing is the ID of the registry's template that gets the tag; "" means the template with
+	// the ID of the local one, which is created if missing.
 	Existing string
 	Progress func(transfer.Progress)
-	// Remembered is told how far the disks are read once more, so that the next push finds
-	// what was changed.
+	// Remembered receives the progress of reading the disks once more, so that the next push finds
+	// the changes.
 	Remembered func(transfer.Progress)
 }
 
@@ -62,8 +62,8 @@ func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions
 	return result, l.pushed(ctx, r, named(push, before), o.Remembered)
 }
 
-// describe puts what the current version of a template consists of into a push, and
-// notes its files as they are.
+// describe adds the files and the configuration of a template's current version to a push, and
+// returns the contents of the files as they are.
 func (l *Store) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
 	var err error
@@ -84,7 +84,7 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 	return before, err
 }
 
-// pushed records what is known of the disks of a version that was pushed.
+// pushed records the contents of the disks of a version that was pushed.
 func (l *Store) pushed(ctx context.Context, r record, files map[string]content, progress func(transfer.Progress)) error {
 	v := r.version(r.Current)
 	v.Files = files
@@ -95,10 +95,10 @@ func (l *Store) pushed(ctx context.Context, r record, files map[string]content, 
 	return nil
 }
 
-// unnamed is the tip of a content that has no name yet.
+// unnamed is the tip of a content whose chain ID is not known yet.
 const unnamed = "-"
 
-// noted is how a file is before it is pushed.
+// noted returns the content of a file before it is pushed.
 func noted(f transfer.PushFile) content {
 	if f.Disk != nil {
 		return contentOf(f.Disk.Path, f.Disk.Format, unnamed)
@@ -106,8 +106,8 @@ func noted(f transfer.PushFile) content {
 	return contentOf(f.Path, f.Format, unnamed)
 }
 
-// standing refuses a push before its version is made when a file was changed since it was
-// noted: what was read of it may be neither the old content nor the new one.
+// standing refuses a push before its version is created when a file was changed since before: the
+// pushed data may be neither the old content nor the new one.
 func standing(push *transfer.PushOptions, before []content) {
 	changed := farm.Refused("A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
 	push.Ready = func() error {
@@ -125,7 +125,7 @@ func standing(push *transfer.PushOptions, before []content) {
 	push.Abandon = func(err error) bool { return errors.Is(err, changed) }
 }
 
-// named returns what was noted of the disks of a push their names.
+// named sets the chain IDs of the contents of a push's disks.
 func named(push transfer.PushOptions, before []content) map[string]content {
 	files := map[string]content{}
 	for i, f := range push.Files {
@@ -138,14 +138,14 @@ func named(push transfer.PushOptions, before []content) map[string]content {
 	return files
 }
 
-// diskOrigin is what a disk is, or was made from.
+// diskOrigin is the content of a disk, or of the disk that it was made from.
 type diskOrigin struct {
 	content
-	dir string // where its file of sums is
+	dir string // directory of its checksum file
 }
 
-// known returns what is known of drive i of a template: of its file, or else of the same
-// drive of the template that is to get the version, when that is here too.
+// known returns the recorded content of drive i of a template: that of its file, otherwise that of
+// the same drive of the template that is to get the version, if that is local, too.
 func (l *Store) known(r record, existing string, i int, file string) diskOrigin {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
 	if k := r.version(r.Current).Files[file]; k.Tip != "" {
@@ -154,8 +154,8 @@ func (l *Store) known(r record, existing string, i int, file string) diskOrigin 
 	return l.remembered(existing, i)
 }
 
-// remembered returns what is known of drive i of the template of that id; nothing, when it is
-// not here.
+// remembered returns the recorded content of drive i of the template with that ID; the zero value
+// when the template is not local.
 func (l *Store) remembered(id string, i int) diskOrigin {
 	if !uuidForm.MatchString(id) {
 		return diskOrigin{}
@@ -167,11 +167,11 @@ func (l *Store) remembered(id string, i int) diskOrigin {
 	return diskOrigin{r.version(r.Current).Files[c.view.HardDrives[i].File], filepath.Join(l.dir, id, r.Current)}
 }
 
-// same reports whether two notes are of one file that was not written to between them.
+// same reports whether two contents are of one file that was not written to between them.
 func (k content) same(other content) bool { return k.Size == other.Size && k.Time == other.Time }
 
-// rest has a disk pushed as what it is, or as what differs from what it was made from.
-// now is what was noted of it.
+// rest has a disk pushed by its digest, or as the difference from the disk it was made from. now is
+// its content.
 func rest(f *transfer.PushFile, p diskOrigin, now content) {
 	if f.Disk == nil || p.Tip == "" {
 		return
@@ -183,9 +183,9 @@ func rest(f *transfer.PushFile, p diskOrigin, now content) {
 	}
 }
 
-// published returns how the disk of a drive is pushed, and changes its entry in the configuration to what a pull will give: a
-// raw disk of what its guest sees, so that a next tag costs what the guest changed. An image that cannot be read
-// so is pushed byte for byte.
+// published returns how the disk of a drive is pushed, and changes the drive's configuration to
+// what a pull will deliver: a raw disk of what the guest sees, so that the next tag costs only what
+// the guest changed. An image that cannot be read that way is pushed byte for byte.
 func published(drives []api.ConfigDrive, i int, path string) transfer.PushFile {
 	d := &drives[i]
 	asItIs := transfer.PushFile{Name: d.File, Path: path, Kind: api.FileDisk, Format: d.Format}

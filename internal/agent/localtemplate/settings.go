@@ -22,17 +22,16 @@ var (
 	Firmwares = []string{hv.FirmwareBIOS, hv.FirmwareUEFI}
 )
 
-// The settings of a template that names none.
+// The settings of a template without its own.
 const (
 	DefaultCPUs     = 2
 	DefaultMemoryMB = 4096
 )
 
-// maxName is in bytes; a hypervisor takes 255, and the prefix of an instance's name
-// has to fit too.
+// maxName is in bytes; a hypervisor accepts 255, and the prefix of an instance's name has to fit, too.
 const maxName = 128
 
-// Settings change a template. A nil field, and a zero one, keeps what is there.
+// Settings change a template. A nil or zero field keeps the current value.
 type Settings struct {
 	Name     string
 	Arch     string
@@ -63,8 +62,7 @@ func (s Settings) check() error {
 	return nil
 }
 
-// config is a template's configuration object. Fields that this program does not
-// know are kept as they are.
+// config is a template's configuration object. Fields that this program does not know are preserved.
 type config struct {
 	raw  map[string]json.RawMessage
 	view api.TemplateConfig
@@ -84,7 +82,7 @@ func parseConfig(data []byte) (config, error) {
 	return c, nil
 }
 
-// apply puts settings into the object.
+// apply sets the settings in the object.
 func (c *config) apply(s Settings) {
 	v := &c.view
 	if s.CPUs != 0 {
@@ -110,7 +108,7 @@ func (c *config) apply(s Settings) {
 	}
 }
 
-// bytes writes the object: what is known from the view, the rest as it came.
+// bytes encodes the object: the known fields from the view, the others unchanged.
 func (c *config) bytes() ([]byte, error) {
 	known, err := json.Marshal(c.view)
 	if err != nil {

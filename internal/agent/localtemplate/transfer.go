@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// Registry is where templates are pushed to and pulled from.
+// Registry is a registry that templates are pushed to and pulled from.
 type Registry interface {
 	Push(ctx context.Context, o transfer.PushOptions) (api.PushResult, error)
 	Look(ctx context.Context, ref transfer.Ref) (api.PullManifest, error)
@@ -26,21 +26,21 @@ type Registry interface {
 
 var _ Registry = (*transfer.Client)(nil)
 
-// PullOptions say what to pull.
+// PullOptions define what to pull.
 type PullOptions struct {
 	Ref transfer.Ref
-	// Shrink also removes the local files of tags newer than the pulled one, which
-	// otherwise stay so that going forward again costs nothing.
+	// Shrink also removes the local files of tags newer than the pulled one, which otherwise stay
+	// so that returning to them costs nothing.
 	Shrink   bool
 	Progress func(transfer.Progress)
-	// Built is told how far the disks are made of what has come and what was here.
+	// Built receives the progress of making the disks from the pulled files and the local ones.
 	Built func(transfer.Progress)
 }
 
-// Pull makes a version of the registry the current one of its local template, which
-// is made when it is missing. A pull that was cut is gone on with by the next one.
+// Pull makes a version of the registry the current one of its local template, which is created if
+// missing. An interrupted pull is resumed by the next one.
 func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template, error) {
-	m, err := reg.Look(ctx, o.Ref) // no pull: it may be here already
+	m, err := reg.Look(ctx, o.Ref) // not a pull: it may be local already
 	if err != nil {
 		return Template{}, err
 	}
@@ -88,7 +88,7 @@ func (p *templatePull) bring(ctx context.Context) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return bare(err)
 	}
-	// What an earlier pull left is not all there any more.
+	// Some of what an earlier pull left is missing.
 	if err := remove(filepath.Join(dir, builtFile)); err != nil {
 		return bare(err)
 	}
@@ -98,8 +98,8 @@ func (p *templatePull) bring(ctx context.Context) error {
 	return bare(err)
 }
 
-// move returns what was made its place. Without its record first, since that speaks of
-// files which are then elsewhere.
+// move renames the complete version to its final directory. It removes builtFile first, since that
+// refers to files which are elsewhere afterwards.
 func (p *templatePull) move(to string) error {
 	dir := filepath.Join(p.l.dir, p.temp)
 	if err := errors.Join(remove(filepath.Join(dir, builtFile)), datadir.SyncDir(dir)); err != nil {
@@ -111,13 +111,13 @@ func (p *templatePull) move(to string) error {
 	return os.RemoveAll(dir)
 }
 
-// version is what the record will say of it.
+// version returns the record's entry of the pulled version.
 func (p *templatePull) version() version {
 	v := p.m.Version
 	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID, Files: p.disk}
 }
 
-// intoNew makes the template.
+// intoNew creates the template.
 func (p *templatePull) intoNew(ctx context.Context) (Template, error) {
 	if err := p.bring(ctx); err != nil {
 		return Template{}, err
@@ -147,7 +147,7 @@ func (p *templatePull) intoNew(ctx context.Context) (Template, error) {
 	return l.show(r.ID)
 }
 
-// intoOld changes the current version of a template that is here.
+// intoOld changes the current version of a template that exists locally.
 func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
 	l, id := p.l, p.m.ID
 	lock, err := l.hold(id)
@@ -171,7 +171,7 @@ func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
 		if err := p.bring(ctx); err != nil {
 			return Template{}, err
 		}
-		// That may have taken long, and the owner may have written to a disk meanwhile.
+		// The pull may have taken long, and the owner may have written to a disk in the meantime.
 		if err := l.spare(&r); err != nil {
 			return Template{}, err
 		}
@@ -198,8 +198,8 @@ func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
 	return l.show(id)
 }
 
-// spare takes the names off versions whose disks their owner has changed, so that no
-// pull presents or removes them, and refuses one that would replace such a version.
+// spare clears the content IDs of versions whose disks their owner has changed, so that no pull
+// uses or removes them. It refuses a pull that would replace such a version.
 func (l *Store) spare(r *record) error {
 	for i := range r.Versions {
 		if v := &r.Versions[i]; v.changed(l.dirOf(r.ID, *v)) {
@@ -212,7 +212,7 @@ func (l *Store) spare(r *record) error {
 	return nil
 }
 
-// sweep removes the directories of a template that its record does not name.
+// sweep removes the directories of a template that are missing in its record.
 func (l *Store) sweep(id string, r record) error {
 	list, err := os.ReadDir(filepath.Join(l.dir, id))
 	if err != nil {

@@ -51,8 +51,8 @@ func versions(t *testing.T, dir, id string) []string {
 	return out
 }
 
-// TestPushAndPull carries a template from one node's library to another's through a
-// real registry, tag after tag and back.
+// TestPushAndPull moves a template from one node's store to another's through a real registry, tag
+// after tag and back.
 func TestPushAndPull(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
@@ -114,8 +114,8 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestChangedPullsMakeRoom: a pulled version that was changed in place and pushed is
-// another version, beside which the one that it was can be pulled again.
+// TestChangedPullsMakeRoom: a pulled version that was changed in place and pushed is another
+// version; the original can be pulled again next to it.
 func TestChangedPullsMakeRoom(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
@@ -179,8 +179,7 @@ func TestPushOntoAnExistingTemplate(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsSurvive: a configuration made by a newer program keeps what this
-// one does not know.
+// TestUnknownFieldsSurvive: unknown fields of a configuration made by a newer program are preserved.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	l, dir := open(t)
 	vm, err := l.Create(t.Context(), mib, localtemplate.Settings{Name: "x"})
@@ -206,8 +205,8 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	}
 }
 
-// TestOnlyPullsArePulls: a pull of what is here already moves nothing, and does not change
-// when the version was last pulled.
+// TestOnlyPullsArePulls: a pull of a local version moves nothing, and does not change when the
+// version was last pulled.
 func TestOnlyPullsArePulls(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// ConsoleConn is a WebSocket to the controller as a stream of bytes. Whoever has it ends it.
+// ConsoleConn is a WebSocket to the controller as a stream of bytes. The caller ends it.
 type ConsoleConn struct {
 	net.Conn
 	socket *websocket.Conn
@@ -23,7 +23,7 @@ type ConsoleConn struct {
 // maxReason is the longest reason that fits the frame, in bytes.
 const maxReason = 123
 
-// End tells the controller why the line ends, and closes it.
+// End sends the controller the reason why the connection ends, and closes it.
 func (l *ConsoleConn) End(why string) {
 	why = why[:min(len(why), maxReason)]
 	for !utf8.ValidString(why) {
@@ -32,7 +32,7 @@ func (l *ConsoleConn) End(why string) {
 	_ = l.socket.Close(websocket.StatusNormalClosure, why) // it may have ended already
 }
 
-// Console opens the line on which the controller has asked to be shown a screen.
+// Console opens the connection on which the controller has requested a screen.
 func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleConn, error) {
 	dialling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

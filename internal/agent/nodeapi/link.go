@@ -1,13 +1,13 @@
-// Package nodeapi is the agent's side of the node link: the five calls of api/link.go
-// over plain HTTP/1.1.
+// Package nodeapi is the agent's side of the node link: the five calls of api/link.go over plain
+// HTTP/1.1.
 //
-// It keeps no state between calls and repeats nothing: when to call again is the
-// agent's matter. It never logs a body, since orders carry scripts.
+// It keeps no state between calls and does not retry: the agent decides when to call again. It
+// never logs a body, since orders contain scripts.
 //
-// Invariant: every error has a code of package farm, so that a caller can tell a
-// node that its controller does not know (CodeUnauthenticated) and a second agent
-// (CodeConflict) from a controller that is away (CodeUnavailable), which is also what
-// somebody else's 401 says, such as that of a proxy.
+// Invariant: every error has a code of package farm, so that a caller can distinguish a node that
+// its controller does not know (CodeUnauthenticated) and a second agent (CodeConflict) from an
+// unavailable controller (CodeUnavailable). The latter also stands for a 401 that is not from the
+// controller but, for example, from a proxy.
 package nodeapi
 
 import (
@@ -30,8 +30,8 @@ import (
 
 const (
 	callTimeout = 15 * time.Second
-	maxAnswer   = 256 << 20 // bytes; orders carry scripts
-	maxMessage  = 4 << 10   // bytes of a controller's sentence that are kept
+	maxAnswer   = 256 << 20 // bytes; orders contain scripts
+	maxMessage  = 4 << 10   // bytes of a controller's message that are kept
 )
 
 // Client calls one controller. It may be used from many goroutines.
@@ -42,8 +42,8 @@ type Client struct {
 	authorize  func(*http.Request) error
 }
 
-// New makes a client for a controller at address. credential is what a join
-// answered. It does not connect.
+// New returns a client for a controller at address. credential is from the response to a join. It
+// does not connect.
 func New(address string, transport http.RoundTripper, credential string) (*Client, error) {
 	base, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
@@ -54,7 +54,7 @@ func New(address string, transport http.RoundTripper, credential string) (*Clien
 	return &Client{base: base, http: &http.Client{Transport: transport}, credential: credential}, nil
 }
 
-// hint suggests what an address without a scheme was meant to be.
+// hint suggests the intended address for one without a scheme.
 func hint(address string) string {
 	bare := strings.TrimSpace(address)
 	if bare == "" || strings.Contains(bare, "://") {
@@ -66,8 +66,8 @@ func hint(address string) string {
 	return "; did you mean http://" + bare + " ?"
 }
 
-// Transport makes the transport of agents: HTTP/1.1 with keep-alive, since a poll
-// hangs and must not hold up a report. agents is how many will share it.
+// Transport returns the transport of agents: HTTP/1.1 with keep-alive, since a long poll must not
+// delay a report. agents is the number of agents that share it.
 func Transport(config *tls.Config, agents int) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -82,29 +82,29 @@ func Transport(config *tls.Config, agents int) *http.Transport {
 	}
 }
 
-// As returns a client that calls as somebody else than the node: authorize puts their
-// credentials on a request.
+// As returns a client that authenticates with other credentials than the node's: authorize adds
+// them to a request.
 func (c *Client) As(authorize func(*http.Request) error) *Client {
 	other := *c
 	other.authorize = authorize
 	return &other
 }
 
-// joinErrors explains the answers that a join gets from the wrong place or with the
-// wrong credentials.
+// joinErrors explains the responses to a join that was sent to the wrong address or with the wrong
+// credentials.
 var joinErrors = map[farm.Code]string{
 	farm.CodeUnauthenticated: `The controller does not accept the token; "buildyard node token" prints the right one`,
 	farm.CodeNotFound:        "Nothing there takes nodes; is this the controller's address? A registry has another one",
 }
 
-// What a join without a token is told that the controller does not accept.
+// The messages for a join without a token that the controller rejects.
 const (
 	strangerRefused = "The controller does not take this user key, or knows no user keys; join with the join token (--token-file)"
 	nobodyRefused   = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
 )
 
-// Join registers a node and gives its identity. The credential of the node is in the request
-// alone: the header is for who lets it join, and would hide a certificate.
+// Join registers a node and returns its identity. The node's credential is only in the request
+// body: the header is for the credential that authorizes the join, and would hide a certificate.
 func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, error) {
 	asker := *c
 	asker.credential = ""
@@ -116,7 +116,7 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 		return out, err
 	case code == farm.CodeUnauthenticated && in.Token == "" && c.authorize != nil:
 		if e, ok := errors.AsType[*farm.Error](err); ok && e.Message != authenticationRequired {
-			return out, err // of the handshake, which says it all
+			return out, err // from the handshake, which is more precise
 		}
 		text = strangerRefused
 	case code == farm.CodeUnauthenticated && in.Token == "":
@@ -125,7 +125,8 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 	return out, farm.Errorf(code, "%s", text)
 }
 
-// RegistryToken asks for what the node shows to a registry for a purpose; the zero value is for all orders of the node.
+// RegistryToken requests the node's registry token for a purpose; the zero value is for all orders
+// of the node.
 func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
 	in := api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
 	if purpose != (api.TokenPurpose{}) {
@@ -134,7 +135,7 @@ func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.T
 	return call[api.RegistryTokenResponse](ctx, c, api.PathPass, callTimeout, in)
 }
 
-// Poll asks for work and waits up to wait for it.
+// Poll polls for work and waits up to wait for it.
 func (c *Client) Poll(ctx context.Context, wait time.Duration, in api.PollRequest) (api.PollAnswer, error) {
 	path := api.PathPoll + "?wait=" + wait.Round(time.Millisecond).String()
 	return call[api.PollAnswer](ctx, c, path, wait+callTimeout, in)
@@ -185,7 +186,7 @@ func call[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 	return decode[T](resp)
 }
 
-// decode reads an envelope. A FAIL becomes a farm.Error with the controller's sentence.
+// decode reads an envelope. A FAIL becomes a farm.Error with the controller's message.
 func decode[T any](resp *http.Response) (T, error) {
 	var e api.Envelope[T]
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -196,7 +197,7 @@ func decode[T any](resp *http.Response) (T, error) {
 		var none T
 		code := codeOf(resp.StatusCode)
 		if code == farm.CodeUnauthenticated || code == farm.CodeForbidden {
-			code = farm.CodeUnavailable // somebody before the controller says so, who knows no nodes
+			code = farm.CodeUnavailable // from a server before the controller, which knows no nodes
 		}
 		return none, &farm.Error{
 			Code: code, Err: err,
@@ -210,12 +211,12 @@ func decode[T any](resp *http.Response) (T, error) {
 	return e.Body, nil
 }
 
-// authenticationRequired is what controllers say to whom they do not know.
+// authenticationRequired is the controllers' message to unauthenticated callers.
 const authenticationRequired = "Authentication Required"
 
 // codes maps HTTP statuses of the node link back to codes.
 var codes = map[int]farm.Code{
-	http.StatusOK:                    farm.CodeRefused, // a FAIL that is an answer
+	http.StatusOK:                    farm.CodeRefused, // a FAIL in a regular response
 	http.StatusBadRequest:            farm.CodeInvalid,
 	http.StatusUnauthorized:          farm.CodeUnauthenticated,
 	http.StatusForbidden:             farm.CodeForbidden,

@@ -77,7 +77,7 @@ func TestErrorsHaveCodes(t *testing.T) {
 	}
 }
 
-// TestJoinExplains: what a newcomer gets wrong is said in a sentence.
+// TestJoinExplains: mistakes of a joining node are explained in a sentence.
 func TestJoinExplains(t *testing.T) {
 	for status, want := range map[int]string{
 		401: "does not accept the token", 404: "is this the controller's address?", 400: "tea",
@@ -92,7 +92,8 @@ func TestJoinExplains(t *testing.T) {
 	}
 }
 
-// TestJoinAsSomebody shows who asks instead of a token, and never the credential of the node.
+// TestJoinAsSomebody sends the joining user's credential instead of a token, and never the
+// credential of the node.
 func TestJoinAsSomebody(t *testing.T) {
 	var answer string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +129,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestAddressWithoutScheme is answered with the address that was meant.
+// TestAddressWithoutScheme: the error suggests the intended address.
 func TestAddressWithoutScheme(t *testing.T) {
 	for address, want := range map[string]string{
 		"127.0.0.1:8090": "did you mean http://127.0.0.1:8090 ?", "controller:8090": "did you mean http://controller:8090 ?",

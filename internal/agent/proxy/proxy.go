@@ -20,11 +20,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Options say what a proxy is made of.
+// Options configure a proxy.
 type Options struct {
-	Dir         string                    // of the socket; it is made
-	Registry    func() string             // address of the registry; "": there is none
-	Credentials registrytoken.Credentials // what it is shown: of the node's owner, never a node token
+	Dir         string                    // of the socket; it is created
+	Registry    func() string             // address of the registry; "": none
+	Credentials registrytoken.Credentials // for the registry: of the node's owner, never a node token
 	TLS         *tls.Config               // of the registry
 	Logger      *slog.Logger
 }
@@ -43,7 +43,7 @@ const (
 	maxHeader  = 64 << 10 // bytes
 )
 
-// Listen makes the socket. Run serves it.
+// Listen creates the socket. Run serves it.
 func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	socket, err := listen(ctx, o.Dir)
 	if err != nil {
@@ -64,8 +64,8 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Run serves the socket until the context ends. What continues then is cut: whoever asked continues
-// with it by the same command.
+// Run serves the socket until the context ends. Running requests are aborted then: the user resumes
+// them with the same command.
 func (p *Proxy) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.server.Close() })
 	defer stop()
@@ -82,7 +82,7 @@ func (p *Proxy) Close() error {
 	return errors.Join(p.server.Close(), closed(p.socket.Close()))
 }
 
-// closed leaves out that something was closed before.
+// closed ignores the error of a second close.
 func closed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -121,7 +121,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// own reports whether a header is about who asks, which the node says.
+// own reports whether a header identifies the caller, which the node replaces.
 func own(header string) bool {
 	switch header {
 	case "Authorization", "Cookie":
@@ -130,7 +130,7 @@ func own(header string) bool {
 	return strings.HasPrefix(header, "X-Buildyard-") || strings.HasPrefix(header, "Ssl-Client-")
 }
 
-// registry returns the address that requests go to.
+// registry returns the address that requests are forwarded to.
 func (p *Proxy) registry() (*url.URL, error) {
 	u, err := url.Parse(p.o.Registry())
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -146,8 +146,8 @@ type caller struct {
 	address string
 }
 
-// RoundTrip implements http.RoundTripper. A request that was refused for its credentials is made
-// once more where its body can be; the caller is asked to make others again.
+// RoundTrip implements http.RoundTripper. A request whose credential was rejected is repeated once
+// if its body can be sent again; otherwise the client has to repeat it.
 func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	creds := c.p.o.Credentials
 	try := r.Clone(r.Context())
@@ -169,7 +169,7 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.p.next.RoundTrip(try)
 }
 
-// refuse answers a failure of the proxy itself in the envelope of a registry.
+// refuse reports a failure of the proxy itself in the envelope of a registry.
 func refuse(w http.ResponseWriter, err error) {
 	code, message := http.StatusBadGateway, "The registry cannot be reached from this node"
 	if e, ok := errors.AsType[*farm.Error](err); ok {
@@ -189,13 +189,13 @@ func refuse(w http.ResponseWriter, err error) {
 	_, _ = w.Write(append(raw, '\n'))
 }
 
-// pathAbout is where the proxy says whom it speaks to.
+// pathAbout is the path at which the proxy describes itself.
 const pathAbout = "/.buildnode/about"
 
-// Info is what a proxy says of itself.
+// Info is a proxy's description of itself.
 type Info struct {
-	Registry string `json:"registry"` // its address; "": none is known yet
-	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, and not in releases before
+	Registry string `json:"registry"` // its address; "": not known yet
+	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, except in earlier releases
 }
 
 func (p *Proxy) about(w http.ResponseWriter) {
@@ -208,10 +208,10 @@ func (p *Proxy) about(w http.ResponseWriter) {
 	_, _ = w.Write(raw)
 }
 
-// maxAbout bounds what is read of that, in bytes.
+// maxAbout limits the response of Ask, in bytes.
 const maxAbout = 16 << 10
 
-// Ask asks the proxy whose socket is in a directory about itself.
+// Ask requests the description of the proxy whose socket is in a directory.
 func Ask(ctx context.Context, dir string) (Info, error) {
 	transport := &http.Transport{DialContext: Dial(dir), DisableKeepAlives: true}
 	var about Info

@@ -20,11 +20,11 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// creds show a pass, which the test may change.
+// creds send a token, which the test may change.
 type creds struct {
 	mu      sync.Mutex
 	shown   string
-	next    string // what Renew leads to; "": nothing
+	next    string // the token after Renew; "": none
 	err     error
 	renewed int
 }
@@ -45,7 +45,7 @@ func (c *creds) Renew(*http.Request, string) bool {
 	return again
 }
 
-// open makes a proxy for a registry, and a client of its socket.
+// open returns a proxy for a registry, and a client of its socket.
 func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 	t.Helper()
 	p, err := Listen(t.Context(), Options{
@@ -95,8 +95,8 @@ func ask(t *testing.T, c *http.Client, method, path string, body io.Reader, head
 	return resp.StatusCode, string(raw)
 }
 
-// TestRequestsArePassedOn: as the node, whatever the caller says of who they are, and to the
-// registry alone.
+// TestRequestsArePassedOn: requests have the node's credentials, whatever those of the caller, and
+// go to the registry alone.
 func TestRequestsArePassedOn(t *testing.T) {
 	var seen *http.Request
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +129,7 @@ func TestRequestsArePassedOn(t *testing.T) {
 	if code, _ := ask(t, client, "GET", "/x", nil, "Connection", "Upgrade", "Upgrade", "websocket"); code != http.StatusBadRequest {
 		t.Errorf("an upgrade: %d", code)
 	}
-	// An absolute address in the request leads nowhere else.
+	// An absolute address in the request does not change its destination.
 	conn, err := Dial(dir)(t.Context(), "tcp", host+":80")
 	if err != nil {
 		t.Fatal(err)
@@ -142,8 +142,8 @@ func TestRequestsArePassedOn(t *testing.T) {
 	}
 }
 
-// TestTheSocketIsItsOwnersAlone: and it takes the place of one that was left, in a directory with
-// a long name too.
+// TestTheSocketIsItsOwnersAlone: only its owner can use it, and it replaces a stale one, also in a
+// directory with a long name.
 func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	if err := os.Mkdir(long, 0o755); err != nil {
@@ -162,7 +162,7 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 		case runtime.GOOS == "linux":
 			t.Fatal(err)
 		default:
-			t.Skip(err) // elsewhere a directory with a long name can have no socket
+			t.Skip(err) // other systems cannot have a socket in a directory with a long name
 		}
 		_, client := open(t, dir, "http://127.0.0.1:1", &creds{})
 		for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, name): 0o600} {
@@ -176,8 +176,7 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-// TestStaleCredentials: a request is made once more when it can be, and else the caller is asked
-// to do that.
+// TestStaleCredentials: a request is repeated if possible, and otherwise the client has to repeat it.
 func TestStaleCredentials(t *testing.T) {
 	served := 0
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -218,7 +217,7 @@ func TestStaleCredentials(t *testing.T) {
 	}
 }
 
-// TestAbout: what the commands ask before they use the proxy.
+// TestAbout: the request that commands send before they use the proxy.
 func TestAbout(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	if _, err := Ask(t.Context(), dir); err == nil {
@@ -238,7 +237,7 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestStreamsFlow: an answer and a body come before they have ended.
+// TestStreamsFlow: parts of a response and of a body are forwarded before they end.
 func TestStreamsFlow(t *testing.T) {
 	const piece = 1 << 20
 	read, written := make(chan struct{}), make(chan struct{})
@@ -280,8 +279,8 @@ func TestStreamsFlow(t *testing.T) {
 	}
 }
 
-// TestTransfersUseIt: the client of a registry speaks to the socket, whatever the environment
-// says of proxies.
+// TestTransfersUseIt: the client of a registry connects to the socket, whatever the proxy settings
+// of the environment.
 func TestTransfersUseIt(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -300,7 +299,8 @@ func TestTransfersUseIt(t *testing.T) {
 	}
 }
 
-// TestOtherAddressesAreDialled: what a registry refers to is not asked of the socket.
+// TestOtherAddressesAreDialled: addresses that a registry refers to are not requested through the
+// socket.
 func TestOtherAddressesAreDialled(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// name of the socket in its directory, which is its owner's alone.
+// name is the name of the socket in its directory, which only its owner can access.
 const name = "registry.sock"
 
-// longest is the greatest length of the name of a socket that every system takes, in bytes.
+// longest is the maximum length of a socket's path that every system accepts, in bytes.
 const longest = 100
 
-// socketPath is the name under which a socket can be reached by this process, as long as it is open.
+// socketPath is a path under which this process can reach a socket while it is open.
 type socketPath struct {
 	path string
-	dir  *os.File // nil: the name is short enough by itself
+	dir  *os.File // nil: the path is short enough as it is
 }
 
-// placeIn returns the place of the socket in a directory that exists.
+// placeIn returns the path of the socket in an existing directory.
 func placeIn(dir string) (socketPath, error) {
 	path := filepath.Join(dir, name)
 	switch {
@@ -46,7 +46,7 @@ func (p socketPath) close() {
 	}
 }
 
-// listen makes the socket again. The caller holds the lock of the node.
+// listen creates the socket again. The caller holds the lock of the node.
 func listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -75,26 +75,26 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 	return &socket{l, at}, nil
 }
 
-// socket is a listener that keeps its place.
+// socket is a listener that keeps its socketPath open.
 type socket struct {
 	net.Listener
 	at socketPath
 }
 
-// Close implements net.Listener; the socket goes.
+// Close implements net.Listener; it removes the socket.
 func (s *socket) Close() error {
 	defer s.at.close()
 	return s.Listener.Close()
 }
 
-// host is the name of the registry for those who Dial.
+// host is the name of the registry for clients that use Dial.
 const host = "registry.buildnode"
 
-// Base is the address of the registry for those who Dial.
+// Base is the address of the registry for clients that use Dial.
 const Base = "http://" + host
 
-// Dial connects Base to the proxy whose socket is in a directory, and every other address, such
-// as one that a registry refers to, by the network.
+// Dial connects Base to the proxy whose socket is in a directory, and every other address, such as
+// one that a registry refers to, over the network.
 func Dial(dir string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer := &net.Dialer{Timeout: dialTime}

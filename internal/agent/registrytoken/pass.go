@@ -1,11 +1,11 @@
-// Package registrytoken shows a node to the registry of its cloud: by the node token that its controller
-// makes for one purpose, which it asks for and renews, else by the user key that the node has
-// joined with, else by nothing, as where nobody needs to show anything.
+// Package registrytoken authenticates a node to the registry of its cloud: with the node token that
+// its controller issues for one purpose, which it requests and renews, otherwise with the user key
+// that the node joined with, otherwise anonymously, where the registry needs no authentication.
 //
-// It knows neither what is in a token nor how a user key is used.
+// It knows neither the content of a token nor how a user key is used.
 //
-// Invariant: a registry that needs nothing never waits for a controller that is away longer than
-// for one question, and what continues there continues.
+// Invariant: requests to a registry without authentication wait for an unavailable controller no
+// longer than for one request, and transfers there continue.
 package registrytoken
 
 import (
@@ -23,18 +23,18 @@ import (
 
 const (
 	askTimeout = 5 * time.Second
-	// askAgain is the minimum time between two questions, whatever becomes of the answers; after
-	// an answer that a registry refuses at once there is one more.
+	// askAgain is the minimum time between two requests for a token, whatever their results; after
+	// a token that a registry refuses immediately, one more is sent.
 	askAgain = 5 * time.Second
-	// noneLife is how long is trusted that the controller has no passes to give.
+	// noneLife is how long the response that the controller issues no tokens is valid.
 	noneLife = time.Minute
-	// ownLife is how long a registry that refused a new pass is shown the node's own key.
+	// ownLife is how long the node's own key is used for a registry that refused a new token.
 	ownLife = 10 * time.Minute
-	// tellEvery bounds how often is said that a registry refuses the node.
+	// tellEvery is the minimum interval between two log entries about a registry that refuses the node.
 	tellEvery = time.Minute
-	// maxRefused bounds the registries that are remembered so: a cloud has one or two.
+	// maxRefused limits the registries that are remembered as refusing: a cloud has one or two.
 	maxRefused = 8
-	// maxTokens bounds the tokens that are kept, each for one purpose.
+	// maxTokens limits the cached tokens, each for one purpose.
 	maxTokens = 512
 )
 
@@ -45,57 +45,59 @@ func For(ctx context.Context, purpose api.TokenPurpose) context.Context {
 	return context.WithValue(ctx, purposeKey{}, purpose)
 }
 
-// purposeOf returns what the requests of a context are for; the zero value for anything that the node was told.
+// purposeOf returns the purpose of the requests of a context; the zero value stands for all orders
+// of the node.
 func purposeOf(ctx context.Context) api.TokenPurpose {
 	purpose, _ := ctx.Value(purposeKey{}).(api.TokenPurpose)
 	return purpose
 }
 
-// Credentials show somebody to the registry at an address. They may be used from many
+// Credentials authenticate requests to the registry at an address. They may be used from many
 // goroutines.
 type Credentials interface {
-	// Authorize puts what shows them on a request that is about to be sent.
+	// Authorize adds the credential to a request that is about to be sent.
 	Authorize(r *http.Request, address string) error
-	// Renew is told that the registry answered 401 to a request that Authorize was called with,
-	// and says whether Authorize may do better now.
+	// Renew is called when the registry answered 401 to a request that Authorize was called with.
+	// It reports whether a new Authorize may succeed.
 	Renew(r *http.Request, address string) bool
 }
 
-// Options say where tokens come from.
+// Options define where tokens come from.
 type Options struct {
-	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) // the controller for a token
-	Own    Credentials                                                                            // of the node's own; nil: it has none
-	Logger *slog.Logger                                                                           // nil: nothing is said
+	// Ask requests a token from the controller.
+	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error)
+	Own    Credentials  // the node's user key; nil: none
+	Logger *slog.Logger // nil: no log
 }
 
-// Source has the tokens of a node, one for each purpose.
+// Source provides the tokens of a node, one for each purpose.
 type Source struct {
 	o    Options
-	turn chan struct{} // whoever asks the controller holds it
+	turn chan struct{} // held while the controller is asked
 
 	mu      sync.Mutex                  // guards the fields below
-	tokens  map[api.TokenPurpose]*token // purpose -> what is known for it
-	none    time.Time                   // when the controller last said that it has no tokens
-	away    time.Time                   // when the controller last could not be asked
-	refused map[string]time.Time        // address -> since when a new token is not taken there
-	told    time.Time                   // when a refusal was last told of
+	tokens  map[api.TokenPurpose]*token // purpose -> what is known about it
+	none    time.Time                   // when the controller last reported that it issues no tokens
+	away    time.Time                   // when the controller was last unavailable
+	refused map[string]time.Time        // address -> since when it refuses a new token
+	told    time.Time                   // when a refusal was last logged
 }
 
-// token is what a node has for one purpose. The mu of its Holder guards it.
+// token is the token for one purpose. The mu of its Source guards it.
 type token struct {
-	pass    string        // "": there is none
-	before  string        // the one before it
-	since   time.Time     // when the controller gave it, or said that there is none
-	life    time.Duration // from then on; 0: nothing is known
-	tried   time.Time     // when the controller was asked last
-	failed  error         // why that gave nothing
-	wanted  bool          // a registry has refused what there was
+	pass    string        // "": none
+	before  string        // the previous one
+	since   time.Time     // when the controller issued it, or reported that there is none
+	life    time.Duration // from then on; 0: unknown
+	tried   time.Time     // when the controller was last asked
+	failed  error         // the error of that request
+	wanted  bool          // a registry has refused the last token
 	certain bool          // the controller was asked after such a refusal
 }
 
 var _ Credentials = (*Source)(nil)
 
-// New makes a holder. It asks for nothing yet.
+// New returns a source. It does not request a token yet.
 func New(o Options) *Source {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -108,8 +110,8 @@ const (
 	scheme = "Bearer "
 )
 
-// Authorize implements Credentials. It fails only when a registry asks for what the controller
-// could not be asked for, or when the node was not told to do what the request is for.
+// Authorize implements Credentials. It fails only when a registry needs a token while the
+// controller is unavailable, or when the request is not part of an order of the node.
 func (h *Source) Authorize(r *http.Request, address string) error {
 	text, err := h.current(r.Context(), purposeOf(r.Context()))
 	switch {
@@ -125,8 +127,8 @@ func (h *Source) Authorize(r *http.Request, address string) error {
 	return nil
 }
 
-// current returns the token to use now, or "" for none. It is an error only when a registry has
-// refused what there was, or the controller refuses one.
+// current returns the token to use now, or "" for none. It returns an error only when a registry
+// has refused the last token, or the controller refuses to issue one.
 func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string, error) {
 	if text, known, err := h.have(purpose, time.Now()); known {
 		return text, err
@@ -137,7 +139,7 @@ func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string,
 		return "", context.Cause(ctx)
 	}
 	defer func() { <-h.turn }()
-	if text, known, err := h.have(purpose, time.Now()); known { // somebody else has asked meanwhile
+	if text, known, err := h.have(purpose, time.Now()); known { // another caller has asked in the meantime
 		return text, err
 	}
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
@@ -148,7 +150,7 @@ func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string,
 	return text, err
 }
 
-// tokenLocked returns what is known for a purpose. It makes room where there are too many.
+// tokenLocked returns the entry for a purpose. It removes entries when there are too many.
 func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 	t := h.tokens[purpose]
 	if t != nil {
@@ -160,7 +162,7 @@ func (h *Source) tokenLocked(purpose api.TokenPurpose, now time.Time) *token {
 		})
 	}
 	if len(h.tokens) >= maxTokens {
-		clear(h.tokens) // they are asked for again
+		clear(h.tokens) // they will be requested again
 	}
 	t = &token{}
 	h.tokens[purpose] = t
@@ -182,23 +184,23 @@ func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, kno
 	case recent && (t.wanted || farm.CodeOf(t.failed) == farm.CodeForbidden):
 		return "", true, t.failed
 	case t.pass == "" && !t.wanted && (within(h.none, noneLife, now) || within(h.away, askAgain, now)):
-		return "", true, nil // it was just asked for another purpose
+		return "", true, nil // it was just requested for another purpose
 	}
 	return "", recent, nil
 }
 
-// within reports whether something that happened is no longer ago than a time.
+// within reports whether an event happened less than d ago.
 func within(at time.Time, d time.Duration, now time.Time) bool {
 	return !at.IsZero() && now.Sub(at) < d
 }
 
-// take notes what the controller has answered.
+// take records the controller's response.
 func (h *Source) take(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
 	t.tried = now
-	if farm.CodeOf(err) == farm.CodeNotFound { // a controller that knows no tokens
+	if farm.CodeOf(err) == farm.CodeNotFound { // a controller without tokens
 		answer, err = api.RegistryTokenResponse{}, nil
 	}
 	if t.failed = err; err != nil {
@@ -235,7 +237,7 @@ func (h *Source) Renew(r *http.Request, address string) bool {
 	return false
 }
 
-// renew is Renew for requests that had a token or nothing; mine is false for others.
+// renew is Renew for requests with a token or without credentials; mine is false for others.
 func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time.Time) (again, mine bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -245,18 +247,18 @@ func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time
 	}
 	fresh := now.Sub(t.since) < askAgain
 	switch {
-	case shown == t.pass && fresh && (t.certain || h.o.Own != nil): // "" as well: the controller has just said that there is none
+	case shown == t.pass && fresh && (t.certain || h.o.Own != nil): // or "": the controller reported that it has none
 		h.tell(address, shown != "", now)
 		if shown != "" {
 			h.refuse(address, now)
 		}
 		return h.o.Own != nil && shown != "", true
 	case shown == "" && t.pass != "", shown != "" && shown == t.before:
-		return true, true // there is a newer one
+		return true, true // a newer one exists
 	case shown == t.pass:
 		t.drop()
 		t.wanted = true
-		if fresh { // what was said a moment before may be of another life of the controller
+		if fresh { // the last response may be from before a restart of the controller
 			t.tried = time.Time{}
 		}
 		return true, true
@@ -264,7 +266,7 @@ func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time
 	return false, false
 }
 
-// drop forgets the token.
+// drop removes the token.
 func (t *token) drop() {
 	if t.pass != "" {
 		t.before = t.pass
@@ -272,7 +274,7 @@ func (t *token) drop() {
 	t.pass, t.life = "", 0
 }
 
-// refuse notes that a registry takes no pass of this controller.
+// refuse records that a registry accepts no token of this controller.
 func (h *Source) refuse(address string, now time.Time) {
 	if len(h.refused) >= maxRefused {
 		clear(h.refused)
@@ -280,7 +282,7 @@ func (h *Source) refuse(address string, now time.Time) {
 	h.refused[address] = now
 }
 
-// prefersOwn reports whether a registry is shown the node's own key.
+// prefersOwn reports whether the node's own key is used for a registry.
 func (h *Source) prefersOwn(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +290,7 @@ func (h *Source) prefersOwn(address string) bool {
 	return is && time.Since(since) < ownLife
 }
 
-// tell says, not too often, that a registry refuses what this node has.
+// tell logs, at most once in tellEvery, that a registry refuses the node's credentials.
 func (h *Source) tell(address string, shown bool, now time.Time) {
 	if now.Sub(h.told) < tellEvery {
 		return

@@ -47,7 +47,8 @@ func newScene(t *testing.T, own Credentials) *scene {
 	return s
 }
 
-// call asks the registry as package transfer does, and gives what it was shown last.
+// call sends a request to the registry as package transfer does, and returns the credential that
+// was sent last.
 func (s *scene) call() (shown string, taken bool, err error) {
 	s.t.Helper()
 	for try := 0; ; try++ {
@@ -77,7 +78,7 @@ func (s *scene) want(shown string, taken bool) {
 	}
 }
 
-// key is a node's own.
+// key is the node's user key.
 type key struct{ renewed int }
 
 func (*key) Authorize(r *http.Request, _ string) error {
@@ -106,7 +107,7 @@ func TestPassIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// TestAControllerThatIsAway: the pass that there is is used as long as it is good.
+// TestAControllerThatIsAway: the existing token is used as long as it is valid.
 func TestAControllerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
@@ -135,8 +136,8 @@ func TestAControllerThatIsAway(t *testing.T) {
 	})
 }
 
-// TestNothingIsNeeded: a cloud without authentication continues, with its controller or without,
-// and whatever that knows of passes.
+// TestNothingIsNeeded: a cloud without authentication works with and without its controller,
+// whether that issues tokens or not.
 func TestNothingIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{
 		"no passes": nil, "an old controller": farm.Errorf(farm.CodeNotFound, "No such route"), "away": errors.New("away"),
@@ -160,7 +161,8 @@ func TestNothingIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAnOldController has no passes to give: who is refused then is, and no later attempt cures it.
+// TestAnOldController: the controller issues no tokens: a refused request stays refused, and a
+// retry does not help.
 func TestAnOldController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
@@ -173,8 +175,8 @@ func TestAnOldController(t *testing.T) {
 	})
 }
 
-// TestAuthenticationIsTurnedOn: a registry that refuses nothing until now is asked again with a
-// pass at once.
+// TestAuthenticationIsTurnedOn: a request is immediately repeated with a token when a registry
+// begins to refuse anonymous requests.
 func TestAuthenticationIsTurnedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
@@ -192,8 +194,8 @@ func TestAuthenticationIsTurnedOn(t *testing.T) {
 	})
 }
 
-// TestAuthenticationIsTurnedOnAtOnce: what the controller has said a moment before does not fail
-// what comes after, and one that has nothing to give is asked no more than once again.
+// TestAuthenticationIsTurnedOnAtOnce: an earlier response of the controller does not fail later
+// requests, and a controller without tokens is asked only once more.
 func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
@@ -225,12 +227,12 @@ func TestAuthenticationIsTurnedOnAtOnce(t *testing.T) {
 	})
 }
 
-// TestARefusedPass: another one is asked for, and when that is refused too it is said, once.
+// TestARefusedPass: another token is requested, and when that is refused, too, it is logged once.
 func TestARefusedPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.want("Bearer pass 1", true)
-		s.takes = func(shown string) bool { return shown == "Bearer pass 2" } // the signing keys are others
+		s.takes = func(shown string) bool { return shown == "Bearer pass 2" } // the signing keys have changed
 		time.Sleep(time.Minute)
 		s.want("Bearer pass 2", true)
 		s.takes = func(string) bool { return false }
@@ -249,8 +251,8 @@ func TestARefusedPass(t *testing.T) {
 	})
 }
 
-// TestTheKeyOfTheNode: it is used where the controller has no passes, and where the registry
-// takes none of them.
+// TestTheKeyOfTheNode: the key is used where the controller issues no tokens, and where the
+// registry accepts none of them.
 func TestTheKeyOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &key{}
@@ -258,7 +260,7 @@ func TestTheKeyOfTheNode(t *testing.T) {
 		s.gives = func(int) (api.RegistryTokenResponse, error) { return api.RegistryTokenResponse{}, nil }
 		s.takes = func(shown string) bool { return shown == "Bearer key" }
 		s.want("Bearer key", true)
-		s.takes = func(string) bool { return k.renewed == 1 } // its session has ended
+		s.takes = func(string) bool { return k.renewed == 1 } // its session has expired
 		s.want("Bearer key", true)
 
 		s = newScene(t, &key{})
@@ -274,8 +276,8 @@ func TestTheKeyOfTheNode(t *testing.T) {
 	})
 }
 
-// TestManyAskOnce: whoever needs a pass at the same time asks for it together, and one who gives
-// up does not wait.
+// TestManyAskOnce: concurrent callers share one request for a token, and a canceled caller does not
+// wait.
 func TestManyAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, slow := newScene(t, nil), make(chan struct{})

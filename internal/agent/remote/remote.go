@@ -1,11 +1,11 @@
-// Package remote keeps the registries that a node's owner gave names to, and which of
-// them is the current one.
+// Package remote stores the registries that a node's owner has named, and which of them is the
+// current one.
 //
-// It speaks to no registry; it only says under which address and with which
-// certificates to. The agent itself does not use it: its orders name the registry.
+// It connects to no registry; it only has their addresses and certificates. The agent itself does
+// not use it: its orders name the registry.
 //
-// Invariant: the current registry is one of those listed, and there is one as long
-// as the list is not empty.
+// Invariant: the current registry is one of those listed, and there is one as long as the list is
+// not empty.
 package remote
 
 import (
@@ -29,7 +29,7 @@ type Registry struct {
 	URL  string      `json:"url"`
 	TLS  datadir.TLS `json:"tls,omitzero"`
 
-	// Who asks: the names of files, which hold the secrets.
+	// Credentials: the names of files, which contain the secrets.
 	KeyID     string `json:"key_id,omitempty"` // of a user key
 	KeyFile   string `json:"key_file,omitempty"`
 	TokenFile string `json:"token_file,omitempty"` // of the root user
@@ -73,7 +73,7 @@ func (l *List) index(name string) int {
 	return slices.IndexFunc(l.Registries, func(r Registry) bool { return r.Name == name })
 }
 
-// CheckURL refuses what is no address of a registry.
+// CheckURL refuses a text that is not the address of a registry.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -82,8 +82,7 @@ func CheckURL(address string) error {
 	return nil
 }
 
-// Add gives a registry a name and makes it the current one. A name that is taken
-// gets the new address.
+// Add adds a registry with a name and makes it the current one. An existing name gets the new address.
 func (l *List) Add(r Registry) error {
 	if !nameForm.MatchString(r.Name) {
 		return farm.Invalid("name", "%q has other characters than letters, digits, '.', '_' and '-'", r.Name)
@@ -109,7 +108,7 @@ func (l *List) Set(name string) error {
 	return l.save()
 }
 
-// Remove forgets a registry. When it was the current one, the one added last is.
+// Remove removes a registry. If it was the current one, the one added last becomes that.
 func (l *List) Remove(name string) error {
 	i := l.index(name)
 	if i < 0 {
@@ -125,8 +124,8 @@ func (l *List) Remove(name string) error {
 	return l.save()
 }
 
-// Resolve returns the registry of a name or, when it has a scheme, an address; "" is
-// the current one.
+// Resolve returns the registry with a name or, if it has a scheme, with an address; "" is the
+// current one.
 func (l *List) Resolve(name string) (Registry, error) {
 	if strings.Contains(name, "://") {
 		return Registry{URL: name}, CheckURL(name)

@@ -13,12 +13,12 @@ import (
 // programName is the file of the program in a package and in the directory of a version.
 const programName = "buildnode"
 
-// programAt returns the program of a version.
+// programAt returns the path of a version's program.
 func programAt(at datadir.Dir, version string) string {
 	return filepath.Join(at.Versions(), version, programName)
 }
 
-// installed reports whether a program is one of those that updates have brought.
+// installed reports whether a program was installed by an update.
 func installed(at datadir.Dir, file string) bool {
 	dir, err := filepath.EvalSymlinks(at.Versions())
 	if err != nil {
@@ -28,17 +28,17 @@ func installed(at datadir.Dir, file string) bool {
 	return err == nil && filepath.Dir(filepath.Dir(file)) == dir
 }
 
-// BootOptions say which program begins.
+// BootOptions describe the program that starts.
 type BootOptions struct {
 	Home    datadir.Dir
 	Version string                  // of this program
 	Path    string                  // its file
-	Become  func(path string) error // does not return when it can be done
+	Become  func(path string) error // does not return on success
 	Logger  *slog.Logger
 }
 
-// Boot is the first thing that an agent does: when an update has brought another version,
-// it becomes that one and does not return. It returns where this program is the one to run.
+// Boot is the first step of an agent: when an update has installed another version, it replaces
+// this process by that version and does not return. It returns if this program is the one to run.
 func Boot(o BootOptions) error {
 	if installed(o.Home, o.Path) {
 		return nil
@@ -54,13 +54,13 @@ func Boot(o BootOptions) error {
 		err = o.Become(programAt(o.Home, version))
 		o.Logger.Error("an installed version cannot be begun; it is given up", "version", version, "error", err)
 		if err := giveUp(o.Home, version, err); err != nil {
-			return nil // this program runs, and the next start tries again
+			return nil // this program runs, and the next start retries
 		}
 	}
 }
 
-// bootOnce decides under the lock of the home, so that a second agent that is begun by
-// mistake decides nothing, and makes the decision durable before it counts.
+// bootOnce decides with the lock of the data directory held, so that a second agent that was
+// started by mistake decides nothing, and makes the decision durable before it takes effect.
 func bootOnce(o BootOptions) (version string, err error) {
 	lock, err := o.Home.Lock()
 	if err != nil {
@@ -80,7 +80,7 @@ func bootOnce(o BootOptions) (version string, err error) {
 	return version, nil
 }
 
-// giveUp takes a version out of the state that cannot be begun.
+// giveUp removes a version that cannot be started from the state.
 func giveUp(at datadir.Dir, version string, cause error) error {
 	s, err := load(at)
 	if err != nil {

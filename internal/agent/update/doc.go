@@ -1,12 +1,12 @@
-// Package update makes a node's agent another version of itself: it loads a package,
-// verifies and unpacks it, and has this process become the program in it, which has to
-// prove itself or makes room for the old one again.
+// Package update replaces a node's agent by another version of itself: it downloads a package,
+// verifies and unpacks it, and executes its program in this process. The new version has to prove
+// itself, otherwise the old one runs again.
 //
-// It decides nothing about when: the controller asks, and the agent says when its work
-// allows it. It touches no VM and installs nothing outside of the node's data directory;
-// the program that is installed by other means, the base, stays as it is.
+// It does not decide when: the controller requests the update, and the agent reports when its work
+// allows it. It does not touch VMs and installs nothing outside of the node's data directory; the
+// program that was installed by other means, the base, is not changed.
 //
-// Invariant: at every moment the file of the state names a program that is whole and was
-// verified, or none, which means the base. So whatever is killed, the next start of the
-// base runs a version that works.
+// Invariant: at every moment the state file names a program that is complete and was verified, or
+// none, which means the base. Therefore, whatever is killed, the next start of the base runs a
+// version that works.
 package update

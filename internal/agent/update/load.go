@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	stillTime  = time.Minute      // without a byte, after which a connection is given up
-	giveUpTime = 10 * time.Minute // without a byte more, after which a download is given up
+	stillTime  = time.Minute      // without a byte, after which a connection is aborted
+	giveUpTime = 10 * time.Minute // without progress, after which a download is aborted
 	pauseFirst = time.Second
 	pauseMost  = 30 * time.Second
 )
 
-// source is where packages are loaded from.
+// source is where packages are downloaded from.
 type source struct {
 	http     http.RoundTripper
 	base     string // URL of the controller
@@ -30,13 +30,13 @@ type source struct {
 	password string // of the node
 }
 
-// errFinal is why a download is not tried again.
+// errFinal is an error after which a download is not retried.
 type errFinal struct{ error }
 
 func (e errFinal) Unwrap() error { return e.error }
 
-// fetch loads a package into a file, going on where an earlier try has ended, and checks
-// that it is the one that was signed. told is called with the bytes that are there.
+// fetch downloads a package into a file, resuming an earlier attempt, and verifies its size and
+// digest. told is called with the number of bytes that are present.
 func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told func(int64)) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -72,7 +72,8 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 	return s.check(p, f, file)
 }
 
-// check removes a file that is not what was signed, so that the next try begins again.
+// check removes a file that does not match the signed statement, so that the next attempt starts
+// again.
 func (s source) check(p api.AgentPackage, f *os.File, file string) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (s source) check(p api.AgentPackage, f *os.File, file string) error {
 	return f.Sync()
 }
 
-// part loads from an offset to the end, as far as the connection lasts.
+// part downloads from an offset to the end, or until the connection breaks.
 func (s source) part(ctx context.Context, p api.AgentPackage, f *os.File, at int64, told func(int64)) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,8 +121,8 @@ func (s source) part(ctx context.Context, p api.AgentPackage, f *os.File, at int
 	return io.Copy(out, body)
 }
 
-// refusal explains an answer that is no part of the file. Only one of a controller that is
-// busy or away is worth another try.
+// refusal explains a response that is not a part of the file. Only that of a controller that is
+// busy or unavailable is worth a retry.
 func refusal(resp *http.Response) error {
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	err := fmt.Errorf("the controller answers %s: %s", resp.Status, strings.TrimSpace(string(said)))
@@ -134,7 +135,7 @@ func refusal(resp *http.Response) error {
 	return errFinal{err}
 }
 
-// progressReader is a body that tells what has come.
+// progressReader is a body that reports the bytes read.
 type progressReader struct {
 	from  io.Reader
 	n     int64

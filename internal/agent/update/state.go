@@ -10,14 +10,14 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
-// state is which program runs as the agent. It is replaced whole.
+// state defines which program runs as the agent. It is replaced as a whole.
 type state struct {
 	Base     string   `json:"base"`              // version of the program that was installed by other means
 	BasePath string   `json:"base_path"`         // its file
 	Good     string   `json:"good,omitempty"`    // the version that has proved itself; "": the base
-	Before   string   `json:"before,omitempty"`  // the one before that, which stays too
+	Before   string   `json:"before,omitempty"`  // the previous good version, which is kept, too
 	Trial    *trial   `json:"trial,omitempty"`   // the version that has to prove itself
-	Failure  *failure `json:"failure,omitempty"` // what the controller has to be told
+	Failure  *failure `json:"failure,omitempty"` // to be reported to the controller
 }
 
 // trial is a version that has not reached its controller yet.
@@ -27,25 +27,24 @@ type trial struct {
 	Starts  int    `json:"starts"` // so far
 }
 
-// failure is how an update ended.
+// failure is the result of a failed update.
 type failure struct {
 	ID      string `json:"id"`
 	Message string `json:"message"`
 }
 
-// maxStarts is how often a version is started that does not reach its controller. More
-// than once: the machine may have been switched off.
+// maxStarts is how often a version that does not reach its controller is started. More than once,
+// since the machine may have been switched off.
 const maxStarts = 3
 
-// program is one that may run as the agent.
+// program is a program that may run as the agent.
 type program struct {
 	Version string
 	Path    string
 }
 
-// boot decides which version runs when the base begins; "" is the base itself. Another
-// base than that which the state was made under wins over everything: somebody has
-// installed it.
+// boot returns the version to run when the base starts; "" is the base itself. If the base differs
+// from that of the state it is always the one to run: an operator has installed it.
 func (s state) boot(self program) (next state, version string) {
 	if s.Base != self.Version {
 		next = state{Base: self.Version, BasePath: self.Path}
@@ -69,27 +68,27 @@ func (s state) boot(self program) (next state, version string) {
 	return s, t.Version
 }
 
-// try is the state in which a version has to prove itself. What runs stays good.
+// try returns the state in which a version has to prove itself. The running version stays good.
 func (s state) try(id, version string) state {
 	s.Trial, s.Failure = &trial{ID: id, Version: version, Starts: 1}, nil
 	return s
 }
 
-// confirmed is the state after a version on trial has reached its controller.
+// confirmed returns the state after a version on trial has reached its controller.
 func (s state) confirmed() state {
 	s.Good, s.Before, s.Trial, s.Failure = s.Trial.Version, s.Good, nil, nil
 	return s
 }
 
-// failed is the state after a version on trial has not.
+// failed returns the state after a version on trial has not reached its controller.
 func (s state) failed(message string) state {
 	s.Failure = &failure{s.Trial.ID, message}
 	s.Trial = nil
 	return s
 }
 
-// load reads the state; a zero one when there is none. One that cannot be read is none as
-// well: the base then runs, and begins again.
+// load reads the state. If it is missing or unreadable, load returns the zero state, with which the
+// base runs.
 func load(at datadir.Dir) (state, error) {
 	var s state
 	raw, err := os.ReadFile(at.Update())

@@ -12,14 +12,14 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 )
 
-// Limits of what is in a package.
+// Limits for the content of a package.
 const (
 	maxProgram = 1 << 30 // bytes
 	maxEntries = 100
 )
 
-// unpack writes the program of a package into a directory, durably. Whatever else is in
-// the package is passed over; the program is a plain file at its top.
+// unpack writes the program of a package into a directory, durably. The program is a plain file at
+// the top of the package; other files are ignored.
 func unpack(archive io.Reader, dir string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -24,40 +24,40 @@ import (
 // proveTime is how long a new agent has to reach its controller.
 const proveTime = 2 * time.Minute
 
-// Options are what an Updater is made of.
+// Options configure an Updater.
 type Options struct {
 	Home      datadir.Dir
 	Identity  datadir.Identity
 	Transport http.RoundTripper // to the controller
 	Version   string            // of this program
 	Path      string            // its file
-	Keys      string            // file of the trusted public keys; "": the one in the home
+	Keys      string            // file of the trusted public keys; "": the one in the data directory
 	Logger    *slog.Logger
 
-	AllowDowngrade bool // the controller may ask for a version older than this one: the owner of the node says so
+	AllowDowngrade bool // the node's owner lets the controller request a version older than this one
 
-	Ask    func(ctx context.Context, path string) (version string, err error) // what a program says it is
-	Become func(path string) error                                            // does not return when it can be done
+	Ask    func(ctx context.Context, path string) (version string, err error) // returns the version of a program
+	Become func(path string) error                                            // does not return on success
 }
 
-// Updater makes this process another version of itself when it is asked to. It is made
-// and closed with the agent that it serves.
+// Updater replaces this process by another version of itself on request. It is created and closed
+// with its agent.
 type Updater struct {
 	o      Options
 	log    *slog.Logger
-	ready  chan struct{} // has a value when a version waits for its turn
+	ready  chan struct{} // has a value when a version is ready to run
 	life   context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	state  state      // as on disk
 	status *api.UpdateStatus
-	stop   context.CancelFunc // of what is under way; nil: nothing is
-	next   string             // version that waits for its turn
+	stop   context.CancelFunc // of the running update; nil: none
+	next   string             // version that is ready to run
 }
 
-// New makes an updater for the program that runs, whose trial begins if it is on one.
+// New returns an updater for the running program, and starts its trial if it is on trial.
 func New(o Options) *Updater {
 	s, err := load(o.Home)
 	if err != nil {
@@ -80,7 +80,7 @@ func New(o Options) *Updater {
 	return u
 }
 
-// Close ends what is under way. It leaves what was loaded so far.
+// Close ends the running update. Downloaded bytes are kept.
 func (u *Updater) Close() error {
 	u.cancel()
 	u.work.Wait()
@@ -92,24 +92,24 @@ func (u *Updater) onTrialLocked() bool {
 	return u.state.Trial != nil && u.state.Trial.Version == u.o.Version && installed(u.o.Home, u.o.Path)
 }
 
-// OnTrial reports whether this program has to prove itself and has not yet.
+// OnTrial reports whether this program still has to prove itself.
 func (u *Updater) OnTrial() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.onTrialLocked()
 }
 
-// Ready has a value when a version is there that this process can become: see Swap.
+// Ready has a value when a version is ready to replace this process: see Swap.
 func (u *Updater) Ready() <-chan struct{} { return u.ready }
 
-// Status is what the controller is to be told; nil for nothing.
+// Status returns the status to report to the controller; nil for none.
 func (u *Updater) Status() *api.UpdateStatus {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.status
 }
 
-// say replaces the status of the update that continues.
+// say replaces the status of the current update.
 func (u *Updater) say(id string, stage api.UpdateStage, progress float64, message string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,15 +118,15 @@ func (u *Updater) say(id string, stage api.UpdateStage, progress float64, messag
 	}
 }
 
-// Waits returns which work has to end before this process may become another version.
+// Waits records the work that has to end before this process may be replaced.
 func (u *Updater) Waits(work string) {
 	if s := u.Status(); s != nil {
 		u.say(s.ID, api.UpdateWaiting, 1, work)
 	}
 }
 
-// Heard takes over what a controller answered to a poll: which version is asked for; nil
-// for none. That it answered proves a new agent.
+// Heard receives the update in the controller's response to a poll; nil for none. A response proves
+// that a new agent works.
 func (u *Updater) Heard(asked *api.AgentUpdate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -134,7 +134,7 @@ func (u *Updater) Heard(asked *api.AgentUpdate) {
 		u.acceptLocked()
 	}
 	if asked != nil && asked.Package.Version == u.o.Version {
-		asked = nil // it is that; the controller has not heard it yet
+		asked = nil // this program is that version; the controller has not received it yet
 	}
 	switch {
 	case asked == nil && u.status != nil:
@@ -153,7 +153,7 @@ func (u *Updater) Heard(asked *api.AgentUpdate) {
 	}
 }
 
-// endLocked ends what is under way.
+// endLocked ends the running update.
 func (u *Updater) endLocked() {
 	if u.stop != nil {
 		u.stop()
@@ -178,7 +178,7 @@ func (u *Updater) saveLocked() {
 	}
 }
 
-// prune removes versions, and what is left of those that never came together.
+// prune removes versions, and incomplete ones.
 func (u *Updater) prune(keep []string) {
 	list, err := os.ReadDir(u.o.Home.Versions())
 	if err != nil {
@@ -194,8 +194,8 @@ func (u *Updater) prune(keep []string) {
 	}
 }
 
-// prove waits until this program has reached its controller. When it does not, the one
-// before it comes back.
+// prove waits until this program has reached its controller. Otherwise it rolls back to the
+// previous program.
 func (u *Updater) prove() {
 	sleep(u.life, proveTime)
 	if u.life.Err() != nil || !u.OnTrial() {
@@ -206,8 +206,8 @@ func (u *Updater) prove() {
 	}
 }
 
-// Rollback has the program come back that ran before the one on trial. It returns only when
-// that cannot be done, and then this program stays.
+// Rollback returns to the program that ran before the one on trial. It returns only on failure, and
+// then this program stays.
 func (u *Updater) Rollback(why string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -228,12 +228,12 @@ func (u *Updater) Rollback(why string) error {
 	u.log.Error("this version of the agent does not work; the one before it comes back", "version", u.o.Version, "reason", why, "back", file)
 	err := u.o.Become(file)
 	u.state.Trial, u.state.Failure = nil, nil
-	u.state.Good = u.o.Version // nothing else can run
+	u.state.Good = u.o.Version // no other program can run
 	u.saveLocked()
 	return err
 }
 
-// prepare brings the version that is asked for here, and says when it is ready.
+// prepare installs the requested version and signals when it is ready.
 func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 	version, err := u.bring(ctx, asked)
 	if ctx.Err() != nil {
@@ -257,13 +257,13 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 	}
 }
 
-// fail ends an update: the agent stays what it is.
+// fail ends an update: the agent keeps its version.
 func (u *Updater) fail(id string, err error) {
 	u.log.Error("the agent cannot be updated", "error", err)
 	u.say(id, api.UpdateFailed, 0, err.Error())
 }
 
-// GiveUp ends the update that waits for its turn.
+// GiveUp abandons the update that is ready.
 func (u *Updater) GiveUp(why string) {
 	u.mu.Lock()
 	u.endLocked()
@@ -274,7 +274,7 @@ func (u *Updater) GiveUp(why string) {
 	}
 }
 
-// bring loads, verifies and unpacks a version, and asks it who it is.
+// bring downloads, verifies and unpacks a version, and asks it for its version.
 func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version string, err error) {
 	p, err := u.believe(asked)
 	if err != nil {
@@ -302,10 +302,10 @@ func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version str
 	return p.Version, os.Remove(file)
 }
 
-// unpacked is how many times the room of a package its update takes.
+// unpacked is the disk space of an update, as a multiple of its package's size.
 const unpacked = 5
 
-// part is the name of the file into which a package is loaded.
+// part returns the name of the file into which a package is downloaded.
 func part(p api.AgentPackage) string { return "." + p.SHA256 + ".part" }
 
 func (u *Updater) known() state {
@@ -314,7 +314,8 @@ func (u *Updater) known() state {
 	return u.state
 }
 
-// believe returns what a trusted key says of the package, when this node may take it.
+// believe returns the signed statement about the package, if a trusted key signed it and this node may
+// install it.
 func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error) {
 	raw, err := os.ReadFile(u.o.Keys)
 	if err != nil {
@@ -338,8 +339,7 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 	return p, nil
 }
 
-// install unpacks a package into the directory of its version, which is there whole or not
-// at all.
+// install unpacks a package into the directory of its version, completely or not at all.
 func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) (err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -375,8 +375,8 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 	return datadir.SyncDir(u.o.Home.Versions())
 }
 
-// Swap makes this process the version that is ready. It returns only when that cannot be
-// done; then this program continues, and the controller hears why.
+// Swap replaces this process by the version that is ready. It returns only on failure; then this
+// program continues, and the controller receives the reason.
 func (u *Updater) Swap() error {
 	u.mu.Lock()
 	version, status := u.next, u.status

@@ -34,21 +34,21 @@ const (
 	newVersion = "1.1.0-new"
 )
 
-// node is a node with its home, and a controller that has a package for it.
+// node is a node with its data directory, and a controller that has a package for it.
 type node struct {
 	t      *testing.T
 	home   datadir.Dir
 	secret ed25519.PrivateKey
 
-	archive []byte // as the controller answers it
+	archive []byte // as the controller serves it
 	pkg     api.AgentPackage
 
 	mu     sync.Mutex
-	cut    int      // an answer ends after so many bytes; 0: it does not
-	status int      // what the controller answers instead; 0: the file
-	ranges []string // that were asked for
+	cut    int      // a response ends after this many bytes; 0: it is complete
+	status int      // status of the controller's response; 0: the file
+	ranges []string // that were requested
 	became []string // programs that this process became
-	broken error    // why it cannot become any
+	broken error    // why it cannot become another program
 }
 
 // archiveOf packs files; a name that ends in > is a link to passwd.
@@ -74,7 +74,7 @@ func archiveOf(t testing.TB, files ...string) []byte {
 	return raw.Bytes()
 }
 
-// filler makes a package longer than one read.
+// filler returns text that makes a package longer than one read.
 func filler() string {
 	b := make([]byte, 300<<10)
 	_, _ = rand.Read(b)
@@ -122,7 +122,7 @@ func (n *node) signAs(secret ed25519.PrivateKey) {
 	}
 }
 
-// RoundTrip is the controller.
+// RoundTrip acts as the controller.
 func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	n.mu.Lock()
@@ -145,7 +145,7 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// ask reads what a fake program says that it is.
+// ask returns the version that a fake program reports.
 func ask(_ context.Context, path string) (string, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -185,7 +185,7 @@ func (n *node) last() string {
 
 const basePath = "/base/buildnode"
 
-// run begins a program as the agent.
+// run starts a program as the agent.
 func (n *node) run(version, path string) *Updater {
 	u := New(Options{
 		Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"}, Transport: n,
@@ -197,7 +197,7 @@ func (n *node) run(version, path string) *Updater {
 
 func (n *node) base() *Updater { return n.run(oldVersion, basePath) }
 
-// boot begins the base program and gives the version that runs; "" is the base.
+// boot starts the base program and returns the version that runs; "" is the base.
 func (n *node) boot(version string) string {
 	n.t.Helper()
 	n.mu.Lock()
@@ -222,7 +222,7 @@ func (n *node) boot(version string) string {
 
 func (n *node) asked(id string) *api.AgentUpdate { return &api.AgentUpdate{ID: id, Package: n.pkg} }
 
-// settled waits for the end of what an updater does.
+// settled waits until an updater is idle.
 func settled(u *Updater) api.UpdateStatus {
 	for {
 		if s := u.Status(); s == nil || s.Stage != api.UpdateLoading {
@@ -235,7 +235,7 @@ func settled(u *Updater) api.UpdateStatus {
 	}
 }
 
-// swap makes the process the version that is ready.
+// swap replaces the process by the version that is ready.
 func swap(u *Updater) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -251,7 +251,7 @@ func bubble(t *testing.T, test func(t *testing.T, n *node)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newNode(t)) })
 }
 
-// TestUpdateIsInstalledAndProves goes the whole way, from the question to the next start.
+// TestUpdateIsInstalledAndProves tests a whole update, from the request to the next start.
 func TestUpdateIsInstalledAndProves(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
@@ -295,7 +295,8 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 	})
 }
 
-// TestUpdateThatDoesNotProveGoesBack: within its time, or when it ends by itself.
+// TestUpdateThatDoesNotProveGoesBack: when it does not reach its controller in time, or ends before
+// that.
 func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 	for name, end := range map[string]func(*Updater){
 		"silence": func(*Updater) { time.Sleep(proveTime + time.Second) },
@@ -325,7 +326,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed || s.ID != "one" || s.Message == "" {
 				t.Fatalf("%s: the old agent says %+v", name, s)
 			}
-			back.Heard(n.asked("one")) // not heard yet
+			back.Heard(n.asked("one")) // not received yet
 			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed {
 				t.Errorf("%s: it tries again by itself: %+v", name, s)
 			}
@@ -339,7 +340,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 
 func (n *node) basePath() string { return filepath.Join(n.home.Dir(), "base") }
 
-// moveBase returns the base program a file of its own.
+// moveBase moves the base program to a separate file.
 func (n *node) moveBase() {
 	n.t.Helper()
 	if err := os.WriteFile(n.basePath(), []byte("program "+oldVersion), 0o755); err != nil {
@@ -355,7 +356,7 @@ func (n *node) moveBase() {
 	}
 }
 
-// TestTrialWithoutReturnStays: rather a program that has not proved itself than none.
+// TestTrialWithoutReturnStays: a program that has not proved itself is better than none.
 func TestTrialWithoutReturnStays(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
@@ -414,8 +415,8 @@ func TestWhatIsNotInstalled(t *testing.T) {
 	}
 }
 
-// TestOlderVersionByForce: the controller's word alone brings no older agent back, only with that of
-// the node's owner.
+// TestOlderVersionByForce: the controller alone cannot bring back an older agent, only together
+// with the node's owner.
 func TestOlderVersionByForce(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		bubble(t, func(t *testing.T, n *node) {
@@ -434,13 +435,13 @@ func TestOlderVersionByForce(t *testing.T) {
 	}
 }
 
-// TestDownloadGoesOn: what a broken connection or a killed agent has brought is kept.
+// TestDownloadGoesOn: bytes from a broken connection or a killed agent are kept.
 func TestDownloadGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		n.cut = 100 << 10
 		u := n.base()
 		u.Heard(n.asked("one"))
-		time.Sleep(1500 * time.Millisecond) // two answers
+		time.Sleep(1500 * time.Millisecond) // two responses
 		if s := u.Status(); s.Stage != api.UpdateLoading || s.Progress < 0.5 || s.Progress >= 1 {
 			t.Errorf("%+v", s)
 		}
@@ -456,7 +457,8 @@ func TestDownloadGoesOn(t *testing.T) {
 	})
 }
 
-// TestUpdateThatIsTakenBack is not carried out, however far it is.
+// TestUpdateThatIsTakenBack: an update that is no longer requested is not carried out, whatever its
+// progress.
 func TestUpdateThatIsTakenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
@@ -474,7 +476,7 @@ func TestUpdateThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestProgramThatCannotBegin: the old one continues, and says why.
+// TestProgramThatCannotBegin: the old program continues, and reports why.
 func TestProgramThatCannotBegin(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
@@ -496,7 +498,7 @@ func TestProgramThatCannotBegin(t *testing.T) {
 	})
 }
 
-// copyHome copies the home as a kill would leave it now.
+// copyHome copies the data directory as a kill would leave it now.
 func (n *node) copyHome() datadir.Dir {
 	n.t.Helper()
 	dir := n.t.TempDir()
@@ -510,8 +512,8 @@ func (n *node) copyHome() datadir.Dir {
 	return at
 }
 
-// TestKilledAnywhere: whatever step a kill comes after, the next start runs the old version
-// or the new one, whole, and the next try succeeds.
+// TestKilledAnywhere: whatever step a kill comes after, the next start runs the old version or the
+// new one, complete, and the next attempt succeeds.
 func TestKilledAnywhere(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		left := map[string]datadir.Dir{"before": n.copyHome()}

@@ -12,37 +12,37 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// lookEvery is how often a node with claims looks at its devices.
+// lookEvery is how often a node with claims lists its devices.
 const lookEvery = time.Second
 
-// AvailableDevices says what a node offers: the devices that are claimed and there. It looks at the
-// file of claims each time, so that a claim counts at once. Safe for many goroutines.
+// AvailableDevices lists what a node offers: the devices that are claimed and plugged in. It checks
+// the file of claims each time, so that a claim takes effect immediately. Safe for many goroutines.
 type AvailableDevices struct {
 	claims Claims
 	tree   string
 	log    *slog.Logger
 
 	mu     sync.Mutex // guards the fields below
-	stamp  stamp      // of the file that list was made of
+	stamp  stamp      // of the file that list was read from
 	list   []Claim
-	looked time.Time // when devices was made
+	looked time.Time // when devices was read
 	last   []api.USBDevice
 }
 
-// stamp tells two contents of a file apart, for each replaces it.
+// stamp distinguishes two contents of a file, since each write replaces the file.
 type stamp struct {
 	at   time.Time
 	size int64
 	id   os.FileInfo
 }
 
-// NewOffer makes the offer of a host.
+// NewOffer returns the available devices of a host.
 func NewOffer(claims Claims, tree string, log *slog.Logger) *AvailableDevices {
 	return &AvailableDevices{claims: claims, tree: tree, log: log}
 }
 
-// Available returns the devices, in the order of their locations. Which of them instances
-// have the controller knows.
+// Available returns the devices, ordered by their locations. The controller knows which of them are
+// assigned to instances.
 func (o *AvailableDevices) Available() []api.USBDevice {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,8 +58,8 @@ func (o *AvailableDevices) Available() []api.USBDevice {
 	return o.last
 }
 
-// reread reads the claims when their file is another one, and says whether it was. A file
-// that cannot be read offers nothing.
+// reread reads the claims when their file has changed, and reports whether it had. With an
+// unreadable file, no devices are offered.
 func (o *AvailableDevices) reread() bool {
 	info, err := os.Stat(o.claims.file)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s stamp) same(info fs.FileInfo) bool {
 	return s.id != nil && s.at.Equal(info.ModTime()) && s.size == info.Size() && os.SameFile(s.id, info)
 }
 
-// devices returns what is plugged in. A host that shows nothing still has what the
-// hypervisor makes.
+// devices returns the plugged-in devices. A host that does not list devices still has those that
+// the hypervisor emulates.
 func (o *AvailableDevices) devices() []Device {
 	list, err := Read(o.tree)
 	if err != nil {
@@ -92,7 +92,7 @@ func (o *AvailableDevices) devices() []Device {
 	return list
 }
 
-// offered returns the devices that are claimed: by its location before by its kind.
+// offered returns the claimed devices: a claim of the location has priority over one of the kind.
 func offered(claims []Claim, devices []Device) []api.USBDevice {
 	var out []api.USBDevice
 	for _, c := range claims {
@@ -109,7 +109,7 @@ func offered(claims []Claim, devices []Device) []api.USBDevice {
 	return out
 }
 
-// ClaimOf returns the claim of a device; nil when nobody has claimed it.
+// ClaimOf returns the claim of a device; nil when it is not claimed.
 func ClaimOf(claims []Claim, d Device) *Claim {
 	if c, ok := claimOf(claims, d); ok {
 		return &c
@@ -117,7 +117,7 @@ func ClaimOf(claims []Claim, d Device) *Claim {
 	return nil
 }
 
-// claimOf returns the claim of a device: the one of its location, else that of its kind.
+// claimOf returns the claim of a device: that of its location, otherwise that of its kind.
 func claimOf(claims []Claim, d Device) (claim Claim, ok bool) {
 	for _, c := range claims {
 		if c.covers(d) && (!ok || c.Device == d.Location) {

@@ -1,11 +1,9 @@
-// Package usb is the USB devices of a node: which there are, and which of them are
-// claimed for virtual machines.
+// Package usb lists the USB devices of a node, and which of them are claimed for virtual machines.
 //
-// It attaches nothing: the hypervisor's driver does, and the controller decides which
-// instance gets which device.
+// It attaches nothing: the hypervisor driver does, and the controller assigns devices to instances.
 //
-// Invariant: the file of claims is replaced whole, and every claim that is read from it
-// has been checked, so that no device is offered that nobody claimed.
+// Invariant: the file of claims is replaced as a whole, and every claim read from it has been
+// validated, so that no unclaimed device is offered.
 package usb
 
 import (
@@ -39,15 +37,15 @@ var (
 
 // Claim offers devices to VMs.
 type Claim struct {
-	// Device is the location of one device, as 1-2.3, the vendor and product of every one
-	// of a kind, as 05ac:12a8, or emulated:<kind> for one that the hypervisor makes.
+	// Device is the location of one device, as 1-2.3, the vendor and product of all devices of a
+	// kind, as 05ac:12a8, or emulated:<kind> for one that the hypervisor emulates.
 	Device string `json:"device"`
-	// Name is what they are listed under; several claims may share one. "": each is
-	// listed under its location.
+	// Name is the name in the list; several claims may share one. "": each device is listed under
+	// its location.
 	Name string `json:"name,omitempty"`
 }
 
-// check returns the claim in its one form.
+// check returns the claim in its canonical form.
 func (c Claim) check() (Claim, error) {
 	c.Device = strings.ToLower(strings.TrimSpace(c.Device))
 	switch {
@@ -59,13 +57,13 @@ func (c Claim) check() (Claim, error) {
 	return c, nil
 }
 
-// covers reports whether a device is claimed by this.
+// covers reports whether the claim includes a device.
 func (c Claim) covers(d Device) bool { return c.Device == d.Location || c.Device == d.ID }
 
 // Claims is the file of claims. The zero value is unusable; see At.
 type Claims struct{ file string }
 
-// At returns the claims that are kept in a file, which need not exist.
+// At returns the claims that are stored in a file, which need not exist.
 func At(file string) Claims { return Claims{file} }
 
 // List returns the claims in the order of their devices.
@@ -119,7 +117,7 @@ func parse(raw []byte) ([]Claim, error) {
 	return list, nil
 }
 
-// put adds a claim, in place of one of the same device.
+// put adds a claim, or replaces one of the same device.
 func put(list []Claim, c Claim) []Claim {
 	i, found := slices.BinarySearchFunc(list, c, func(a, b Claim) int { return strings.Compare(a.Device, b.Device) })
 	if found {
@@ -129,8 +127,8 @@ func put(list []Claim, c Claim) []Claim {
 	return slices.Insert(list, i, c)
 }
 
-// Add claims a device, or the devices of a kind, under a name. A claim of the same is
-// replaced.
+// Add claims a device, or the devices of a kind, under a name. It replaces an earlier claim of the
+// same device or kind.
 func (c Claims) Add(device, name string) (Claim, error) {
 	claim, err := Claim{Device: device, Name: name}.check()
 	if err != nil {
@@ -144,7 +142,7 @@ func (c Claims) Add(device, name string) (Claim, error) {
 	})
 }
 
-// Remove takes back the claims of a device or kind, or those of a name, and gives them.
+// Remove removes the claims of a device or kind, or those with a name, and returns them.
 func (c Claims) Remove(what string) (gone []Claim, err error) {
 	device := strings.ToLower(strings.TrimSpace(what))
 	err = c.change(func(list []Claim) ([]Claim, error) {

@@ -17,25 +17,25 @@ import (
 type Device struct {
 	Location string `json:"location"` // <bus>-<port>[.<port>...], as the kernel names it
 	ID       string `json:"id"`       // vendor and product, as 05ac:12a8
-	Title    string `json:"title"`    // as the device calls itself
+	Title    string `json:"title"`    // as the device reports it
 	Serial   string `json:"serial"`
-	Hub      bool   `json:"hub,omitempty"` // other devices hang on it: it is never offered
+	Hub      bool   `json:"hub,omitempty"` // other devices are attached to it: it is never offered
 }
 
-// Tree is where a Linux host shows its USB devices, a directory for each.
+// Tree is where a Linux host lists its USB devices, with a directory for each.
 const Tree = "/sys/bus/usb/devices"
 
-// The bounds of what is read of a host.
+// The limits for reading a host's devices.
 const (
 	maxDevices = 1000
-	maxText    = 128 // bytes of a text that a device says of itself
+	maxText    = 128 // bytes of a text that a device reports
 )
 
 // classHub is the device class of hubs, as the kernel writes it.
 const classHub = "09"
 
-// Read returns the devices of the host in the order of their locations. A host that does
-// not show its devices so, which only Linux does, refuses.
+// Read returns the devices of the host, ordered by location. It fails on a host that does not list
+// its devices this way, which only Linux does.
 func Read(tree string) ([]Device, error) {
 	entries, err := os.ReadDir(tree)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func Read(tree string) ([]Device, error) {
 	return list, nil
 }
 
-// readDevice reads one device; ok is false when it was unplugged meanwhile.
+// readDevice reads one device; ok is false when it was unplugged in the meantime.
 func readDevice(dir string) (d Device, ok bool) {
 	vendor, product := attribute(dir, "idVendor"), attribute(dir, "idProduct")
 	d = Device{
@@ -67,7 +67,7 @@ func readDevice(dir string) (d Device, ok bool) {
 	return d, idForm.MatchString(d.ID)
 }
 
-// attribute reads what the kernel says of a device; the device chose some of it.
+// attribute reads an attribute from the kernel; the device chose some of them.
 func attribute(dir, name string) string {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -29,7 +29,7 @@ func newBus(t *testing.T) bus {
 	return bus{t, filepath.Join(t.TempDir(), "devices")}
 }
 
-// plug makes a device.
+// plug adds a device.
 func (b bus) plug(location string, attributes map[string]string) {
 	b.t.Helper()
 	dir := filepath.Join(b.tree, location)
@@ -129,7 +129,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// Commands that come at the same time lose no claim: who cannot write says so.
+// Concurrent commands lose no claim: one that cannot write returns an error.
 func TestClaimsAtOnce(t *testing.T) {
 	c := At(filepath.Join(t.TempDir(), "usb.json"))
 	var mu sync.Mutex
@@ -165,7 +165,7 @@ func TestDamagedClaims(t *testing.T) {
 		if list, err := At(file).List(); err == nil {
 			t.Errorf("%.40q: %+v", text, list)
 		}
-		if _, err := At(file).Add("1-2", ""); err == nil { // what cannot be read is not overwritten
+		if _, err := At(file).Add("1-2", ""); err == nil { // an unreadable file is not overwritten
 			t.Errorf("%.40q was overwritten", text)
 		}
 	}

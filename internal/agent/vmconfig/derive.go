@@ -16,8 +16,8 @@ type FileNames struct {
 	State string
 }
 
-// NamesFor keeps the names of the disks, each of which is one file of its own from now
-// on, and gives the state a name that the base does not use.
+// NamesFor keeps the names of the disks, each of which is a separate file from now on, and chooses
+// a name for the state that the base does not use.
 func NamesFor(config api.TemplateConfig) FileNames {
 	taken := map[string]bool{config.StateFile: true}
 	for _, d := range config.HardDrives {
@@ -34,7 +34,7 @@ func NamesFor(config api.TemplateConfig) FileNames {
 	var names FileNames
 	for i, d := range config.HardDrives {
 		name := d.File
-		if slices.Contains(names.Disks, name) { // two drives that began with one file
+		if slices.Contains(names.Disks, name) { // two drives that began with the same file
 			name = free("disk%d.img", i)
 		}
 		names.Disks = append(names.Disks, name)
@@ -43,9 +43,9 @@ func NamesFor(config api.TemplateConfig) FileNames {
 	return names
 }
 
-// Changes are what a save makes of its base's configuration.
+// Changes are a save's changes to the configuration of its base.
 type Changes struct {
-	Save     string    // id of the save
+	Save     string    // ID of the save
 	Names    FileNames // State "" for a guest that was shut down
 	Pin      *api.StateRequirements
 	CPUs     int // as the VM has them
@@ -55,8 +55,7 @@ type Changes struct {
 	Video    string // "" as before
 }
 
-// Derive returns the configuration of the version that a save makes. Fields that
-// nobody here knows are kept.
+// Derive returns the configuration of the version that a save creates. Unknown fields are preserved.
 func Derive(base []byte, c Changes) ([]byte, error) {
 	config, err := decode(base)
 	if err != nil {
@@ -109,12 +108,12 @@ func unusable(err error) error {
 func (o jsonObject) set(name string, value any) {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // no such value is given above
+		panic(err) // such values do not occur above
 	}
 	o[name] = raw
 }
 
-// edit changes an object within the object; a missing one is made.
+// edit changes an object within the object; a missing one is created.
 func (o jsonObject) edit(name string, change func(jsonObject)) error {
 	inner := jsonObject{}
 	if raw := o[name]; raw != nil {
@@ -144,7 +143,7 @@ func (o jsonObject) list(name string) ([]jsonObject, error) {
 	return list, nil
 }
 
-// drives names the files of the disks, which are kept as a guest sees them.
+// drives sets the files of the disks, which are stored as a guest sees them.
 func (o jsonObject) drives(files []string) error {
 	drives, err := o.list("hard_drives")
 	if err != nil {
@@ -164,9 +163,9 @@ func (o jsonObject) drives(files []string) error {
 	return nil
 }
 
-// card notes how the guest is connected. The address of a suspended guest stays in
-// its state and is noted for readers; a guest that was shut down leaves none behind,
-// or all that are started from the version would have the same.
+// card records how the guest is connected. The MAC address of a suspended guest stays in its state
+// and is recorded for readers. A guest that was shut down leaves no address, otherwise all VMs
+// started from the version would have the same one.
 func (o jsonObject) card(c Changes, suspended bool) error {
 	cards, err := o.list("network_cards")
 	if err != nil {
@@ -192,7 +191,7 @@ func (o jsonObject) card(c Changes, suspended bool) error {
 	return nil
 }
 
-// Named returns a configuration as a registry keeps it: with the template's id and name.
+// Named returns a configuration as a registry stores it: with the template's ID and name.
 func Named(config []byte, id, name string) ([]byte, error) {
 	o, err := decode(config)
 	if err != nil {

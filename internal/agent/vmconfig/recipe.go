@@ -1,11 +1,10 @@
-// Package vmconfig translates between the configuration object of a template's version
-// and the VM of a driver: what is started from a version, and what configuration the
-// version has that is saved from a VM.
+// Package vmconfig translates between the configuration object of a template's version and the VM
+// of a driver: which VM a version starts, and which configuration a version saved from a VM has.
 //
-// It is pure: it opens no file, starts nothing and knows no journal.
+// It is pure: it opens no file, starts nothing and does not know the journal.
 //
-// Invariant: a configuration comes from whoever pushed it, so no file name of it ever
-// leads out of the version's directory, and no field that nobody here knows is lost.
+// Invariant: configurations are pushed by untrusted users, so none of their file names ever points
+// out of the version's directory, and unknown fields are never lost.
 package vmconfig
 
 import (
@@ -27,16 +26,16 @@ const (
 	forceOn = "forceOn" // value of Machine.NetworkLocal
 )
 
-// Files say how the files of a version are on a node.
+// Files describe where the files of a version are on a node.
 type Files struct {
-	Dir string // absolute; a file lies there under its name
-	// Disks are those of which more is known than that: where and in which format their
-	// lowest file is, and what is on it. Format "" is that of the configuration.
+	Dir string // absolute; a file is in it under its name
+	// Disks describes those of which more is known: the path and format of their lowest file, and
+	// its overlays. Format "" means that of the configuration.
 	Disks map[string]hv.Disk
 }
 
-// Spec returns what VM a version makes whose files lie so, with what the order changes of
-// it. Identity, labels and time-outs are the caller's.
+// Spec returns the VM that a version describes, with the changes of the order. The caller sets
+// identity, labels and timeouts.
 func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, error) {
 	var m api.Machine
 	if o.Machine != nil {
@@ -82,7 +81,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// Disks returns what the disks of a version consist of that lies so.
+// Disks returns the disks of a version whose files are at the given paths.
 func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 	list := make([]hv.Disk, len(drives))
 	for i, d := range drives {
@@ -100,8 +99,7 @@ func Disks(drives []api.ConfigDrive, at Files) ([]hv.Disk, error) {
 	return list, nil
 }
 
-// formatOf goes by configuration and name only: a guest can write any header into
-// its disk.
+// formatOf uses configuration and name only: a guest can write any header to its disk.
 func formatOf(d api.ConfigDrive) string {
 	switch {
 	case d.Format != "":
@@ -113,7 +111,7 @@ func formatOf(d api.ConfigDrive) string {
 	}
 }
 
-// state returns the suspended guest of a version, nil when there is none.
+// state returns the suspended guest of a version, nil for a version without one.
 func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 	if config.StateFile == "" {
 		return nil, nil
@@ -127,7 +125,7 @@ func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
 }
 
-// screen returns the video controller and how the screen is reached.
+// screen returns the video controller and the access to the screen.
 func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC) {
 	video, password := m.Video, m.VNCPassword
 	if display != nil {
@@ -142,9 +140,9 @@ func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC
 	return video, vnc
 }
 
-// network returns the mode, the address of the card and the port rules: the template's,
-// unless the order brings others. A suspended guest has the address of its state. A
-// mode without port rules leaves out those that the template has for others.
+// network returns the mode, the MAC address of the card and the port rules: the template's, unless
+// the order has others. A suspended guest has the MAC address in its state. In a mode without port
+// rules, the template's rules for other modes are left out.
 func network(config api.TemplateConfig, o *api.StartOrder, m api.Machine) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {
 	mode, mac = hv.NetworkMode(m.Network), m.MAC
 	for i, card := range config.NetworkCards {

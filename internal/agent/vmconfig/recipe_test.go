@@ -17,7 +17,7 @@ import (
 
 var pin = api.StateRequirements{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1}
 
-// full is a configuration with everything that a start looks at.
+// full returns a configuration with everything that a start uses.
 func full() api.TemplateConfig {
 	return api.TemplateConfig{
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2},
@@ -36,7 +36,7 @@ func TestSpec(t *testing.T) {
 		Disks: []hv.Disk{
 			{Path: "/v/a.img", Format: "raw"},
 			{Path: "/v/b.bin", Format: "qcow2"},
-			{Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}}, // as it lies here, whatever its name says
+			{Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}}, // as on this node
 		},
 		CPUs: 2, MemoryMB: 2048, Network: hv.NetworkHost, MAC: "52:54:00:00:00:01", Ports: ssh, Firmware: "bios",
 		Video: "pg", VNC: &hv.VNC{Password: "template"},
@@ -103,7 +103,7 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-// TestPinKeepsAll: every field of a pin reaches the driver and comes back.
+// TestPinKeepsAll: every field of the state requirements reaches the driver and is returned.
 func TestPinKeepsAll(t *testing.T) {
 	var p api.StateRequirements
 	v := reflect.ValueOf(&p).Elem()
@@ -134,8 +134,8 @@ func TestHostileConfigurations(t *testing.T) {
 	}
 }
 
-// TestNamesFor: a disk keeps its name, and what has none of its own gets one that the
-// base does not use.
+// TestNamesFor: a disk keeps its name, and one without a separate name gets one that the base does
+// not use.
 func TestNamesFor(t *testing.T) {
 	for name, tt := range map[string]struct {
 		drives []api.ConfigDrive
@@ -208,7 +208,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// values reads an object with its numbers as they are written.
+// values reads an object with its numbers as written.
 func values(t *testing.T, raw []byte) map[string]any {
 	t.Helper()
 	var out map[string]any
@@ -242,8 +242,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// FuzzDerive: whatever the base says, the result is a refusal or an object in which
-// every unknown field is as it was.
+// FuzzDerive: whatever the base contains, the result is an error or an object in which every
+// unknown field is unchanged.
 func FuzzDerive(f *testing.F) {
 	for _, seed := range []string{base, `{}`, `null`, `{"cpu":null,"network_cards":[null],"hard_drives":[null]}`, `{"a":1e400}`} {
 		f.Add([]byte(seed))

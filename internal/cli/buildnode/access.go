@@ -14,7 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// newPass makes what shows a node to the registry of its cloud. A nil log: nothing is said.
+// newPass returns the source of the node's credentials for the registry of its cloud. With a nil
+// log, nothing is logged.
 func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *registrytoken.Source {
 	return registrytoken.New(registrytoken.Options{
 		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
@@ -25,8 +26,9 @@ func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) 
 	})
 }
 
-// openProxy makes the socket by which the owner of a node reaches the registry of its cloud: with the user key
-// that they have joined it with. There is none without such a key, since node tokens are for what was ordered.
+// openProxy opens the socket by which the owner of a node reaches the registry of its cloud, with
+// the user key that the node joined with. Without such a key the node has no proxy, since node
+// tokens are only for ordered work.
 func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identity) error {
 	own := ownKeyOf(id)
 	if own == nil {
@@ -54,7 +56,7 @@ func (n *Node) serveProxy(ctx context.Context) {
 	}
 }
 
-// aboutTime is how long is waited for the proxy of the agent.
+// aboutTime is how long the command waits for the agent's proxy.
 const aboutTime = 2 * time.Second
 
 func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
@@ -63,14 +65,14 @@ func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
 	return proxy.Ask(ctx, at.Sockets())
 }
 
-// proxied reports whether the agent of a home takes requests for the registry at an address, with
-// the user key that the node has joined with.
+// proxied reports whether the agent of a data directory accepts requests for the registry at an
+// address, with the user key that the node joined with.
 func proxied(ctx context.Context, at datadir.Dir, address string) bool {
 	about, err := askProxy(ctx, at)
 	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)
 }
 
-// sameAddress reports whether two addresses of registries are one.
+// sameAddress reports whether two addresses are of the same registry.
 func sameAddress(a, b string) bool {
 	return strings.TrimRight(a, "/") == strings.TrimRight(strings.TrimSpace(b), "/")
 }

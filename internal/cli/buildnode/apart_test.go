@@ -55,9 +55,9 @@ func serve(t *testing.T, s program, settings map[string]string) string {
 	return s.URL()
 }
 
-// TestNodesOfARegistryElsewhere: a registry that shares nothing with the controller but the root
-// token takes the passes of its nodes. One that shares not even that takes the key that a node has
-// joined with, when it knows the same one.
+// TestNodesOfARegistryElsewhere: a registry that only shares the root token with the controller
+// accepts the tokens of its nodes. One that does not even share that accepts the key that a node
+// joined with, if it has the same key.
 func TestNodesOfARegistryElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, tokenThere := range map[string]string{"the same root token": scriptRoot, "another one": "another root token"} {
@@ -113,7 +113,7 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 	}
 }
 
-// keyPair makes a user key's pair as a client does.
+// keyPair creates the key pair of a user key as a client does.
 func keyPair(t *testing.T) (private, public string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -127,7 +127,7 @@ func keyPair(t *testing.T) (private, public string) {
 	return base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key)), base64.StdEncoding.EncodeToString(der)
 }
 
-// addKey makes the user key nodes known to a service.
+// addKey adds the user key nodes to a service.
 func addKey(t *testing.T, address, root, public string) {
 	t.Helper()
 	creds := client.Options{Credentials: client.RootToken(root)}

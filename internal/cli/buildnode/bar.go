@@ -14,17 +14,17 @@ import (
 const (
 	barEvery  = 100 * time.Millisecond // on a terminal
 	lineEvery = 5 * time.Second        // elsewhere
-	rateOver  = 5 * time.Second        // the rate is that of the last so long
-	leastRate = 50 * time.Millisecond  // of less than that it says nothing
+	rateOver  = 5 * time.Second        // the rate is an average over this time
+	leastRate = 50 * time.Millisecond  // a rate over less than that is not shown
 	barWidth  = 30
 )
 
-// progressBar shows how far something is: on a terminal as one line that changes, elsewhere
+// progressBar shows the progress of a transfer: on a terminal as one line that changes, elsewhere
 // as a line every few seconds. Its methods may be called from any goroutine.
 type progressBar struct {
 	label   string
 	w       io.Writer
-	columns int // of the terminal; 0: it is none
+	columns int // of the terminal; 0: not a terminal
 	now     func() time.Time
 
 	mu    sync.Mutex // guards the fields below
@@ -46,7 +46,7 @@ func newBar(w io.Writer, label string) *progressBar {
 	return b
 }
 
-// update returns how many bytes are done of how many.
+// update sets the number of done bytes and the total.
 func (b *progressBar) update(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 )
 
-// asker asks a running program.
+// asker calls the API of a running program.
 type asker struct {
 	t    *testing.T
 	base string
@@ -34,7 +34,7 @@ func (w asker) ask(method, path, body string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	req.SetBasicAuth("root", scriptRoot) // which clouds that know nobody overlook
+	req.SetBasicAuth("root", scriptRoot) // which clouds without authentication ignore
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err.Error()
@@ -47,7 +47,7 @@ func (w asker) ask(method, path, body string) string {
 	return string(answer)
 }
 
-// until asks until the answer matches.
+// until repeats a call until the response matches.
 func (w asker) until(want, path string) {
 	w.t.Helper()
 	match, last := regexp.MustCompile(want), ""
@@ -59,7 +59,7 @@ func (w asker) until(want, path string) {
 	w.t.Fatalf("%s%s never said %s; last:\n%s", w.base, path, want, last)
 }
 
-// node is a data directory of a node, whose agent is run by the program's own command.
+// node is the data directory of a node, whose agent is run by the program's own command.
 type node struct {
 	t        *testing.T
 	id, host string
@@ -72,7 +72,7 @@ func (n *node) main(ctx context.Context, args ...string) (code int, said string)
 	return code, out.String()
 }
 
-// join makes a node of the cloud whose VMs are reached at an address.
+// join creates a node of the cloud whose VMs are reached at an address.
 func join(t *testing.T, s *buildyard.ControllerService, name, host string) *node {
 	t.Helper()
 	n := &node{t: t, host: host, dir: filepath.Join(t.TempDir(), name)}
@@ -91,7 +91,7 @@ func join(t *testing.T, s *buildyard.ControllerService, name, host string) *node
 	return n
 }
 
-// run lets the agent live until its first poll has been answered and stop is called.
+// run runs the agent until its first poll has been answered and stop is called.
 func (n *node) run(args ...string) (stop func()) {
 	n.t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(n.t.Context(), "tcp", "127.0.0.1:0")
@@ -114,9 +114,9 @@ func (n *node) run(args ...string) (stop func()) {
 	}
 }
 
-// TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is
-// exempt by node/config; when it is not any more, it goes there again. A registry that knows its
-// callers takes it with the pass of the node.
+// TestCentralLogsOfNodes: the log of an agent goes to the central logs, unless its node is exempt
+// by node/config; when the exemption ends, it goes there again. A registry with authentication
+// accepts it with the node token.
 func TestCentralLogsOfNodes(t *testing.T) {
 	t.Run("of anybody", func(t *testing.T) { centralLogs(t, map[string]string{}) })
 	t.Run("with passes", func(t *testing.T) {
@@ -155,7 +155,7 @@ func centralLogs(t *testing.T, settings map[string]string) {
 	}
 }
 
-// rows counts the rows of a node in the central logs, in which each machine has a file.
+// rows counts the rows of a node in the central logs, in which each machine has its own file.
 func rows(c asker, n *node) (sum int) {
 	var list struct {
 		Body []struct {
@@ -163,7 +163,7 @@ func rows(c asker, n *node) (sum int) {
 		} `json:"body"`
 	}
 	if err := json.Unmarshal([]byte(c.ask("GET", "/api/v1/log/files?service=node", "")), &list); err != nil {
-		return 0 // nothing was written yet
+		return 0 // nothing has been written yet
 	}
 	for _, f := range list.Body {
 		sum += strings.Count(c.ask("GET", "/api/v1/log/view?service=node&file="+url.QueryEscape(f.Name), ""), " "+n.host+" ")

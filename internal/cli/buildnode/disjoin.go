@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// lockWait is how long disjoin waits for a running agent to notice that its node is
-// gone: one hanging poll and some.
+// lockWait is how long disjoin waits for a running agent to notice that its node was removed: a
+// little longer than one long poll.
 const lockWait = 30 * time.Second
 
 // DisjoinOptions are the options of disjoin.
@@ -57,7 +57,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 		return err
 	}
 	err = client.Disjoin(ctx, id.NodeID)
-	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // it was removed there already
+	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // it was already removed there
 	if err != nil && !gone && !o.Force {
 		return fmt.Errorf("%w (--force leaves without telling the controller)", err)
 	}
@@ -72,7 +72,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 	if err := at.ClearIdentity(); err != nil {
 		return err
 	}
-	// How many VMs there were nobody knows: a running agent has removed its own.
+	// The number of VMs is unknown: a running agent has removed its own VMs.
 	_, err = fmt.Fprintf(o.Out, "left %s; no VM of it is left on this host\n", id.Controller)
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// imageFlags are what the two imports take: the format of an image file and the settings
-// of what is made of it.
+// imageFlags are the flags of the two imports: the format of an image file and the settings of the
+// new template.
 type imageFlags struct {
 	settings settingFlags
 	format   string
@@ -24,7 +24,7 @@ func (f *imageFlags) add(cmd *cobra.Command) {
 	formatFlag(cmd, &f.format)
 }
 
-// read returns the image of that path and the settings.
+// read returns the image at a path and the settings.
 func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, localtemplate.Settings, error) {
 	s, err := f.settings.settings(cmd.Flags())
 	if err != nil {
@@ -34,7 +34,7 @@ func (f *imageFlags) read(cmd *cobra.Command, path string) (hv.Disk, localtempla
 	return image, s, err
 }
 
-// tagFlags are what the commands take that make a new version in the registry.
+// tagFlags are the flags of the commands that create a new version in the registry.
 type tagFlags struct {
 	Tag         string
 	Description string
@@ -56,7 +56,7 @@ func (f *tagFlags) check() error {
 	return nil
 }
 
-// options asks the registry which template is meant; its name is "" when that is a new one.
+// options asks the registry for the template; name is "" when the template is new.
 func (f *tagFlags) options(ctx context.Context, client *transfer.Client) (o localtemplate.PushOptions, name string, err error) {
 	o = localtemplate.PushOptions{Tag: f.Tag, Description: f.Description}
 	if f.Existing == "" {

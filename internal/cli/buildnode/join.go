@@ -25,14 +25,14 @@ import (
 type JoinOptions struct {
 	Home       datadir.Dir
 	Controller string // URL
-	Token      string // "": who asks is somebody by the key or by a certificate, or may be nobody
+	Token      string // "": the node authenticates with the key or a certificate, or joins anonymously
 	Name       string
 	Host       string
 	Groups     []string
 	Capacity   int
 	Reserve    string
 	TLS        datadir.TLS
-	UpdateKeys string // file of the keys that agent packages are signed with; "": what the controller says, once
+	UpdateKeys string // file of the keys that agent packages are signed with; "": the controller's, accepted once
 	vlans      vlanFlags
 	key        *userKey // instead of the token; nil: none
 }
@@ -86,7 +86,7 @@ Start the agent afterwards with "buildnode run".`,
 	return cmd
 }
 
-// Join registers a node and keeps its identity.
+// Join registers a node and stores its identity.
 func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	var none datadir.Identity
 	lock, err := o.Home.Lock()
@@ -115,7 +115,7 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	return identity, errors.Join(o.Home.SetIdentity(identity), o.Home.SetLastError(""))
 }
 
-// identity is what the node was, with what the options say on top.
+// identity returns the node's earlier identity with the changes of the options.
 func (o *JoinOptions) identity() (datadir.Identity, error) {
 	id, err := o.Home.Identity()
 	switch {
@@ -150,7 +150,7 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	return id, o.vlans.apply(&id)
 }
 
-// kept names what a node that has joined before is not given again.
+// kept names the fields that a node that has joined before keeps.
 func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	if identity.NodeID == "" {
 		return nil
@@ -167,8 +167,8 @@ func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	return fields
 }
 
-// hostOf returns the address under which the node's VMs are reached. One that was not
-// chosen is looked up again each time, since a machine's address changes.
+// hostOf returns the address under which the node's VMs are reached. Unless it was configured it is
+// looked up each time, since a host's address changes.
 func hostOf(identity datadir.Identity) string {
 	if identity.Host != "" {
 		return identity.Host
@@ -176,7 +176,7 @@ func hostOf(identity datadir.Identity) string {
 	return host.AddressTowards(identity.Controller)
 }
 
-// register asks the controller, and takes over what it answers. It gives the keys that the
+// register joins the controller and stores its response in identity. It returns the keys that the
 // controller's agent packages are signed with.
 func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) (updateKeys string, err error) {
 	client, err := controllerClient(*identity)

@@ -18,12 +18,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// keyOptions are the options of joining with a user key. They never come from the environment.
+// keyOptions are the options for joining with a user key. They never come from the environment.
 type keyOptions struct {
 	id, text, file string
 }
 
-// add puts the options of join on a command.
+// add adds the options of join to a command.
 func (k *keyOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&k.id, "api-key-id", "", "id of a user key to join with, instead of the join token")
 	fs.StringVar(&k.text, "api-key-string", "", "private key of that user key; other users of this machine may see it here")
@@ -32,18 +32,18 @@ func (k *keyOptions) add(fs *pflag.FlagSet) {
 
 func (k *keyOptions) given() bool { return *k != keyOptions{} }
 
-// userKey is a user key of a node, and how it is kept.
+// userKey is a user key of a node, and how it is stored.
 type userKey struct {
 	creds *client.UserKey
-	file  string // of its owner's; "": the text is kept in the home
+	file  string // its owner's file; "": the text is stored in the data directory
 	text  string
 }
 
-// read returns the key that the options name; nil when they name none.
+// read returns the key that the options name; nil without such options.
 func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	switch {
 	case !k.given():
-		return nil, nil // there is none, which is no error
+		return nil, nil // no key, which is not an error
 	case k.id == "" || (k.text == "") == (k.file == ""):
 		return nil, cli.Usage(errors.New("a user key needs --api-key-id and either --api-key-file or --api-key-string"))
 	}
@@ -64,8 +64,8 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	return key, nil
 }
 
-// readWho reads who makes a machine a node: the join token, or a user key instead of it, or
-// nothing for somebody who has a certificate, or whom a port for nodes takes.
+// readWho reads the credential for joining: the join token, or a user key instead of it, or none
+// for a node that has a certificate, or where anonymous nodes may join.
 func readWho(token tokenOptions, key keyOptions, in io.Reader) (text string, own *userKey, err error) {
 	switch {
 	case token.given() && key.given():
@@ -78,8 +78,8 @@ func readWho(token tokenOptions, key keyOptions, in io.Reader) (text string, own
 	return text, own, err
 }
 
-// keep remembers the key in an identity: the name of its file, which is one of the home when
-// the text was given by itself. A key that the node had before goes.
+// keep stores the key in an identity: the name of its file, which is one in the data directory when
+// the text was given without a file. An earlier key of the node is removed.
 func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	id.Key = nil
 	if k != nil {
@@ -98,7 +98,7 @@ func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	return datadir.WriteFile(at.UserKey(), []byte(k.text+"\n"))
 }
 
-// authorizer shows a user key to the controller that a node joins.
+// authorizer returns a function that authenticates requests to the node's controller with a user key.
 func (k *userKey) authorizer(id datadir.Identity) (func(*http.Request) error, error) {
 	controller, err := client.NewController(id.Controller, clientOptions(k.creds, id.TLS))
 	if err != nil {
@@ -107,7 +107,7 @@ func (k *userKey) authorizer(id datadir.Identity) (func(*http.Request) error, er
 	return func(r *http.Request) error { return handshake("controller", controller.Authorize(r)) }, nil
 }
 
-// clientOptions are those of a client of this program.
+// clientOptions returns the options of this program's clients.
 func clientOptions(creds client.Credentials, tls datadir.TLS) client.Options {
 	return client.Options{
 		Credentials: creds, UserAgent: "buildnode",
@@ -115,11 +115,11 @@ func clientOptions(creds client.Credentials, tls datadir.TLS) client.Options {
 	}
 }
 
-// handshake makes a failed handshake an error of the domain.
+// handshake converts a failed handshake to an error of the domain.
 func handshake(service string, err error) error {
 	switch client.CodeOf(err) {
 	case client.ErrUnreachable, client.ErrUnavailable:
-		return farm.Unavailable(err, "The %s cannot be reached", service) // a later attempt may do
+		return farm.Unavailable(err, "The %s cannot be reached", service) // a later attempt may succeed
 	case client.ErrUnauthenticated:
 		return farm.Errorf(farm.CodeUnauthenticated, "%s", err.Error())
 	default:
@@ -127,7 +127,7 @@ func handshake(service string, err error) error {
 	}
 }
 
-// nodeKey shows the user key of a node to registries. Its file is read when it is needed first.
+// nodeKey authenticates to registries with the user key of a node. Its file is read at the first use.
 type nodeKey struct {
 	key datadir.Key
 	tls datadir.TLS
@@ -139,7 +139,7 @@ type nodeKey struct {
 
 var _ registrytoken.Credentials = (*nodeKey)(nil)
 
-// ownKeyOf returns the key that a node has joined with; nil for none.
+// ownKeyOf returns the key that a node joined with; nil for none.
 func ownKeyOf(id datadir.Identity) registrytoken.Credentials {
 	if id.Key == nil {
 		return nil
@@ -162,7 +162,7 @@ func (k *nodeKey) Renew(r *http.Request, address string) bool {
 	return err == nil && registry.Renew(r)
 }
 
-// maxOwn bounds the clients that are kept: a cloud has one registry or two.
+// maxOwn limits the cached clients: a cloud has one or two registries.
 const maxOwn = 8
 
 func (k *nodeKey) registry(address string) (*client.Registry, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// TestLicenceOfANode: a node whose license is over is Inactive until another one is put in
-// its place, and one with a broken license is not run.
+// TestLicenceOfANode: a node whose license has expired is Inactive until the license is replaced,
+// and one with an invalid license does not run.
 func TestLicenceOfANode(t *testing.T) {
 	t.Parallel()
 	s, end, err := openCloud(t.TempDir(), nil)

@@ -113,7 +113,7 @@ func (o *LoadOptions) run(ctx context.Context) error {
 	return failed
 }
 
-// access is how the calls show who makes them.
+// access returns how the calls authenticate.
 func (o *LoadOptions) access(controller string) (loadgen.Access, error) {
 	var access loadgen.Access
 	var err error

@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// loginOptions are how the registry commands show who asks, besides a certificate.
+// loginOptions are the credentials of the registry commands, in addition to a certificate.
 type loginOptions struct {
 	id    string // of a user key
 	key   string // its private key: a file, or the text itself
@@ -44,8 +44,7 @@ func (l *loginOptions) check() error {
 	return nil
 }
 
-// keep puts what can be given again later to a registry that gets a name: the names of files,
-// never what is in them.
+// keep stores what a later command can use with the registry: the names of files, never their content.
 func (l *loginOptions) keep(r *remote.Registry) error {
 	if err := l.check(); err != nil {
 		return err
@@ -64,7 +63,7 @@ func (l *loginOptions) keep(r *remote.Registry) error {
 	return err
 }
 
-// absolute makes the name of a file good in other directories too.
+// absolute makes the name of a file independent of the working directory.
 func absolute(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -72,17 +71,17 @@ func absolute(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
-// keptKey says that a private key is named by its file.
+// keptKey reports whether a private key is given as the name of its file.
 type keptKey bool
 
-// isFile reports whether there is a file of that name: a key is longer than any.
+// isFile reports whether a file with that name exists: a key is longer than any name.
 func isFile(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && !info.IsDir()
 }
 
-// credentials returns what a command shows to a registry, and as whom that is: what was given
-// with it, or else what the registry was added with; nil for nothing.
+// credentials returns the command's credentials for a registry and a description of them: those of
+// the command line, otherwise those that the registry was added with; nil for none.
 func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
 	if o.Login == (loginOptions{}) {
 		kept := loginOptions{id: r.KeyID, key: r.KeyFile, token: r.TokenFile}
@@ -91,8 +90,8 @@ func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentia
 	return o.Login.credentials(o.In, false)
 }
 
-// credentials returns what the options name; nil for nothing. With kept the key is in a file,
-// whether that is there or not.
+// credentials returns the credentials of the options; nil for none. With kept the key is in a file,
+// whether that exists or not.
 func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Credentials, as string, err error) {
 	if err := l.check(); err != nil {
 		return nil, "", err
@@ -120,7 +119,7 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 	return key, key.String(), nil
 }
 
-// authorize lets the client of a registry show credentials.
+// authorize lets the client of a registry use credentials.
 func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) error {
 	if creds == nil {
 		return nil
@@ -134,7 +133,7 @@ func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) e
 	return nil
 }
 
-// refused says as whom a registry was asked that says no.
+// refused adds advice, or the credentials in use, to an authentication or authorization error.
 func (o *registryOptions) refused(err error) error {
 	switch code := farm.CodeOf(err); {
 	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
@@ -149,7 +148,7 @@ func (o *registryOptions) refused(err error) error {
 	return err
 }
 
-// explained has a command say as whom it was refused.
+// explained has a command return its errors through refused.
 func (o *registryOptions) explained(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.refused(run(cmd, args)) }

@@ -18,8 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/servicetest"
 )
 
-// guarded is a registry that knows its callers, with the user key ci, whose private key is
-// in a file.
+// guarded is a registry with authentication and the user key ci, whose private key is in a file.
 func guarded(t *testing.T, dir string) (s *servicetest.Service, url, keyFile string) {
 	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: filepath.Join(dir, "store"), Version: "test"})
@@ -52,8 +51,8 @@ func private0600(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// TestRegistryKnowsItsCallers pushes and pulls as the user of a key and as the root user, with
-// a session that ends in between, and says what to do where nobody is known.
+// TestRegistryKnowsItsCallers pushes and pulls with a user key and as the root user, with a session
+// that ends in between, and gets advice when it is not authenticated.
 func TestRegistryKnowsItsCallers(t *testing.T) {
 	dir := t.TempDir()
 	s, url, key := guarded(t, dir)
@@ -84,7 +83,7 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 	run(1, `does not take the user key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key", key)
 	run(2, "give one", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file", root)
 
-	// A registry that is added with a key is asked with it; another one is not.
+	// A registry that was added with a key gets requests with it; another one does not.
 	run(0, "safe is the current registry", "registry", "add", "safe", url, "--api-key-id", "ci", "--api-key", key)
 	run(0, "[]", "registry", "list", "-o", "json")
 	run(1, "Authentication Required", "registry", "list", "-r", url+"/")

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// vlanFlags are the options of VLANs, of join and of run.
+// vlanFlags are the VLAN options of join and run.
 type vlanFlags struct {
 	ids    []string
 	uplink string
@@ -23,7 +23,7 @@ func (f *vlanFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.uplink, "vlan-uplink", "", "network device of this host that tagged frames come in on; a bridge is made on it for each VLAN that guests use")
 }
 
-// apply puts what was given over what the node has; "" as the only id is none.
+// apply replaces the node's settings by the given ones; a single empty ID removes all VLANs.
 func (f *vlanFlags) apply(to *datadir.Identity) error {
 	if f.ids != nil {
 		to.VLANs = slices.DeleteFunc(f.ids, func(id string) bool { return id == "" })
@@ -35,7 +35,7 @@ func (f *vlanFlags) apply(to *datadir.Identity) error {
 	return err
 }
 
-// uplinkRule says whether VLANs without a bridge need an uplink.
+// uplinkRule reports whether VLANs without a bridge need an uplink.
 type uplinkRule bool
 
 const (
@@ -43,7 +43,7 @@ const (
 	noUplink   uplinkRule = false // of simulated VMs
 )
 
-// vlansOf reads what a node offers.
+// vlansOf parses the VLANs that a node offers.
 func vlansOf(id datadir.Identity, rule uplinkRule) (map[int]string, error) {
 	vlans, err := hv.ParseVLANs(id.VLANs)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 	DriverSim  = "sim"
 )
 
-// Node is a node's agent with everything it stands on, wired together.
+// Node is a node's agent with all its dependencies, wired together.
 type Node struct {
 	Driver hv.Driver
 	Host   hv.Host // as the driver describes it
@@ -46,18 +46,18 @@ type Node struct {
 	pass      *registrytoken.Source // for the registry
 	proxy     *proxy.Proxy          // nil: this node has none
 	source    *cache.Registry
-	metrics   *obs.MetricsServer // nil: not asked for
-	licence   *license.File      // nil: none of its own
+	metrics   *obs.MetricsServer // nil: not enabled
+	licence   *license.File      // nil: no license of the node
 	templates *cache.Cache
 	log       *slog.Logger
 	closers   []io.Closer
 }
 
-// NodeOptions say which node to open.
+// NodeOptions define which node to open.
 type NodeOptions struct {
 	Home           datadir.Dir // joined: it has an identity
 	Driver         string      // DriverQEMU or DriverSim
-	VNCListen      string      // address that screens of VMs are served on; "": loopback
+	VNCListen      string      // address on which the screens of VMs are served; "": loopback
 	Bridge         string      // of this host, for guests in that network mode; "": the mode is refused
 	RunAs          string      // user of QEMU when this program is root; "": the driver's choice
 	Metrics        string      // address for metrics, host:port; "": none are served
@@ -69,19 +69,19 @@ type NodeOptions struct {
 
 	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
 
-	updater *update.Updater // nil: this program stays what it is
+	updater *update.Updater // nil: the agent is never replaced
 
-	Shipper *logs.Shipper // sends the log when the controller says so; nil: nothing does
+	Shipper *logs.Shipper // sends the log when the controller enables that; nil: no log is sent
 }
 
-// LicenseOptions say which license a node has.
+// LicenseOptions define the license of a node.
 type LicenseOptions struct {
-	File      string // "": none but its hypervisor's
+	File      string // "": only that of its hypervisor
 	Authority string // file of the authority; "": those of the machine and of the user
 }
 
-// OpenNode locks the data directory and wires the agent. Run drives it; Close gives
-// back what was opened, and never stops a VM.
+// OpenNode locks the data directory and wires the agent. Run drives it; Close releases what was
+// opened, and never stops a VM.
 func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	n = &Node{}
 	defer func() {
@@ -120,13 +120,13 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	n.agent = agent.New(options)
-	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs need none
+	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs do not need it
 		o.Logger.WarnContext(ctx, "this node has no local registry proxy", "error", err)
 	}
 	return n, n.openMetrics(ctx, o)
 }
 
-// openLicence reads the license of the node where it has one.
+// openLicence reads the license of the node if it has one.
 func (n *Node) openLicence(o NodeOptions) (err error) {
 	if o.Licence.File == "" {
 		return nil
@@ -137,7 +137,7 @@ func (n *Node) openLicence(o NodeOptions) (err error) {
 	return err
 }
 
-// openMetrics binds the address of the metrics when they are asked for.
+// openMetrics binds the address of the metrics if one is configured.
 func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	if o.Metrics == "" {
 		return nil
@@ -156,7 +156,7 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	return err
 }
 
-// MetricsURL is where the node's metrics are; "" when they are not served.
+// MetricsURL returns the URL of the node's metrics; "" when they are not served.
 func (n *Node) MetricsURL() string {
 	if n.metrics == nil {
 		return ""
@@ -164,7 +164,7 @@ func (n *Node) MetricsURL() string {
 	return n.metrics.URL()
 }
 
-// parts opens what the agent is made of.
+// parts opens the agent's dependencies.
 func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, error) {
 	var none agent.Options
 	config, err := transfer.TLSConfig(transfer.TLSOptions(identity.TLS))
@@ -226,20 +226,20 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 	}
 }
 
-// closerFunc makes a function an io.Closer.
+// closerFunc adapts a function to io.Closer.
 type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// keep notes what Close has to close.
+// keep registers what Close has to close.
 func (n *Node) keep(v any) {
 	if c, ok := v.(io.Closer); ok {
 		n.closers = append(n.closers, c)
 	}
 }
 
-// Run serves the controller until the context ends or the agent cannot go on. Nothing that it
-// began continues then.
+// Run serves the controller until the context ends or the agent cannot continue. Nothing that it
+// started runs afterwards.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -257,14 +257,14 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.agent.Run(ctx)
 }
 
-// serveMetrics serves the metrics. The agent continues where they end: VMs are worth more.
+// serveMetrics serves the metrics. The agent continues when that fails: VMs are more important.
 func (n *Node) serveMetrics(ctx context.Context) {
 	if err := n.metrics.Run(ctx); err != nil {
 		n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
 	}
 }
 
-// sweepEvery is how often interrupted pulls that nobody wants are cleared away.
+// sweepEvery is how often stale interrupted pulls are removed.
 const sweepEvery = time.Hour
 
 func (n *Node) sweep(ctx context.Context) {
@@ -282,7 +282,7 @@ func (n *Node) sweep(ctx context.Context) {
 	}
 }
 
-// Close returns back what OpenNode took, in reverse order.
+// Close releases what OpenNode opened, in reverse order.
 func (n *Node) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(n.closers) {

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildyard"
 )
 
-// openQueue opens a cloud with an interface for nodes. Its port was free a moment before: where
-// somebody else has taken it since, another one does as well.
+// openQueue opens a cloud with an interface for nodes. Its port was free a moment before: if
+// another process has taken it since then, the next attempt uses another port.
 func openQueue(t *testing.T, settings map[string]string) (s *buildyard.ControllerService, queue string, end func(), err error) {
 	t.Helper()
 	for range 5 {
@@ -35,8 +35,8 @@ func openQueue(t *testing.T, settings map[string]string) (s *buildyard.Controlle
 	return nil, "", nil, errors.New("five ports were taken by others")
 }
 
-// TestInterfaceForNodes joins by the interface of nodes of a cloud that knows its callers: with the
-// token, with a user key, where anybody may, and with a certificate of its own authority.
+// TestInterfaceForNodes joins by the node interface of a cloud with authentication: with the token,
+// with a user key, anonymously, and with a certificate of its authority.
 func TestInterfaceForNodes(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
@@ -93,7 +93,7 @@ func TestInterfaceForNodes(t *testing.T) {
 	}
 }
 
-// makeKey makes a user key at a controller, with its private key in a file.
+// makeKey creates a user key at a controller, and stores its private key in a file.
 func makeKey(t *testing.T, controller, id, file string) {
 	t.Helper()
 	c, err := client.NewController(controller, client.Options{Credentials: client.RootToken(scriptRoot)})

@@ -17,14 +17,14 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// registryOptions say which registry a command means and how to speak to it.
+// registryOptions define the registry of a command and how to connect to it.
 type registryOptions struct {
 	*globals
 	Remote string // name or address; "": the current one
 	TLS    datadir.TLS
 	Login  loginOptions
 
-	as string // who asks; "": nobody, or whoever has the certificate
+	as string // description of the credentials; "": anonymous, or the certificate's owner
 }
 
 func registryCommand(g *globals) *cobra.Command {
@@ -65,16 +65,16 @@ func (o *registryOptions) names() (*remote.List, error) {
 	return remote.Load(at.Registries())
 }
 
-// How often a request is tried: a question that somebody waits for a few times, the
-// pieces of a long transfer until a short outage is over.
+// How often a request is tried: a query for which a user waits a few times, the chunks of a long
+// transfer until a short outage is over.
 const (
 	tryQuestion = 3
 	tryTransfer = 8
 )
 
-// client returns a client of the registry that is meant. Options of the command beat
-// those that the registry was added with. Where nothing says who asks, and the registry is
-// that of this node's cloud, the agent asks with the user key that the node has joined with.
+// client returns a client of the selected registry. Options of the command override those that the
+// registry was added with. Without credentials, if the registry is that of this node's cloud, the
+// agent sends the requests with the user key that the node joined with.
 func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {
 	names, err := o.names()
 	if err != nil {
@@ -107,7 +107,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	return transfer.New(to)
 }
 
-// nodesKey is who asks by way of the agent.
+// nodesKey describes the credentials of requests through the agent.
 const nodesKey = "the user key of this node"
 
 func merge(kept, given datadir.TLS) datadir.TLS {
@@ -221,7 +221,7 @@ func registryRemove(o *registryOptions) *cobra.Command {
 
 var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// template finds a registry's template by its id or, when only one has it, by name.
+// template finds a registry's template by its ID or, when only one has it, by name.
 func template(ctx context.Context, client *transfer.Client, name string) (api.TemplateDetail, error) {
 	if uuidForm.MatchString(name) {
 		detail, err := client.Detail(ctx, strings.ToLower(name))

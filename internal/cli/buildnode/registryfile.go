@@ -45,7 +45,7 @@ was pulled lies beside the file.`,
 	return cmd
 }
 
-// formatFlag is the option that says what an image file is.
+// formatFlag adds the option for the format of an image file.
 func formatFlag(cmd *cobra.Command, format *string) {
 	cmd.Flags().StringVar(format, "format", "", "format of the image: raw or qcow2 (default: by the file's ending)")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"raw", "qcow2"}, cobra.ShellCompDirectiveNoFileComp))

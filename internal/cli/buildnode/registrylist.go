@@ -45,7 +45,7 @@ func registryList(o *registryOptions) *cobra.Command {
 	return cmd
 }
 
-// day writes a time of the registry for people; times are shown in UTC.
+// day formats a time of the registry; times are shown in UTC.
 func day(epoch int64) string {
 	if epoch == 0 {
 		return "never"

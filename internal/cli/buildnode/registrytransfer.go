@@ -69,7 +69,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 	return o.pushed(result)
 }
 
-// pushed returns what a push has made.
+// pushed prints the result of a push.
 func (o *registryOptions) pushed(r api.PushResult) error {
 	_, err := fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(r.Name), cli.Plain(r.Tag), r.Number, r.ID)
 	return err
@@ -132,7 +132,7 @@ func (o *PullOptions) run(ctx context.Context) error {
 	return err
 }
 
-// resumable returns how to go on after an interruption.
+// resumable adds to an error how to resume after an interruption.
 func resumable(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

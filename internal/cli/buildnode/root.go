@@ -11,10 +11,10 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+// Streams are the input and output of a command: the result goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// globals are what every command gets.
+// globals are the options and streams of every command.
 type globals struct {
 	Streams
 	dataDir  string
@@ -23,14 +23,14 @@ type globals struct {
 
 func (g *globals) home() (datadir.Dir, error) { return datadir.At(g.dataDir) }
 
-// Main runs the program and gives its exit code.
+// Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
 	cmd := newCommand(streams)
 	cmd.SetArgs(args)
 	return cli.Run(ctx, cmd)
 }
 
-// newCommand makes the program's command tree.
+// newCommand returns the program's command tree.
 func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := &cobra.Command{
@@ -66,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	return root
 }
 
-// addTLS puts the options of a TLS client on a command; whose names the server.
+// addTLS adds the options of a TLS client to a command; whose names the server.
 func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
 	fs.BoolVar(&o.Insecure, "insecure", false, "do not check the "+whose+"'s certificate")
 	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")

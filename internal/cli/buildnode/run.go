@@ -49,7 +49,7 @@ it at each start. One that does not reach the controller makes room for the one 
 	return cmd
 }
 
-// addDriver puts the choice of the hypervisor on a command.
+// addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for VMs that are only simulated")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "user that QEMU runs as when this program is root and that runs nothing else (default: buildyard where there is that user, else number 65525)")
@@ -59,8 +59,8 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// serveNode runs the agent until the context ends, it cannot go on, or this program is to
-// become another version of itself.
+// serveNode runs the agent until the context ends, the agent cannot continue, or it is to be
+// replaced by another version of itself.
 func serveNode(ctx context.Context, o NodeOptions) (err error) {
 	node, err := OpenNode(ctx, o)
 	if err != nil {
@@ -72,7 +72,7 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 		return err
 	}
 	err = node.Run(ctx)
-	if farm.CodeOf(err) == farm.CodeUnauthenticated { // which nobody sees of an agent that a service manager runs
+	if farm.CodeOf(err) == farm.CodeUnauthenticated { // the status command shows it
 		err = errors.Join(err, o.Home.SetLastError(err.Error()))
 	}
 	return err

@@ -35,7 +35,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// TestMain lets the scripts run this very binary as the program.
+// TestMain lets the scripts run this binary as the program.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildnode": func() {
 		beVersion()
@@ -43,10 +43,10 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// TestScripts runs what testdata tells of the commands. $REGISTRY is a registry of the
-// script's own; scripts called cloud-* also have $CONTROLLER and $TOKEN, and those called auth-* a
-// cloud that knows its callers, with the root token in $ROOT and in the file root.token. In those
-// called tls-* it speaks https, with the certificates of the directory $CERTS.
+// TestScripts runs the scripts in testdata. $REGISTRY is a registry for the script alone; scripts
+// named cloud-* also have $CONTROLLER and $TOKEN, and those named auth-* a cloud with
+// authentication, with the root token in $ROOT and in the file root.token. For those named tls-* it
+// serves https, with the certificates of the directory $CERTS.
 func TestScripts(t *testing.T) {
 	certs := t.TempDir()
 	issue(t, certs)
@@ -74,7 +74,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// issue makes an authority with a certificate of the services, and one of a user of it.
+// issue creates an authority with a certificate of the services, and one of a user.
 func issue(t *testing.T, dir string) {
 	t.Helper()
 	ca := certstest.New(t, "scripts")
@@ -89,7 +89,7 @@ func issue(t *testing.T, dir string) {
 	}
 }
 
-// storage gives a script a registry.
+// storage starts a registry for a script.
 func storage(env *testscript.Env) error {
 	core, err := registry.Open(context.Background(), registry.Options{Base: filepath.Join(env.WorkDir, ".registry"), Version: "test"})
 	if err != nil {
@@ -104,7 +104,7 @@ func storage(env *testscript.Env) error {
 	return nil
 }
 
-// cloud gives a script a controller with its registry.
+// cloud starts a controller with its registry for a script.
 func cloud(env *testscript.Env, more map[string]string) error {
 	s, end, err := openCloud(env.WorkDir, more)
 	if err != nil {
@@ -119,7 +119,7 @@ func cloud(env *testscript.Env, more map[string]string) error {
 
 const scriptRoot = "the root token of scripts"
 
-// guardedCloud gives a script a cloud that knows its callers.
+// guardedCloud starts a cloud with authentication for a script.
 func guardedCloud(env *testscript.Env, more map[string]string) error {
 	env.Setenv("ROOT", scriptRoot)
 	if err := os.WriteFile(filepath.Join(env.WorkDir, "root.token"), []byte(scriptRoot+"\n"), 0o600); err != nil {
@@ -130,8 +130,8 @@ func guardedCloud(env *testscript.Env, more map[string]string) error {
 	return cloud(env, settings)
 }
 
-// openCloud runs a controller with its registry, which keep what they have in a directory,
-// until end is called.
+// openCloud runs a controller with its registry, which store their data in a directory, until end
+// is called.
 func openCloud(dir string, more map[string]string) (s *buildyard.ControllerService, end func(), err error) {
 	settings := map[string]string{
 		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0",
@@ -159,7 +159,7 @@ func openCloud(dir string, more map[string]string) (s *buildyard.ControllerServi
 	}, nil
 }
 
-// until runs a command again and again until its output matches: until REGEXP COMMAND...
+// until repeats a command until its output matches: until REGEXP COMMAND...
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until regexp command args...")
@@ -175,9 +175,9 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%v never said %s; last:\n%s", args[1:], args[0], last)
 }
 
-// call asks the controller of the script for something: api METHOD PATH [BODY], and says
-// what it answers on stdout. The first node id of the answer becomes $NODE, the first id $ID. With api-until
-// REGEXP before the method it asks until the answer matches.
+// call calls the controller of the script: api METHOD PATH [BODY], and prints the response on
+// stdout. The first node ID of the response becomes $NODE, the first ID $ID. With api-until REGEXP
+// before the method it repeats the call until the response matches.
 func call(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: api method path [body]")
@@ -226,7 +226,7 @@ func ask(ts *testscript.TestScript, args []string) string {
 	return string(answer)
 }
 
-// random writes a file of so many bytes that do not compress: random FILE BYTES
+// random writes a file of a number of bytes that do not compress: random FILE BYTES
 func random(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: random file bytes")
@@ -249,7 +249,7 @@ func userKey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text+"\n"), 0o600))
 }
 
-// apiKey makes a user key at the controller of the script: apikey ID FILE
+// apiKey creates a user key at the controller of the script: apikey ID FILE
 func apiKey(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: apikey id file")

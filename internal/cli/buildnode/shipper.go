@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// newShipper makes what sends this node's log once its controller says so.
+// newShipper returns the shipper that sends this node's log once its controller enables that.
 func newShipper(at datadir.Dir) (*logs.Shipper, error) {
 	identity, err := at.Identity()
 	if err != nil {
@@ -30,12 +30,12 @@ func newShipper(at datadir.Dir) (*logs.Shipper, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its own pass: it works before there is an agent, and cannot say in the log that it is refused.
+	// A separate credential source: it works before the agent exists, and must not log its refusals.
 	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1}, newPass(identity, controller, nil))
 	return logs.New(logs.Options{Machine: machine, Host: hostOf(identity), Send: source.Log}), nil
 }
 
-// centralLog keeps a nil pointer from becoming something.
+// centralLog converts a nil pointer to a nil interface.
 func centralLog(s *logs.Shipper) agent.CentralLog {
 	if s == nil {
 		return nil

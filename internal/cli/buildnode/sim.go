@@ -27,7 +27,7 @@ import (
 type SimOptions struct {
 	*globals
 	fleet.Options
-	Dir   string   // "": nothing is kept
+	Dir   string   // "": nothing is stored
 	VLANs []string // see hv.ParseVLANs
 	USB   []string // name=number
 	Certs datadir.TLS
@@ -78,14 +78,14 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 	return cmd
 }
 
-// addOffers puts on a command what simulated nodes offer beside VMs.
+// addOffers adds the options for what simulated nodes offer in addition to VMs.
 func (o *SimOptions) addOffers(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs that each node offers, as 10,100-110")
 	fs.StringSliceVar(&o.USB, "usb", nil, "USB devices that each node offers, as phone=2,key: claim names with the number of devices")
 }
 
-// addFates puts on a command what happens to simulated VMs, and how long it takes.
+// addFates adds the options for failures and durations of simulated VMs.
 func (o *SimOptions) addFates(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	for _, f := range []struct {
@@ -117,7 +117,7 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 	fs.Uint64Var(&o.Sim.Seed, "seed", 0, "of everything that is drawn")
 }
 
-// durationRange is a flag with a duration or a range of them.
+// durationRange is a flag for a duration or a range of them.
 type durationRange sim.Range
 
 func (s *durationRange) String() string {
@@ -170,10 +170,10 @@ func (o *SimOptions) run(ctx context.Context, key *userKey) error {
 	return fleet.Run(ctx, f)
 }
 
-// maxSimUSB bounds the devices of one name on a simulated node.
+// maxSimUSB limits the devices with one name on a simulated node.
 const maxSimUSB = 100
 
-// offers reads what the nodes offer beside their VMs.
+// offers parses what the nodes offer in addition to their VMs.
 func (o *SimOptions) offers(to *fleet.Options) error {
 	vlans, err := hv.ParseVLANs(o.VLANs)
 	if err != nil {
@@ -196,14 +196,14 @@ func (o *SimOptions) offers(to *fleet.Options) error {
 	return nil
 }
 
-// How often the memory of many nodes is collected: seldom, since they share the
-// machine with the controller that they load, as long as they fit a few gigabytes.
+// How often the memory of many nodes is garbage-collected: rarely, since they share the machine
+// with the controller that they load, as long as they fit in a few gigabytes.
 const (
-	garbage  = 400     // percent of what is live
+	garbage  = 400     // percent of the live memory
 	memories = 2 << 30 // bytes, above which it is collected more often again
 )
 
-// collectLess trades memory for processor time, unless the environment says otherwise.
+// collectLess trades memory for processor time, unless the environment configures otherwise.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// stageBars shows the bars of work that has several steps, one below the other: a step's bar
+// stageBars shows the bars of an operation with several steps, one below the other: a step's bar
 // ends when the next one begins. Its methods may be called from any goroutine.
 type stageBars struct {
 	w io.Writer
@@ -16,7 +16,7 @@ type stageBars struct {
 	bar *progressBar // nil before the first step
 }
 
-// stage returns what shows how far a step is.
+// stage returns a function that shows the progress of a step.
 func (s *stageBars) stage(label string) func(done, total int64) {
 	var own *progressBar
 	return func(done, total int64) {
@@ -31,7 +31,7 @@ func (s *stageBars) stage(label string) func(done, total int64) {
 	}
 }
 
-// bytes is stage for what a transfer tells.
+// bytes is stage for the progress of a transfer.
 func (s *stageBars) bytes(label string) func(transfer.Progress) {
 	show := s.stage(label)
 	return func(p transfer.Progress) { show(p.Done, p.Total) }

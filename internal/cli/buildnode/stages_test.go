@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestStages: a step that moves nothing shows nothing, and each other one ends once.
+// TestStages: a step that transfers nothing shows nothing, and each other one ends once.
 func TestStages(t *testing.T) {
 	var out bytes.Buffer
 	s := &stageBars{w: &out}

@@ -38,7 +38,7 @@ the controller for nothing.`,
 	return cmd
 }
 
-// nodeStatus is the JSON answer of status.
+// nodeStatus is the JSON output of status.
 type nodeStatus struct {
 	Joined     bool               `json:"joined"`
 	NodeID     string             `json:"node_id,omitempty"`
@@ -50,8 +50,8 @@ type nodeStatus struct {
 	DataDir    string             `json:"data_dir"`
 	AgentRuns  bool               `json:"agent_runs"`
 	Trouble    string             `json:"trouble,omitempty"`        // why the agent has ended
-	Proxy      string             `json:"registry_proxy,omitempty"` // the socket of the agent that takes requests for the registry
-	KeyID      string             `json:"key_id,omitempty"`         // of the user key that it has joined with
+	Proxy      string             `json:"registry_proxy,omitempty"` // socket of the agent's registry proxy
+	KeyID      string             `json:"key_id,omitempty"`         // of the user key that it joined with
 	DiskFree   int64              `json:"disk_free"`                // bytes
 	Reserve    int64              `json:"reserve"`                  // bytes
 	Templates  []api.NodeTemplate `json:"templates"`
@@ -112,7 +112,7 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	return s, err
 }
 
-// agentRuns reports whether somebody holds the node's lock.
+// agentRuns reports whether an agent has the node's lock.
 func agentRuns(at datadir.Dir) bool {
 	lock, err := at.Lock()
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// maxToken bounds a file with a token, in bytes.
+// maxToken limits the size of a token file, in bytes.
 const maxToken = 4096
 
-// tokenOptions are where a join token comes from. A file keeps it out of the list of
-// processes, which every user of a machine may read.
+// tokenOptions are the sources of a join token. A file keeps it out of the process list, which
+// every user of a machine may read.
 type tokenOptions struct {
 	text, file string
 }
 
-// add puts the options on a command.
+// add adds the options to a command.
 func (t *tokenOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&t.text, "token", "", "join token of the cloud; other users of this machine may see it here")
@@ -31,7 +31,7 @@ func (t *tokenOptions) add(cmd *cobra.Command) {
 
 func (t *tokenOptions) given() bool { return *t != tokenOptions{} }
 
-// read returns the token itself or what is in the file, and an error when that is nothing.
+// read returns the token itself or the content of the file, and an error when that is empty.
 func (t *tokenOptions) read(in io.Reader) (string, error) {
 	token := t.text
 	if t.file != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// runNode runs the agent of a node, and becomes the versions of it that updates bring.
+// runNode runs the agent of a node, and replaces this process by the versions that updates bring.
 func runNode(ctx context.Context, o NodeOptions) error {
 	self, err := selfexec.Path()
 	if err != nil {
@@ -35,7 +35,7 @@ func runNode(ctx context.Context, o NodeOptions) error {
 		err := serveNode(ctx, o)
 		switch {
 		case errors.Is(err, agent.ErrUpdate) && ctx.Err() == nil:
-			err = o.updater.Swap() // comes back only when it cannot be done
+			err = o.updater.Swap() // returns only on failure
 			o.Logger.ErrorContext(ctx, "the agent stays what it is", "error", err)
 			_ = o.updater.Close()
 			continue
@@ -61,7 +61,7 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 	}), nil
 }
 
-// updaterOf keeps a nil pointer from becoming something.
+// updaterOf converts a nil pointer to a nil interface.
 func updaterOf(u *update.Updater) agent.Updater {
 	if u == nil {
 		return nil
@@ -69,7 +69,7 @@ func updaterOf(u *update.Updater) agent.Updater {
 	return u
 }
 
-// updateKeys reads the public keys of a file; "" for none when there is no path.
+// updateKeys reads the public keys of a file; "" when path is empty.
 func updateKeys(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -84,9 +84,8 @@ func updateKeys(path string) (string, error) {
 	return string(raw), nil
 }
 
-// trustKeys keeps the keys that agent packages must be signed with: those that the owner of
-// the node has given, or, when it has none, those that its controller gives. Later ones of
-// a controller change nothing.
+// trustKeys stores the keys that agent packages must be signed with: those of the node's owner or,
+// if the node has none yet, those of its controller. Later keys of a controller are ignored.
 func trustKeys(at datadir.Dir, own, given string) error {
 	keys := own
 	if keys == "" {
@@ -104,19 +103,19 @@ func trustKeys(at datadir.Dir, own, given string) error {
 	return datadir.WriteFile(at.UpdateKeys(), []byte(keys+"\n"))
 }
 
-// adopt takes note of the end of VMs that this very process has started as an earlier
-// version of itself: nobody else does, and until then they stay in the table of processes.
+// adopt waits for the VMs that this process started as an earlier version of itself: otherwise they
+// would stay in the process table as zombies.
 func (n *Node) adopt(ctx context.Context) {
 	vms, err := n.Driver.List(ctx)
 	if err != nil {
-		return // the agent says so
+		return // the agent reports it
 	}
 	for _, vm := range vms {
 		if vm.PID <= 0 {
 			continue
 		}
 		if p, err := os.FindProcess(vm.PID); err == nil {
-			go func() { _, _ = p.Wait() }() // at once when it is no child of this process
+			go func() { _, _ = p.Wait() }() // returns immediately if it is not a child of this process
 		}
 	}
 }

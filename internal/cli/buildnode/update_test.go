@@ -28,16 +28,16 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// A copy of this test's binary is another version of the program when this is behind its
-// end: marker, version, commit and what it does wrong, each in a word.
+// A copy of this test's binary is another version of the program when a trailer follows its end:
+// marker, version, commit and its misbehavior, one word each.
 const (
 	marker     = "\nbuildnode-version "
 	maxTrailer = 200
-	ends       = "ends" // run ends at once
+	ends       = "ends" // run ends immediately
 	works      = "works"
 )
 
-// beVersion makes this process the version that its file says to be.
+// beVersion makes this process the version in the trailer of its file.
 func beVersion() {
 	file, err := os.Executable()
 	if err != nil {
@@ -77,8 +77,8 @@ type updated struct {
 	log    *os.File
 }
 
-// TestAgentIsUpdated: a node becomes what is put into the controller's directory while an
-// instance runs, stays that over a kill, and is not harmed by a version that does not work.
+// TestAgentIsUpdated: a node installs the version in the controller's directory while an instance
+// runs, keeps it after a kill, and is not harmed by a version that does not work.
 func TestAgentIsUpdated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("packs this binary several times")
@@ -100,11 +100,11 @@ func TestAgentIsUpdated(t *testing.T) {
 	}
 
 	u.kill()
-	u.run() // the base, which becomes the version that works
+	u.run() // the base, which is replaced by the version that works
 	u.await("the version after a kill", func() bool { n := u.look(); return n.AgentVersion == "0.2.0-new" && n.State == "Active" })
 
 	u.publish("0.3.0", "bad", ends)
-	for range 3 { // as a supervisor begins it again
+	for range 3 { // as a supervisor restarts it
 		select {
 		case <-u.ended:
 		case <-time.After(time.Minute):
@@ -152,7 +152,7 @@ func newUpdated(t *testing.T) *updated {
 	return u
 }
 
-// controller starts the services and gives the join token.
+// controller starts the services and returns the join token.
 func (u *updated) controller() (token string) {
 	u.t.Helper()
 	settings := map[string]string{
@@ -202,7 +202,7 @@ func (u *updated) controller() (token string) {
 	return s.JoinToken()
 }
 
-// here is the platform of this test; nilSignal asks whether a process is there.
+// here is the platform of this test; nilSignal checks whether a process exists.
 var (
 	here      = release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	nilSignal = syscall.Signal(0)
@@ -210,7 +210,7 @@ var (
 
 const template = "11111111-2222-4333-8444-555555555555"
 
-// copyBinary copies this test's program, with a trailer.
+// copyBinary copies this test's program and appends a trailer.
 func (u *updated) copyBinary(to, trailer string) {
 	u.t.Helper()
 	self, err := os.Executable()
@@ -256,7 +256,7 @@ func (u *updated) publish(version, commit, does string) {
 	}
 }
 
-// run begins the node's agent: the base program.
+// run starts the node's agent: the base program.
 func (u *updated) run() {
 	u.t.Helper()
 	u.node = exec.CommandContext(context.WithoutCancel(u.t.Context()), u.base, "run", "--driver", "sim", "--data-dir", filepath.Join(u.dir, "node"))
@@ -272,7 +272,7 @@ func (u *updated) run() {
 	})
 }
 
-// kill ends the agent without its knowledge.
+// kill kills the agent.
 func (u *updated) kill() {
 	u.t.Helper()
 	if err := u.node.Process.Kill(); err != nil {
@@ -291,7 +291,7 @@ func (u *updated) await(what string, so func() bool) {
 	u.t.Fatalf("waited too long for %s: %+v", what, u.look())
 }
 
-// call asks the controller.
+// call calls the controller.
 func (u *updated) call(method, path, body string, out any) {
 	u.t.Helper()
 	req, err := http.NewRequestWithContext(u.t.Context(), method, u.url+path, strings.NewReader(body))

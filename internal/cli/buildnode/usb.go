@@ -35,7 +35,7 @@ type USBOptions struct {
 
 func newUSBOptions(g *globals) *USBOptions { return &USBOptions{globals: g, Tree: usb.Tree} }
 
-// claims returns the claims of the node, whose data directory is made.
+// claims returns the claims of the node, and creates its data directory.
 func (o *USBOptions) claims() (usb.Claims, error) {
 	at, err := o.home()
 	if err != nil {
@@ -58,7 +58,7 @@ func usbList(g *globals) *cobra.Command {
 	return cmd
 }
 
-// usbListing is the JSON answer of usb list.
+// usbListing is the JSON output of usb list.
 type usbListing struct {
 	Devices []usbListed `json:"devices"`
 	Claims  []usb.Claim `json:"claims"`
@@ -114,7 +114,7 @@ func (l usbListing) table(g *cli.Grid) {
 	}
 }
 
-// shownAs is what a device is listed under.
+// shownAs returns the name under which a device is listed.
 func shownAs(c usb.Claim, location string) string {
 	if c.Name != "" {
 		return c.Name

@@ -31,7 +31,7 @@ func vmCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// help is what a command does that only holds others.
+// help is the action of a command that only groups others.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func (g *globals) library() (*localtemplate.Store, error) {
@@ -50,13 +50,13 @@ type images struct{}
 
 var _ localtemplate.Images = images{}
 
-// Check looks into an image.
+// Check checks an image.
 func (images) Check(ctx context.Context, d hv.Disk) (int64, error) {
 	i, err := qemu.ImageInfo(ctx, d.Path, d.Format)
 	return i.VirtualSize, err
 }
 
-// Create makes an empty image.
+// Create creates an empty image.
 func (images) Create(ctx context.Context, d hv.Disk, bytes int64) error {
 	return qemu.CreateDisk(ctx, d.Path, d.Format, bytes)
 }
@@ -88,7 +88,7 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 	}
 }
 
-// settings reads the flags; what was not given stays as it is.
+// settings reads the flags; a setting without a flag is not changed.
 func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, error) {
 	s := localtemplate.Settings{Name: f.name, Arch: f.arch, CPUs: f.cpu, Network: f.network, Firmware: f.firmware}
 	if f.ram != "" {
@@ -113,8 +113,7 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 	return s, nil
 }
 
-// foretell warns of settings that a template may have and that no driver of this
-// version starts.
+// foretell warns of settings that a template may have but that no driver of this version supports.
 func (g *globals) foretell(s localtemplate.Settings) {
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
 		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with firmware %s\n", s.Firmware)
@@ -152,7 +151,7 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 	return cmd
 }
 
-// imageFile is a disk image that a command was given.
+// imageFile returns the disk image at a path that a command was given.
 func imageFile(path, format string) (hv.Disk, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", path)
@@ -241,7 +240,7 @@ func vmList(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, bad := l.List() // what is damaged does not hide the rest
+			list, bad := l.List() // a damaged template does not hide the others
 			err = output.Write(g.Out, list, func(t *cli.Grid) {
 				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {

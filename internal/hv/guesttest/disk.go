@@ -1,9 +1,8 @@
-// Package guesttest is what tests of real guests share: the demo guest's disk,
-// and turns, so that the tests of all packages that run beside each other have no
-// more guests at work than there are processors.
+// Package guesttest is shared by the tests of real guests: it has the demo guest's disk, and slots,
+// so that concurrent tests of all packages run at most as many guests as there are processors.
 //
-// It is test code that is imported by tests only. Its one invariant: a test that
-// has its turn waits for no other turn.
+// It is test code that is imported by tests only. Its one invariant: a test that has its slot does
+// not wait for another slot.
 package guesttest
 
 import (
@@ -25,8 +24,8 @@ import (
 // tools are the programs that building and running the demo guest takes.
 var tools = []string{"qemu-system-x86_64", "qemu-img", "dpkg-deb", "mke2fs", "debugfs", "sfdisk", "cpio"}
 
-// Disk answers the path of the demo guest's disk, a qcow2 image that belongs to
-// all tests: nobody writes to it. Where it cannot be had the test is skipped.
+// Disk returns the path of the demo guest's disk, a qcow2 image that all tests share and must not
+// write to. If it is not available, the test is skipped.
 func Disk(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
@@ -81,7 +80,7 @@ var disk = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// recipeDir finds the guest's recipe beside go.mod: tests run in their package's directory.
+// recipeDir finds the guest's recipe next to go.mod: tests run in their package's directory.
 func recipeDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

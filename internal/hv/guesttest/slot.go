@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Turn waits until so many processors are free for the guests of a test, and keeps
-// them until the test ends. One is enough for a guest with one virtual CPU at work;
-// several guests of a test that do not work at once are one. A test whose parent
-// has its turn continues at once, so a test takes what it needs with its first call.
-// What is measured or limited in time begins after it.
+// Turn waits until that many processors are free for the guests of a test, and reserves them until
+// the test ends. One is enough for a busy guest with one virtual CPU; several guests of a test that
+// are not busy simultaneously count as one. A test whose parent has its slots continues
+// immediately, so a test reserves all it needs with its first call. Start measurements and time
+// limits after it.
 func Turn(t testing.TB, processors int) {
 	t.Helper()
 	if !queue.enter(t.Name()) {
@@ -43,7 +43,7 @@ func Turn(t testing.TB, processors int) {
 	}
 }
 
-// queue holds the tests of this process that have their turn or wait for it.
+// queue contains the tests of this process that have their slots or wait for them.
 var queue = &names{in: map[string]bool{}}
 
 type names struct {
@@ -51,7 +51,7 @@ type names struct {
 	in map[string]bool // guarded by mu: name of a test -> true
 }
 
-// enter notes a test, and says no when it or a parent of it is in.
+// enter adds a test. It returns false when the test or a parent of it is already in.
 func (n *names) enter(name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,15 +70,15 @@ func (n *names) leave(name string) {
 	delete(n.in, name)
 }
 
-// testSlots are locked files: a process that ends in any way gives its turns back.
+// testSlots are locked files: a process that ends in any way releases its slots.
 type testSlots struct {
 	dir string
 	all int
 }
 
-// take locks so many of the files, at most all of them. Whoever takes some holds
-// the door meanwhile: two that each have a part of what they need would wait for
-// each other, and one that needs many would never see as many free.
+// take locks n of the files, at most all of them, while it has the door file locked: two callers
+// that each have a part of what they need would wait for each other, and one that needs many would
+// never see as many free.
 func (q testSlots) take(n int) (held []*os.File, err error) {
 	door, err := q.open("door")
 	if err != nil {
@@ -99,13 +99,13 @@ func (q testSlots) take(n int) (held []*os.File, err error) {
 			}
 		}
 		if len(held) < n {
-			time.Sleep(20 * time.Millisecond) // any of them may come back first
+			time.Sleep(20 * time.Millisecond) // any of them may be released first
 		}
 	}
 	return held, nil
 }
 
-// try locks a file, or answers nil when another has it.
+// try locks a file, or returns nil when another process has it locked.
 func (q testSlots) try(name string) (*os.File, error) {
 	f, err := q.open(name)
 	if err != nil {

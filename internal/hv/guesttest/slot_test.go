@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// At no time are more turns out than there are, and everybody gets theirs, those
-// too that need several or more than there are.
+// At no time are more slots in use than exist, and every caller gets its slots, also a caller that
+// needs several or more than exist.
 func TestTurnsAreBounded(t *testing.T) {
 	q := testSlots{t.TempDir(), 3}
 	var out, most atomic.Int64

@@ -1,8 +1,8 @@
-// Package hvtest is the conformance suite of hypervisor drivers. Every driver
-// runs it, the simulated one too; what it says holds for all of them.
+// Package hvtest is the conformance suite of hypervisor drivers. Every driver runs it, including
+// the simulated one; its requirements hold for all of them.
 //
-// It is test code that is imported by tests only. Its one rule: a check never
-// asks which driver it faces, only what that driver says it can do.
+// It is test code that is imported by tests only. Its one rule: a check never asks which driver it
+// tests, only for the driver's abilities.
 package hvtest
 
 import (
@@ -15,30 +15,28 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Subject is a driver with what the suite needs to try it.
+// Subject is a driver with what the suite needs to test it.
 type Subject struct {
 	Driver hv.Driver
-	// Spec makes a spec that starts; no two have the same ID or UUID.
+	// Spec returns a spec that starts; no two have the same ID or UUID.
 	Spec func() hv.Spec
-	// Warm makes a spec that resumes from a saved guest, with what Spec would give
-	// it: a start that takes no boot. nil where starts are cheap.
+	// Warm returns a spec that resumes from a saved guest, with the settings of Spec: a start
+	// without a boot. nil where starts are cheap.
 	Warm func() hv.Spec
-	// NeverReady makes a spec whose guest never gets ready, with a boot
-	// time-out that is worth waiting for.
+	// NeverReady returns a spec whose guest never gets ready, with a short boot timeout.
 	NeverReady func() hv.Spec
 	// Kill ends a VM's hypervisor from outside, as kill -9 would.
 	Kill func(t *testing.T, vm hv.VM)
-	// Reopen gives up the driver and answers a new one over the same VMs, as
-	// after a restart of the agent.
+	// Reopen closes the driver and returns a new one over the same VMs, as after a restart of the agent.
 	Reopen func(t *testing.T) hv.Driver
 	// Other is a driver over another directory, as on a second node. Needed
 	// with hv.CanSave; what is left in it ends with the test.
 	Other func(t *testing.T) hv.Driver
-	// USB answers the kinds of the emulated USB devices that a VM of the driver
-	// has plugged in. nil where that cannot be seen.
+	// USB returns the kinds of the emulated USB devices that a VM of the driver has plugged in. nil
+	// if the driver does not show that.
 	USB func(t *testing.T, d hv.Driver, id string) []string
-	// Steps picks those of the steps of a save at which it is made to fail: where a
-	// save takes seconds, some of them. nil: all.
+	// Steps selects the steps of a save at which it is made to fail: some of them where a save
+	// takes seconds. nil: all.
 	Steps func(steps []hv.SaveStep) []hv.SaveStep
 	// Short leaves out the checks named in long, and the part that boots several guests.
 	Short bool
@@ -46,27 +44,27 @@ type Subject struct {
 	More []Check
 }
 
-// long are the checks that a short run leaves out. Each boots or resumes guests of its
-// own where it differs little from a check of a short run.
+// long lists the checks that a short run leaves out. Each boots or resumes separate guests although
+// it differs little from a check of a short run.
 var long = []string{
 	"start after stop", "forced stop", "restart", "restart given up", "ended in a save", "save of a stopped guest", "save of a stopped VM",
 }
 
-// suite is one part of a run, over a Subject of its own.
+// suite is one part of a run, with its own Subject.
 type suite struct {
 	Subject
 	*results
 	host hv.Host
 }
 
-// results is what the parts of a run have found out together.
+// results collects the verdicts of all parts of a run.
 type results struct {
 	mu       sync.Mutex         // guards the fields below
-	verdicts map[string]verdict // name of a check -> how it ended
-	ended    *suite             // a part that came to its end
+	verdicts map[string]verdict // name of a check -> result
+	ended    *suite             // a part that completed
 }
 
-// parts of a run, which go on beside each other.
+// parts of a run, which run concurrently.
 var parts = []struct {
 	name string
 	run  func(*suite, *testing.T)
@@ -115,7 +113,7 @@ func (s *suite) part(t *testing.T, run func(*suite, *testing.T)) {
 	s.ended = s
 }
 
-// check runs one named part and notes how it went and how long it took: see table.go.
+// check runs one named check and records its result and duration: see table.go.
 func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -139,7 +137,7 @@ func (s *suite) check(t *testing.T, name string, f func(t *testing.T)) {
 	})
 }
 
-// need skips a check that the driver says it cannot pass.
+// need skips a check whose ability the driver does not report.
 func (s *suite) need(t *testing.T, c hv.Capability) {
 	t.Helper()
 	if !s.host.Can(c) {
@@ -164,7 +162,7 @@ func (s *suite) describe(t *testing.T) {
 	}
 }
 
-// warm answers a spec for a guest that merely has to run.
+// warm returns a spec for a guest that merely has to run.
 func (s *suite) warm() hv.Spec {
 	if s.Warm == nil {
 		return s.Spec()
@@ -172,7 +170,7 @@ func (s *suite) warm() hv.Spec {
 	return s.Warm()
 }
 
-// some picks steps at which a save is made to fail.
+// some selects steps at which a save is made to fail.
 func (s *suite) some(steps []hv.SaveStep) []hv.SaveStep {
 	if s.Steps == nil {
 		return steps

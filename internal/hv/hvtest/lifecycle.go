@@ -52,7 +52,7 @@ func (s *suite) refusals(t *testing.T) {
 	}
 }
 
-// life takes one VM through everything, in the order of its life.
+// life tests one VM from its start to its removal.
 func (s *suite) life(t *testing.T) {
 	s.check(t, "describe", s.describe)
 	s.check(t, "unknown ids", s.unknown)
@@ -144,7 +144,7 @@ func (s *suite) same(t *testing.T, want hv.VM) {
 	}
 }
 
-// reopened tries what an agent finds after its restart.
+// reopened checks what an agent finds after its restart.
 func (s *suite) reopened(t *testing.T, vm hv.VM) {
 	s.Driver = s.Reopen(t)
 	s.same(t, vm)
@@ -155,7 +155,7 @@ func (s *suite) reopened(t *testing.T, vm hv.VM) {
 }
 
 func (s *suite) stopped(t *testing.T, id string, how hv.StopMode) {
-	for range 2 { // stopping a stopped VM is no error
+	for range 2 { // stopping a stopped VM succeeds
 		if err := s.Driver.Stop(t.Context(), id, how); err != nil {
 			t.Fatalf("Stop %s: %v", how, err)
 		}
@@ -175,7 +175,7 @@ func (s *suite) restarted(t *testing.T, spec hv.Spec) {
 	s.keeps(t, spec.ID)
 }
 
-// keeps looks for a file that the first run of a VM has written.
+// keeps checks a file that the first run of a VM has written.
 func (s *suite) keeps(t *testing.T, id string) {
 	t.Helper()
 	if !s.host.Can(hv.CanBoot) {
@@ -188,7 +188,7 @@ func (s *suite) keeps(t *testing.T, id string) {
 }
 
 func (s *suite) deleted(t *testing.T, id string) {
-	for range 2 { // deleting an unknown VM is no error
+	for range 2 { // deleting an unknown VM succeeds
 		if err := s.Driver.Delete(t.Context(), id); err != nil {
 			t.Fatalf("Delete: %v", err)
 		}
@@ -233,7 +233,7 @@ func (s *suite) neverReady(t *testing.T) {
 	}
 }
 
-// cancelled gives up a start: what terminate does to a VM that boots.
+// cancelled cancels a start, as a termination does with a VM that boots.
 func (s *suite) cancelled(t *testing.T) {
 	spec := s.NeverReady()
 	spec.BootTimeout = 10 * time.Minute
@@ -262,7 +262,7 @@ func (s *suite) cancelled(t *testing.T) {
 	}
 }
 
-// many starts several VMs at once, each in another network mode, and continues with them.
+// many starts several VMs concurrently, each in another network mode, and continues with them.
 func (s *suite) many(t *testing.T) {
 	s.check(t, "boot time-out", s.neverReady)
 	s.check(t, "cancelled start", s.cancelled)

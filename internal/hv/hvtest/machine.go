@@ -359,8 +359,8 @@ func (s *suite) disconnected(t *testing.T, vm hv.VM) {
 	s.reaches(t, vm.ID, false)
 }
 
-// reaches looks whether a guest gets to a server of the host by the address that
-// user networking gives the host.
+// reaches checks whether a guest reaches a server of the host at the address of the host in user
+// networking.
 func (s *suite) reaches(t *testing.T, id string, want bool) {
 	t.Helper()
 	if !s.host.Can(hv.CanBoot) {

@@ -35,8 +35,8 @@ const NoPassword = "\x00"
 // viewTime is how long looking at a screen may take.
 const viewTime = time.Minute
 
-// View looks at a screen as a VNC viewer does: it gives the size of the first part of the
-// picture that comes. The screen has to ask for a password, or with NoPassword for none.
+// View connects to a screen as a VNC viewer does and returns the size of the first rectangle that
+// arrives. The screen has to ask for a password, or with NoPassword for none.
 func View(c net.Conn, password string) (width, height int, err error) {
 	_ = c.SetDeadline(time.Now().Add(viewTime))
 	if width, height, err = enter(c, password); err != nil {
@@ -58,7 +58,7 @@ func View(c net.Conn, password string) (width, height int, err error) {
 	return width, height, err
 }
 
-// enter logs in and gives the size of the screen.
+// enter logs in and returns the size of the screen.
 func enter(c net.Conn, password string) (width, height int, err error) {
 	if err := authenticate(c, password); err != nil {
 		return 0, 0, err

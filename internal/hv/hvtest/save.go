@@ -13,9 +13,9 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// saves takes one VM through failed, interrupted and good saves, and continues
-// from them in another directory. Its commands are ones that a simulated guest
-// knows too: files below /dev/shm are memory, all others are disk.
+// saves takes one VM through failed, interrupted and successful saves, and resumes from them in
+// another directory. Its commands are ones that a simulated guest supports, too: files below
+// /dev/shm are memory, all others are disk.
 func (s *suite) saves(t *testing.T) {
 	s.need(t, hv.CanSave)
 	spec := s.warm()
@@ -54,7 +54,7 @@ func (s *suite) saves(t *testing.T) {
 	s.check(t, "save of a stopped VM", func(t *testing.T) { s.saveAgain(t, spec, saved) })
 }
 
-// clone is a spec that resumes from what was saved.
+// clone returns a spec that resumes from a save.
 func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
 	c := s.Spec()
 	c.Ports = from.Ports
@@ -69,7 +69,7 @@ func (s *suite) clone(from hv.Spec, saved hv.Saved) hv.Spec {
 	return c
 }
 
-// run runs a script in a guest and answers what it printed.
+// run runs a script in a guest and returns its output.
 func (s *suite) run(t *testing.T, d hv.Driver, id, script string) string {
 	t.Helper()
 	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
@@ -112,7 +112,7 @@ func number(s string) int {
 	return n
 }
 
-// saver is the present driver's ability.
+// saver returns the driver as a Saver.
 func saver(d hv.Driver) hv.Saver { return d.(hv.Saver) }
 
 func (s *suite) save(t *testing.T, spec hv.Spec, dir string, suspend bool) hv.Saved {
@@ -155,7 +155,7 @@ func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, s
 	}
 }
 
-// marked looks for what was written before saves failed, which has put it into several layers.
+// marked checks the data that was written before saves failed, which is spread over several layers.
 func (s *suite) marked(t *testing.T, d hv.Driver, id string, failed []hv.SaveStep) {
 	for _, step := range failed {
 		if got := s.run(t, d, id, "cat "+markOf(step)); got != string(step)+"\n" {
@@ -228,8 +228,7 @@ func (s *suite) restart(t *testing.T, vm hv.VM) {
 	}
 }
 
-// saveAgain saves a VM that is stopped already, as an agent does that was killed
-// after the shutdown.
+// saveAgain saves a VM that is already stopped, as an agent does that was killed after the shutdown.
 func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
 	saved := s.save(t, spec, t.TempDir(), false)
 	for i, d := range saved.Disks {

@@ -13,7 +13,7 @@ import (
 
 var errHook = errors.New("this step is made to fail")
 
-// failingSaves answers the steps that it has let fail.
+// failingSaves returns the steps at which it made a save fail.
 func (s *suite) failingSaves(t *testing.T, vm hv.VM) (failed []hv.SaveStep) {
 	for _, step := range s.some(hv.SaveSteps()) {
 		failed = append(failed, step)
@@ -144,7 +144,7 @@ func (s *suite) givenUpRestarts(t *testing.T, from hv.Spec, saved hv.Saved) {
 	}
 }
 
-// lives checks that it is still the same run, and that its guest answers.
+// lives checks that the VM is in the same run, and that its guest answers.
 func (s *suite) lives(t *testing.T, vm hv.VM, after string) {
 	t.Helper()
 	if got := s.get(t, vm.ID); got.Status != hv.Running || got.PID != vm.PID || !got.StartedAt.Equal(vm.StartedAt) {

@@ -14,13 +14,13 @@ import (
 
 // capability is a row of the table that is printed at the end of a run.
 type capability struct {
-	name    string        // what people call it
+	name    string        // readable name
 	ability hv.Capability // "" = every driver has to offer it
-	seen    []string      // the checks that show it working
+	seen    []string      // the checks that prove it
 }
 
-// capabilities is that table. Whoever adds an ability to hv adds a row here, with
-// the names of the checks that show it; a check of one driver is a Subject.More.
+// capabilities is that table. A new ability of hv needs a row here, with the names of the checks
+// that prove it; a check of one driver is a Subject.More.
 var capabilities = []capability{
 	{"start, stop, delete", "", []string{"start", "orderly stop", "start after stop", "forced stop", "delete"}},
 	{"failed starts end", "", []string{"boot time-out", "cancelled start"}},
@@ -49,21 +49,21 @@ var capabilities = []capability{
 	{"confined process", hv.CanSandbox, nil},
 }
 
-// verdict is how a check ended.
+// verdict is the result of a check.
 type verdict struct {
 	word string // "yes", "NO", "skipped"
 	took time.Duration
 }
 
-// Check shows an ability of one driver alone.
+// Check proves an ability of one driver alone.
 type Check struct {
 	Ability hv.Capability
 	Name    string
 	Run     func(t *testing.T, vm hv.VM) // on a VM that runs, with one port rule where the driver can
 }
 
-// table answers the rows of a run, and says what the driver offers without that
-// a check has shown it.
+// table returns the rows of a run, and the abilities that the driver reports without a check that
+// proved them.
 func (s *suite) table() (text string, unseen []string) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -98,8 +98,7 @@ func (s *suite) table() (text string, unseen []string) {
 	return b.String(), unseen
 }
 
-// judge sums up the checks of a row: one that failed spoils it, and skipped ones
-// show nothing.
+// judge combines the checks of a row: one that failed fails the row, and skipped ones are not counted.
 func (s *suite) judge(checks []string) (word string, how []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +123,8 @@ func (s *suite) judge(checks []string) (word string, how []string) {
 	return word, how
 }
 
-// report prints the table. A run that is not cut down to some checks has to show
-// everything that the driver offers; a short one leaves that to a whole run.
+// report prints the table. A run without selected checks has to prove everything that the driver
+// offers; a short one leaves that to a full run.
 func (s *suite) report(t *testing.T) {
 	text, unseen := s.table()
 	h := s.host

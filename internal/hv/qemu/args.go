@@ -10,15 +10,15 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// rootPorts is how many devices can be plugged in while a guest runs.
+// rootPorts is the number of devices that can be plugged in while a guest runs.
 const rootPorts = 4
 
-// serialBytes is how much of the serial console is kept, in QEMU's memory: a
-// guest that writes there indefinitely fills no disk.
+// serialBytes is how much of the serial console is kept, in QEMU's memory: a guest that writes to
+// it indefinitely does not fill the disk.
 const serialBytes = 64 << 10
 
-// launchSpec is everything a QEMU command line depends on. Numbers are those of
-// open files that QEMU inherits.
+// launchSpec is everything a QEMU command line depends on. Numbers are the descriptors of open
+// files that QEMU inherits.
 type launchSpec struct {
 	spec    hv.Spec
 	ports   []hv.PortRule
@@ -31,18 +31,18 @@ type launchSpec struct {
 	sandbox bool
 	noFlush bool
 
-	incoming bool // waits for a state; its ports are opened when it has been refreshed
+	incoming bool // waits for a state; its ports are opened once it has been refreshed
 }
 
-// diskFiles is one disk: the files that are only read, lowest first, and the
-// overlay that is written, opened twice so that a save can make it read-only.
+// diskFiles is one disk: the read-only files, lowest first, and the overlay that is written, opened
+// twice so that a save can make it read-only.
 type diskFiles struct {
 	layers     []layerFile
 	generation int // of the overlay
 	rw, ro     int
 }
 
-// layerFile is one image that is only read.
+// layerFile is one read-only image.
 type layerFile struct {
 	node   string
 	format string
@@ -52,8 +52,8 @@ type layerFile struct {
 // video is a kind of video controller.
 type video struct {
 	device string
-	// layout names the devices and slots below, with this controller. A state
-	// loads only into the same ones: whoever changes them gives it a new name.
+	// layout names the devices and slots below, together with this controller. A saved state loads
+	// only into the same layout: a change of the layout requires a new name.
 	layout string
 }
 
@@ -62,31 +62,30 @@ var videos = map[string]video{
 	hv.VideoVirtIO: {device: "virtio-vga", layout: "q35-1-virtio-vga"},
 }
 
-// firstDiskSlot is the PCI slot of disk 0; there is room for hv.MaxDisks.
+// firstDiskSlot is the PCI slot of disk 0; the slots from here on suffice for hv.MaxDisks.
 const firstDiskSlot = 0x8
 
-// commandLine is the whole of what QEMU is told, without the program's name.
-// Everything is named, nothing is left to defaults: a saved state needs the
-// same machine again.
+// commandLine returns the arguments of QEMU, without the program's name. Everything is named and
+// nothing is left to defaults: a saved state needs the same machine again.
 func commandLine(l launchSpec) []string {
 	s, ports := l.spec, l.ports
 	if l.incoming {
 		ports = nil
 	}
 	args := []string{
-		"-uuid", s.UUID, // by which the process is found again, whatever the guest sees
+		"-uuid", s.UUID, // identifies the process, whatever the guest sees
 		"-name", "guest=" + strings.ReplaceAll(s.Name, ",", ",,"),
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", l.host.Machine + ",dump-guest-core=off",
 		"-accel", accelArg(l.host.Accelerator), "-cpu", l.host.CPU,
 		"-smp", strconv.Itoa(s.CPUs), "-m", strconv.Itoa(s.MemoryMB) + "M",
 		"-boot", "menu=off,strict=on",
-		// A panicked guest is kept, so that its last words can be read.
+		// A panicked guest is kept, so that its last output can be read.
 		"-action", "panic=pause",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", l.qmp), "-mon", "chardev=qmp,mode=control",
 		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBytes), "-device", "isa-serial,chardev=serial",
-		"-device", "vmgenid,guid=auto", // tells a resumed guest that it is another one
-		// QEMU opens no port: connections to the screen are handed to it.
+		"-device", "vmgenid,guid=auto", // lets a resumed guest detect that it is a clone
+		// QEMU opens no port: connections to the screen are passed to it.
 		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxScreens), "-device", videos[s.Video].device + ",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qga),
@@ -137,9 +136,9 @@ func smbios(s hv.Spec) string {
 	return "type=1" + b.String()
 }
 
-// netdev is the network behind the guest's card. The addresses of the port rules
-// were checked to be plain IPv4 by Spec.Validate. restrict lets nothing out but
-// answers; see equip for the cable of a disconnected guest.
+// netdev returns the network behind the guest's card. Spec.Validate has checked that the addresses
+// of the port rules are plain IPv4. restrict lets nothing out but responses; see configureMonitor
+// for the cable of a disconnected guest.
 func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
 	if s.Network == hv.NetworkBridge {
 		return fmt.Sprintf("tap,id=net0,fd=%d", tap)
@@ -155,10 +154,10 @@ func netdev(s hv.Spec, ports []hv.PortRule, tap int) string {
 	return b.String()
 }
 
-// fdSets hands out the numbers under which QEMU knows open files.
+// fdSets assigns the numbers under which QEMU knows open files.
 type fdSets int
 
-// add makes a set of the files and answers its name.
+// add creates a set of the files and returns its name.
 func (n *fdSets) add(args *[]string, files ...int) string {
 	*n++
 	for _, fd := range files {
@@ -167,8 +166,8 @@ func (n *fdSets) add(args *[]string, files ...int) string {
 	return fmt.Sprintf("/dev/fdset/%d", *n)
 }
 
-// diskArgs gives QEMU one disk. All files are open already; what a layer says
-// about a file beneath it is overridden, for it comes from outside.
+// diskArgs adds one disk. All files are open already; a backing file named in a layer is
+// overridden, since layers are untrusted.
 func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 	var args []string
 	var below any
@@ -195,9 +194,9 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 
 func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }
 
-// overlayNode is the block node of an overlay, still without what is below.
-// QEMU locks nothing: with locks, a frozen overlay could not be read by another
-// QEMU, and the source of a save not go on. The VM's lock file is the guard.
+// overlayNode returns the block node of an overlay, still without its backing node. QEMU locks
+// nothing: with locks, a frozen overlay could not be read by another QEMU, and the source of a save
+// could not continue. The VM's lock file prevents a second QEMU.
 func overlayNode(disk, generation int, file string, noFlush bool) map[string]any {
 	cache := map[string]any{"direct": false, "no-flush": noFlush}
 	return map[string]any{
@@ -206,7 +205,7 @@ func overlayNode(disk, generation int, file string, noFlush bool) map[string]any
 	}
 }
 
-// object writes a QEMU option in its JSON form, which needs no escaping.
+// object encodes a QEMU option as JSON, which needs no escaping.
 func object(v map[string]any) string {
 	b, err := json.Marshal(v)
 	if err != nil { // maps of strings, numbers and maps always have a JSON form

@@ -62,7 +62,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Whatever a serial number says, it stays one.
+// Whatever a serial number contains, it stays a single value.
 func FuzzSMBIOS(f *testing.F) {
 	for _, s := range []string{"", "C02X", ",", ",,", "a,uuid=b", "=", "a,", ",serial=x,"} {
 		f.Add(s)
@@ -91,7 +91,7 @@ func FuzzSMBIOS(f *testing.F) {
 	})
 }
 
-// What a guest may reach is decided here.
+// These arguments decide what a guest may reach.
 func TestNetdev(t *testing.T) {
 	rule := []hv.PortRule{{GuestPort: 22, HostPort: 10000, HostIP: "0.0.0.0", Protocol: "tcp"}}
 	const user, forward = "user,id=net0,ipv6=off", ",hostfwd=tcp:0.0.0.0:10000-:22"

@@ -22,12 +22,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// inNamespace says that this process has a network of its own.
+// inNamespace marks a process that has its own network namespace.
 const inNamespace = "QEMU_TEST_OWN_NETWORK"
 
-// A guest on a bridge is a machine of that network: it gets its address there
-// and both sides reach each other. The test makes the bridge in a network
-// namespace of its own.
+// A guest on a bridge is a host of that network: it gets its address there and both sides reach
+// each other. The test creates the bridge in a separate network namespace.
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)
@@ -101,8 +100,8 @@ func bridged(t *testing.T, image string) {
 	resumeBridged(t, d, spec, saved)
 }
 
-// resumeBridged resumes from a save: not under another kind of network, but on
-// the bridge, where the guest still has its address.
+// resumeBridged resumes from a save: not in another kind of network, but on the bridge, where the
+// guest still has its address.
 func resumeBridged(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	clone := newSpec(spec.Disks[0].Path, "qcow2")
 	clone.Disks[0].Deltas = []string{saved.Disks[0].Path}
@@ -149,7 +148,7 @@ func reachBoth(t *testing.T, d *qemu.Driver, vm hv.VM) {
 	}
 }
 
-// onBridge answers the devices on a bridge.
+// onBridge returns the devices on a bridge.
 func onBridge(t *testing.T, bridge string) (out []net.Interface) {
 	t.Helper()
 	all, err := net.Interfaces()
@@ -188,7 +187,7 @@ func command(t *testing.T, name string, args ...string) {
 	}
 }
 
-// Without a bridge the mode is refused, with what to do.
+// Without a bridge the mode is refused, with advice.
 func TestNoBridge(t *testing.T) {
 	image := guesttest.Disk(t)
 	for bridge, want := range map[string]string{"": "given no bridge", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x"} {

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// The groups on a kernel that has cgroup v2 alone: that of a guest, which gets
-// this package's tests as its second disk and runs TestCgroups.
+// The cgroups on a kernel with only cgroup v2: that of a guest, which gets this package's tests as
+// its second disk and runs TestCgroups.
 func TestCgroupsInGuest(t *testing.T) {
 	fulltest.Only(t) // TestCgroups runs on the host, and this compiles the tests again
 	t.Parallel()
@@ -59,8 +59,8 @@ BUILDYARD_QEMU_CGROUP_HERE=1 exec /root/tests -test.v -test.run '^TestCgroups$'`
 	}
 }
 
-// QEMU is born in its VM's group, stays there when the agent goes, and the group
-// ends with it. Where the host's groups can have no limits, they have none here.
+// QEMU starts in its VM's cgroup, stays there when the agent ends, and the cgroup is removed with
+// it. Where the host's cgroups cannot have limits, they have none here.
 func TestQEMUInCgroup(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)
@@ -101,7 +101,7 @@ func TestQEMUInCgroup(t *testing.T) {
 	}
 }
 
-// cgroup2 answers a tree of cgroup v2.
+// cgroup2 returns a tree of cgroup v2.
 func cgroup2(t *testing.T) string {
 	t.Helper()
 	for _, tree := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {

@@ -21,35 +21,35 @@ import (
 
 const (
 	cgroupTree = "/sys/fs/cgroup"  // where systems with nothing but cgroup v2 have it
-	cgroupName = "buildyard.slice" // ours, beside those of the system's services
+	cgroupName = "buildyard.slice" // ours, next to those of the system's services
 
-	// What QEMU takes beside the guest's memory. Seen were 32 MiB, and under TCG
-	// its cache of translated code too, which grows to 1 GiB.
+	// memoryBeside is what QEMU uses in addition to the guest's memory, in bytes. Observed: 32 MiB.
+	// TCG also has a cache of translated code, which grows to 1 GiB.
 	memoryBeside    = 256 << 20
 	memoryBesideTCG = memoryBeside + 1<<30
-	// Threads beside those of the virtual CPUs: up to 64 for the disks. Seen were 8.
+	// threadsBeside limits the threads in addition to those of the virtual CPUs: up to 64 serve the
+	// disks. Observed: 8.
 	threadsBeside = 128
-	// weightPerCPU is a share of the host's time; a group is born with 100.
+	// weightPerCPU is a share of the host's CPU time; a new group has 100.
 	weightPerCPU = 100
 )
 
-// controllers hold a VM to its share. Without the needed ones a group would
-// be no limit.
+// controllers limit a VM to its share. A group without the needed ones would not limit anything.
 var controllers = []struct {
 	name   string
 	needed bool
 }{{"memory", true}, {"pids", true}, {"cpu", false}}
 
-// cgroups makes a cgroup for each VM of a driver. They are the kernel's: they
-// outlive the agent, as QEMU does. A nil one makes none.
+// cgroups creates a cgroup for each VM of a driver. The kernel owns the cgroups: they outlive the
+// agent, as QEMU does. A nil *cgroups creates none.
 type cgroups struct {
-	dir    string // of this driver; each child is a VM's
-	beside int64  // memory beside the guest's, in bytes
-	weak   bool   // makes do without limits
+	dir    string // of this driver; each child belongs to one VM
+	beside int64  // memory in addition to the guest's, in bytes
+	weak   bool   // works without limits
 }
 
-// openCgroups prepares the groups of a driver, and removes those in which no VM
-// runs any more; or says why there can be none.
+// openCgroups prepares the cgroups of a driver and removes those in which no VM runs any longer.
+// The error describes why cgroups cannot be used.
 func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	parent := opt.CgroupParent
 	if parent == "" && os.Geteuid() != 0 {
@@ -67,7 +67,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	if accelerator == "tcg" {
 		g.beside = memoryBesideTCG
 	}
-	if opt.CgroupParent == "" { // a delegated one has its controllers from whoever delegates
+	if opt.CgroupParent == "" { // a delegated parent got its controllers from the process that delegated it
 		if err := g.enable(cgroupTree); err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	return g, g.sweep()
 }
 
-// enable returns the children of a group their controllers.
+// enable enables the controllers for the children of a cgroup.
 func (g *cgroups) enable(dir string) error {
 	for _, c := range controllers {
 		if err := setLimit(dir, "cgroup.subtree_control", "+"+c.name); err != nil && c.needed && !g.weak {
@@ -93,8 +93,8 @@ func (g *cgroups) enable(dir string) error {
 	return nil
 }
 
-// sweep removes the groups of VMs that ended while no agent was watching. The
-// kernel refuses for those that run.
+// sweep removes the cgroups of VMs that ended while no agent was running. The kernel refuses that
+// for running ones.
 func (g *cgroups) sweep() error {
 	entries, err := os.ReadDir(g.dir)
 	for _, e := range entries {
@@ -105,7 +105,7 @@ func (g *cgroups) sweep() error {
 	return err
 }
 
-// try starts a program in a group: not every host that shows groups lets us.
+// try starts a program in a cgroup: not every host that has cgroups permits that.
 func (g *cgroups) try(ctx context.Context, d *Driver) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -119,31 +119,31 @@ func (g *cgroups) try(ctx context.Context, d *Driver) error {
 	return cmd.Run()
 }
 
-// limits are the files of a VM's group, and what is written to them.
+// limits returns the files of a VM's cgroup with their values.
 func (g *cgroups) limits(s hv.Spec) []groupFile {
 	memory := strconv.FormatInt(int64(s.MemoryMB)<<20+g.beside, 10)
 	return []groupFile{
 		{"memory.max", memory, !g.weak},
-		{"memory.swap.max", memory, false}, // is there only where there is swap
+		{"memory.swap.max", memory, false}, // exists only where there is swap
 		{"pids.max", strconv.Itoa(threadsBeside + 2*s.CPUs), !g.weak},
 		{"cpu.weight", strconv.Itoa(min(weightPerCPU*s.CPUs, 10000)), false},
 	}
 }
 
-// groupFile is one of them.
+// groupFile is a file of a cgroup with its value.
 type groupFile struct {
 	file, value string
 	needed      bool
 }
 
-// place makes the group of a VM and has a process be born in it. release is
-// called when that was started, or could not be.
+// place creates the cgroup of a VM and has a process start in it. release is called once the
+// process was started, or could not be.
 func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), err error) {
 	if g == nil {
 		return func() {}, nil
 	}
 	dir := g.of(s.ID)
-	_ = os.Remove(dir) // its counters begin again
+	_ = os.Remove(dir) // resets its counters
 	if err := makeGroup(dir); err != nil {
 		return nil, err
 	}
@@ -164,8 +164,8 @@ func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), e
 	}, nil
 }
 
-// leave removes the group of a VM that has ended. It answers why, if the reason
-// was the group's limit.
+// leave removes the cgroup of a VM that has ended. It returns the reason for the end if that was
+// the cgroup's limit.
 func (g *cgroups) leave(id string) string {
 	if g == nil {
 		return ""
@@ -183,7 +183,7 @@ func (g *cgroups) leave(id string) string {
 	return why
 }
 
-// of answers the directory of a VM's group. No file of a group begins with "vm-".
+// of returns the directory of a VM's cgroup. No file of a cgroup begins with "vm-".
 func (g *cgroups) of(id string) string { return filepath.Join(g.dir, "vm-"+id) }
 
 // killed reports whether memory.events counts a process that was killed.
@@ -203,7 +203,7 @@ func makeGroup(dir string) error {
 	return nil
 }
 
-// setLimit writes a file of a group; the kernel has made it.
+// setLimit writes a file of a cgroup; the kernel has created it.
 func setLimit(dir, name, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if err != nil {

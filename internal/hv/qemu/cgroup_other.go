@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// cgroups are Linux's alone.
+// cgroups exist on Linux only.
 type cgroups struct{}
 
 func openCgroups(Options, string) (*cgroups, error) {

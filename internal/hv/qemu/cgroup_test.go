@@ -15,12 +15,11 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// cgroupHere lets TestCgroups do its work: it is root in a system with
-// cgroup v2 alone.
+// cgroupHere makes TestCgroups run: it is root in a system with only cgroup v2.
 const cgroupHere = "BUILDYARD_QEMU_CGROUP_HERE"
 
-// TestCgroups tries the groups on the kernel it runs on. TestCgroupsInGuest
-// runs it where there is one that can.
+// TestCgroups tests the cgroups of the running kernel. TestCgroupsInGuest runs it on a kernel that
+// supports them.
 func TestCgroups(t *testing.T) {
 	if os.Getenv(cgroupHere) == "" {
 		t.Skip("only when " + cgroupHere + " is set; TestCgroupsInGuest does that")
@@ -163,7 +162,7 @@ func gone(t *testing.T, g *cgroups, id string) {
 	}
 }
 
-// A host that has no such groups says so, and its drivers do without.
+// A host without such cgroups reports that, and its drivers do without.
 func TestNoCgroups(t *testing.T) {
 	for parent, want := range map[string]string{
 		filepath.Join(t.TempDir(), "x"): "cgroup v2",

@@ -18,14 +18,14 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// TestConformance is short with make test: what it leaves out boots six guests more, and the
-// simulated driver has the whole suite there.
+// TestConformance is short with make test: the full run boots six more guests, and the simulated
+// driver runs the whole suite there.
 func TestConformance(t *testing.T) {
 	guesttest.Disk(t)
 	hvtest.Run(t, func(t *testing.T) hvtest.Subject { return subject(t, guest(t)) }) // each part has its turn
 }
 
-// subject is a driver of its own with what the suite wants to know of it.
+// subject returns a separate driver with what the suite needs to know about it.
 func subject(t *testing.T, image string) hvtest.Subject {
 	blank := filepath.Join(t.TempDir(), "blank.qcow2")
 	if err := qemu.CreateDisk(t.Context(), blank, "qcow2", 64<<20); err != nil {
@@ -102,8 +102,7 @@ func acceleratorGroup() string {
 	return strconv.FormatUint(uint64(st.Gid), 10)
 }
 
-// confined checks that QEMU has no privileges, no way to start programs, and no
-// file by name.
+// confined checks that QEMU has no privileges, cannot start programs, and has no file by name.
 func confined(t *testing.T, dir string, vm hv.VM) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", vm.PID))
 	if err != nil {
@@ -137,7 +136,7 @@ func confined(t *testing.T, dir string, vm hv.VM) {
 	}
 }
 
-// limited checks that QEMU is in a control group of its own.
+// limited checks that QEMU is in its own control group.
 func limited(t *testing.T, vm hv.VM) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", vm.PID))
 	if err != nil || !strings.Contains(string(b), "/vm-"+vm.ID) {

@@ -84,7 +84,7 @@ func saveInChild(t *testing.T, d *qemu.Driver, id string) {
 	t.Fatalf("the save came to its end: %v", err)
 }
 
-// agent starts such a child and answers it with its output.
+// agent starts such a child and returns it with its output.
 func agent(t *testing.T, dir string, spec hv.Spec, step string, more ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	b, err := json.Marshal(spec)
@@ -141,7 +141,7 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
-// A VM that ends while no agent is there shows as stopped, with a reason.
+// A VM that ends while no agent runs is reported as stopped, with a reason.
 func TestBothKilled(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)
@@ -169,8 +169,8 @@ func TestBothKilled(t *testing.T) {
 	remove(t, d, spec.ID)
 }
 
-// An agent killed at any step of a start or a removal leaves a VM that the
-// next agent lists or that is not there at all, and never a QEMU nobody knows.
+// An agent killed at any step of a start or a removal leaves either a VM that the next agent lists
+// or none at all, and never a QEMU without a VM.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	image := guest(t)
@@ -230,8 +230,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// startsOnly starts a VM and gives up as soon as QEMU holds its ports, disks and
-// memory: a guest's boot takes most of a start. It answers the VM of then.
+// startsOnly starts a VM and aborts the start as soon as QEMU has its ports, disks and memory: a
+// guest's boot takes most of a start. It returns the VM at that time.
 func startsOnly(t *testing.T, d *qemu.Driver, spec hv.Spec) (vm hv.VM) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +290,7 @@ func waitStopped(t *testing.T, d *qemu.Driver, id string) {
 	}
 }
 
-// qemusOf looks for a machine UUID in the process table, by itself.
+// qemusOf looks for a machine UUID in the process table, without the driver.
 func qemusOf(t *testing.T, uuid string) (pids []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")

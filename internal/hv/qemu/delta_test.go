@@ -88,7 +88,7 @@ func openBaseSize(path string) (int64, error) {
 	return n, f.Close()
 }
 
-// An overlay that QEMU was talked into giving a backing file is not exported.
+// An overlay that a guest made QEMU write a backing file into is not exported.
 func TestDeltaOfSpoiltOverlay(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "o")
@@ -100,8 +100,8 @@ func TestDeltaOfSpoiltOverlay(t *testing.T) {
 	}
 }
 
-// An overlay that is no image, or whose tables lie, makes no delta, and a delta can be
-// given up.
+// An overlay that is not an image, or whose tables are damaged, makes no delta. A delta can be
+// canceled.
 func TestDeltaOfBadOverlay(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")
@@ -133,7 +133,8 @@ func TestDeltaOfBadOverlay(t *testing.T) {
 	}
 }
 
-// A file of a save takes the place of another, which whoever has it open keeps.
+// The file of a save replaces an existing file, and a process that has the old file open keeps its
+// content.
 func TestCreateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
@@ -154,8 +155,8 @@ func TestCreateFile(t *testing.T) {
 	}
 }
 
-// The program that reseeds a guest runs, insists on all of its seed, and the
-// script puts it in place and takes it away.
+// The program that reseeds a guest runs and requires all of its seed, and the script creates and
+// removes it.
 func TestReseedProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	if err := os.WriteFile(path, reseedProgram(), 0o700); err != nil {

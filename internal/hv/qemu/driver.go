@@ -4,9 +4,9 @@
 // It is not a general QEMU front end: one machine layout, unprivileged,
 // sandboxed, and QEMU gets its disks and sockets as open files, never as paths.
 //
-// Invariant: a QEMU process holds its VM's lock file from before it exists
-// until it is gone, so a VM whose lock is free does not run, and one whose lock
-// is taken is found again by its machine UUID, whoever was killed in between.
+// Invariant: a QEMU process has its VM's lock file locked from before it exists until it is gone. A
+// VM whose lock is free does not run, and one whose lock is taken is found again by its machine
+// UUID, even if the agent or QEMU was killed in between.
 package qemu
 
 import (
@@ -27,59 +27,59 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Options set up a Driver.
+// Options configure a Driver.
 type Options struct {
-	// Dir holds a directory per VM. It belongs to one Driver at a time.
+	// Dir contains one directory per VM. Only one Driver may use it at a time.
 	Dir string
-	// RunAs is the user QEMU runs as when this process is root: a name, by
-	// default "buildyard" where that user exists, else a number that nothing
-	// else uses. It is held off the host's own services: name no user that runs
-	// anything else. Without root it must be empty; QEMU then runs as this user.
+	// RunAs is the user QEMU runs as when this process is root: a name, by default "buildyard"
+	// where that user exists, otherwise a number that nothing else uses. The firewall keeps it off
+	// the host's own services: do not name a user that runs anything else. Without root it must be
+	// empty; QEMU then runs as this user.
 	RunAs string
-	// RequireIsolation refuses to start a VM that could reach what listens on
-	// this host. Without it, such VMs are started and the log warns of them.
+	// RequireIsolation refuses to start a VM that could reach services of this host. Without it,
+	// such VMs are started and a warning is logged.
 	RequireIsolation bool
-	// CgroupParent is a directory of a cgroup v2 tree in which each VM gets a
-	// group. By default it is one of our own at the top of the host's tree, which
-	// takes root. One that is named must be delegated: this process may write to
-	// it and to what it shares with its own group, and no process is in it.
+	// CgroupParent is a directory of a cgroup v2 tree in which each VM gets a cgroup. By default
+	// the driver creates one at the top of the host's tree, which needs root. A configured one must
+	// be delegated: this process may write to it and to what it shares with its own cgroup, and no
+	// process is in it.
 	CgroupParent string
 	// Binary is the QEMU program, by default qemu-system-x86_64.
 	Binary string
 	// Accelerator overrides the probe: "kvm", "hvf" or "tcg".
 	Accelerator string
-	// StopTimeout bounds an orderly stop before it is forced; 0 = 30 s.
+	// StopTimeout limits an orderly stop before it is forced; 0 = 30 s.
 	StopTimeout time.Duration
 	// Bridge is the bridge of this host that guests in the network mode "bridge"
 	// are put on. Empty: that mode is refused. It needs root.
 	Bridge string
-	// VLANs are those that guests may be in: the bridge of this host for each id, or ""
-	// for one that the driver makes over Uplink while guests use it. It needs root.
+	// VLANs are those that guests may be in: the bridge of this host for each ID, or "" for one
+	// that the driver creates over Uplink while guests use it. It needs root.
 	VLANs map[int]string
 	// Uplink is the network device of this host that carries the VLANs, as a rule a
 	// network card that the switch sends tagged frames to.
 	Uplink string
-	// VNCListen is the address of this host that the screens of VMs are served on, IPv4;
-	// "" = 127.0.0.1. Consoles of the portal do not need it.
+	// VNCListen is the IPv4 address of this host on which the screens of VMs are served; "" =
+	// 127.0.0.1. Consoles of the portal do not need it.
 	VNCListen string
-	// UnsafeCache ignores flushes of the guest: data is lost when the host
-	// crashes. For tests that measure something else than the disk.
+	// UnsafeCache ignores flushes of the guest: data is lost when the host crashes. It is for tests
+	// that do not measure the disk.
 	UnsafeCache bool
-	// FailedLogs is a directory for the logs of starts that failed: the newest 50,
-	// at most 8 MiB. "" = one named "failed" beside Dir.
+	// FailedLogs is a directory for the logs of failed starts: the newest 50, at most 8 MiB. ""
+	// means a directory named "failed" next to Dir.
 	FailedLogs string
-	// Logger gets what no caller sees: adoption, processes that ended. nil = none.
+	// Logger receives what no caller sees: adoption, processes that ended. nil = none.
 	Logger *slog.Logger
 
 	nft        string        // program of nftables; "" = looked for
-	guardEvery time.Duration // how often the firewall's rules are put back; 0 = 30 s
+	guardEvery time.Duration // how often the firewall's rules are restored; 0 = 30 s
 
 	tag vlanTagger // nil = tagged
 
-	weakCgroups bool // make groups also where they cannot have limits
+	weakCgroups bool // create cgroups also where they cannot have limits
 }
 
-// Driver is the QEMU driver of one directory. Close lets go of it.
+// Driver is the QEMU driver of one directory. Close releases it.
 type Driver struct {
 	opt  Options
 	log  *slog.Logger
@@ -89,9 +89,9 @@ type Driver struct {
 
 	vlans sync.Mutex // held while bridges of VLANs are made, joined and removed
 
-	firewall  *firewall // nil where there can be none
+	firewall  *firewall // nil if not available
 	unguarded error     // and why that is so
-	groups    *cgroups  // nil where there can be none
+	groups    *cgroups  // nil if not available
 
 	quit  context.Context // ends with Close
 	close context.CancelFunc
@@ -101,8 +101,8 @@ type Driver struct {
 	machines map[string]*machine // VM id -> machine
 	reserved map[int]string      // host port -> VM id, from choice to the end of that run
 
-	// step is called before each durable step of a start, a save or a removal;
-	// tests kill there.
+	// step is called before each durable step of a start, a save or a removal; tests kill the
+	// process there.
 	step func(name string)
 }
 
@@ -160,8 +160,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	return d.adoptAll(ctx)
 }
 
-// adoptAll loads every VM directory and sweeps what an interrupted creation or
-// removal left behind.
+// adoptAll loads every VM directory and removes what an interrupted creation or removal left behind.
 func (d *Driver) adoptAll(ctx context.Context) error {
 	entries, err := os.ReadDir(d.opt.Dir)
 	if err != nil {
@@ -183,22 +182,21 @@ func (d *Driver) adoptAll(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connections. The VMs go on. A closed driver starts nothing
-// and waits for nothing.
+// Close ends the connections. The VMs continue. A closed driver starts nothing and waits for nothing.
 func (d *Driver) Close() error {
 	d.close()
 	d.watch.Wait()
 	return nil
 }
 
-// Describe answers what the probe at Open found.
+// Describe returns the result of the probe at Open.
 func (d *Driver) Describe(context.Context) (hv.Host, error) {
 	h := d.host
 	h.Abilities, h.VLANs = slices.Clone(h.Abilities), slices.Clone(h.VLANs)
 	return h, nil
 }
 
-// List answers every VM, ordered by ID.
+// List returns every VM, ordered by ID.
 func (d *Driver) List(context.Context) ([]hv.VM, error) {
 	d.mu.Lock()
 	all := make([]*machine, 0, len(d.machines))
@@ -215,7 +213,7 @@ func (d *Driver) List(context.Context) ([]hv.VM, error) {
 	return out, nil
 }
 
-// Get answers one VM.
+// Get returns one VM.
 func (d *Driver) Get(_ context.Context, id string) (hv.VM, error) {
 	m, err := d.machine(id)
 	if err != nil {
@@ -234,13 +232,13 @@ func (d *Driver) machine(id string) (*machine, error) {
 	return m, nil
 }
 
-// runs reports whether a VM of this ID runs.
+// runs reports whether a VM with this ID runs.
 func (d *Driver) runs(id string) bool {
 	m, err := d.machine(id)
 	return err == nil && m.current() != nil
 }
 
-// running answers a machine and the process that runs it.
+// running returns a machine and the process that runs it.
 func (d *Driver) running(id string) (*machine, *run, error) {
 	m, err := d.machine(id)
 	if err != nil {
@@ -253,9 +251,8 @@ func (d *Driver) running(id string) (*machine, *run, error) {
 	return m, r, nil
 }
 
-// Delete kills the process and removes the directory. The directory is renamed
-// first, which needs no room on a full disk, so that a removal which is
-// interrupted is finished at the next Open.
+// Delete kills the process and removes the directory. The directory is renamed first, which needs
+// no free space on a full disk, so that an interrupted removal is finished at the next Open.
 func (d *Driver) Delete(ctx context.Context, id string) error {
 	m, err := d.machine(id)
 	if errors.Is(err, hv.ErrNotFound) {
@@ -290,7 +287,7 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// able adds an ability that was found while the driver is opened.
+// able adds an ability that was found while the driver was opened.
 func (d *Driver) able(c hv.Capability) {
 	d.host.Abilities = append(d.host.Abilities, c)
 	slices.Sort(d.host.Abilities)

@@ -37,12 +37,11 @@ const (
 	pollSeldom = 200 * time.Millisecond
 	killReport = 15 * time.Second // for a killed command to be reported
 
-	// agentSilence is how long a guest agent may not answer before a command
-	// without a time-out is given up.
+	// agentSilence is how long a guest agent may be silent before a command without a timeout fails.
 	agentSilence = 2 * time.Minute
 )
 
-// guestEnv is the environment that a command begins with.
+// guestEnv is the initial environment of a command.
 var guestEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 
 // Exec runs a command in the guest.
@@ -66,7 +65,7 @@ func (d *Driver) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result
 	return res, nil
 }
 
-// guestCommand is one command that was begun in a guest.
+// guestCommand is one command that was started in a guest.
 type guestCommand struct {
 	r    *run
 	name string // of its directory in the guest
@@ -91,7 +90,7 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	if err == nil || run.Err() == nil {
 		return res, err
 	}
-	// Whatever ended the wait, nothing of the command may go on.
+	// Whatever ended the wait, nothing of the command may continue.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReport)
 	defer cancel()
 	if err := g.kill(last); err != nil {
@@ -108,8 +107,8 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	return res, nil
 }
 
-// awaitAgent waits until the guest has opened its agent port, which it has
-// unless this process has only just found the VM, or the VM still boots.
+// awaitAgent waits until the guest has opened its agent port. It already has, unless this process
+// has only just found the VM, or the VM still boots.
 func (r *run) awaitAgent(ctx context.Context) error {
 	t := time.NewTimer(qgaDeadline)
 	defer t.Stop()
@@ -146,7 +145,7 @@ func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []by
 	return nil
 }
 
-// execStatus is what the guest agent says about a program.
+// execStatus is the guest agent's status of a program.
 type execStatus struct {
 	Exited       bool   `json:"exited"`
 	Code         *int   `json:"exitcode"`
@@ -184,7 +183,7 @@ func (g *guestCommand) wait(ctx context.Context) (hv.Result, error) {
 	}
 }
 
-// kill ends the command's whole session. Its wrapper lives on to report.
+// kill ends the command's whole session. Its wrapper continues, to report.
 func (g *guestCommand) kill(ctx context.Context) error {
 	k := guestCommand{r: g.r}
 	if err := k.begin(ctx, []string{"-c", killer, "sh", g.name}, nil, nil); err != nil {
@@ -208,7 +207,7 @@ func (s execStatus) result() (hv.Result, error) {
 	return res, nil
 }
 
-// token is a name that no guest can guess beforehand.
+// token returns a name that no guest can guess beforehand.
 func token() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

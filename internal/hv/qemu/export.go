@@ -14,8 +14,8 @@ import (
 // stateFile is the name of a state in the directory of its save.
 const stateFile = "vm.state"
 
-// export writes the delta of each disk: everything that the overlays of these
-// generations hold. On failure it takes away what it has written.
+// export writes the delta of each disk: the content of the overlays of these generations. On
+// failure it removes what it has written.
 func (m *machine) export(ctx context.Context, dir string, generations []int) (out []hv.SavedDisk, err error) {
 	m.mu.Lock()
 	disks := len(m.cfg.Spec.Disks)
@@ -45,9 +45,8 @@ func deltaPath(dir string, disk int) string {
 	return filepath.Join(dir, fmt.Sprintf("delta%d.qcow2", disk))
 }
 
-// writeDelta makes one file of a chain of overlays, lowest first. QEMU wrote
-// them, and a guest may have got hold of QEMU: they are read here, as images from
-// outside, and by no tool.
+// writeDelta creates one file from a chain of overlays, lowest first. QEMU wrote them, and a guest
+// may have compromised QEMU: they are read here, as untrusted images, and by no tool.
 func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDisk, error) {
 	d := hv.SavedDisk{Path: path, Format: "qcow2"}
 	layers := make([]qcow2.Layer, len(overlays))
@@ -89,7 +88,7 @@ func openOverlay(f *os.File) (*qcow2.Image, error) {
 	return qcow2.Open(f, info.Size())
 }
 
-// layoutOf lays out an overlay that holds what a chain of overlays does.
+// layoutOf lays out an overlay with the content of a chain of overlays.
 func layoutOf(ctx context.Context, disk qcow2.Layer) (*qcow2.Layout, error) {
 	b := qcow2.NewBuilder(disk.Size())
 	for off := int64(0); ; {
@@ -110,8 +109,8 @@ func layoutOf(ctx context.Context, disk qcow2.Layer) (*qcow2.Layout, error) {
 	}
 }
 
-// createFile makes a file in place of one that may be there. A QEMU that has that
-// one open keeps it as it is.
+// createFile creates a file in place of an existing one. A QEMU that has the old one open keeps its
+// content.
 func createFile(path string) (*os.File, error) {
 	if err := removeFile(path); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// PluggedKinds answers the emulated USB devices that QEMU has, by place.
+// PluggedKinds returns the emulated USB devices that QEMU has, by position.
 func PluggedKinds(ctx context.Context, d *Driver, id string) ([]string, error) {
 	_, r, err := d.running(id)
 	if err != nil {
@@ -43,20 +43,20 @@ func (d *Driver) SetStep(f func(name string)) { d.step = f }
 // Boots tries the boot sector under an accelerator.
 var Boots = (*Driver).boots
 
-// GuardEvery sets how often the firewall's rules are put back.
+// GuardEvery sets how often the firewall's rules are restored.
 func (o *Options) GuardEvery(t time.Duration) { o.guardEvery = t }
 
 // Firewall has the rules loaded by a program that is not nft.
 func (o *Options) Firewall(program string) { o.nft = program }
 
-// WeakCgroups makes groups also where they cannot have limits.
+// WeakCgroups creates cgroups also where they cannot have limits.
 func (o *Options) WeakCgroups() { o.weakCgroups = true }
 
-// DirOf answers the directory of a VM.
+// DirOf returns the directory of a VM.
 func DirOf(d *Driver, id string) string { return filepath.Join(d.opt.Dir, id) }
 
-// Answers reports whether a VM's QEMU runs and has answered at its monitor: it has
-// what it was given then, its host ports too.
+// Answers reports whether a VM's QEMU runs and has answered at its monitor: it has its files then,
+// and its host ports, too.
 func Answers(d *Driver, id string) bool {
 	_, r, err := d.running(id)
 	if err != nil {
@@ -66,7 +66,7 @@ func Answers(d *Driver, id string) bool {
 	return linked
 }
 
-// CutMonitor ends the present connection to a VM's QEMU.
+// CutMonitor ends the current connection to a VM's QEMU.
 func CutMonitor(d *Driver, id string) {
 	if _, r, err := d.running(id); err == nil {
 		if q, ok := r.link(); ok {

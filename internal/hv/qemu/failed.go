@@ -17,15 +17,14 @@ import (
 
 const (
 	failedCount = 50       // logs of failed starts that are kept
-	failedBytes = 8 << 20  // and their size together
+	failedBytes = 8 << 20  // and their total size
 	failedTail  = 64 << 10 // what is taken of QEMU's own log
 
 	failedStamp = "20060102T150405.000Z" // the time in the name of a log
 )
 
-// logged keeps the logs of a start that failed, and names their file in the
-// error. The VM's own directory goes with the VM. A start that was called off
-// has not failed.
+// logged keeps the logs of a start that failed, and adds their file to the error. The VM's own
+// directory is removed with the VM. A canceled start has not failed.
 func (m *machine) logged(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errClosed) {
 		return err
@@ -38,8 +37,7 @@ func (m *machine) logged(err error) error {
 	return fmt.Errorf("%w; the whole log is in %s", err, path)
 }
 
-// keepFailed writes what is known of a start that failed, the whole of the
-// serial console with it.
+// keepFailed writes the log of a failed start, with the whole serial console.
 func (m *machine) keepFailed(reason error) (string, error) {
 	dir := m.d.opt.FailedLogs
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,7 +58,7 @@ func (m *machine) keepFailed(reason error) (string, error) {
 	return path, prune(dir)
 }
 
-// failure returns what is known of a VM that failed.
+// failure returns the log of a VM that failed: the reason, what QEMU printed and the serial console.
 func (m *machine) failure(reason string, at time.Time) string {
 	m.mu.Lock()
 	c := m.cfg
@@ -72,7 +70,7 @@ func (m *machine) failure(reason string, at time.Time) string {
 
 var _ hv.FailureLogger = (*Driver)(nil)
 
-// FailureLog returns what is known of a VM that has ended by a failure, or the newest log of a failed start.
+// FailureLog returns the log of a VM that ended by a failure, or the newest log of a failed start.
 func (d *Driver) FailureLog(id string) ([]byte, error) {
 	if m, err := d.machine(id); err == nil {
 		if vm := m.view(); vm.Failure != "" {
@@ -95,7 +93,7 @@ func (d *Driver) FailureLog(id string) ([]byte, error) {
 	return nil, nil
 }
 
-// prune removes the oldest logs until the others are within the bounds.
+// prune removes the oldest logs until the others are within the limits.
 func prune(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,7 +122,7 @@ func prune(dir string) error {
 	return nil
 }
 
-// endOf answers the last bytes of a file; none when it cannot be read.
+// endOf returns the last bytes of a file; none when it cannot be read.
 func endOf(path string, most int64) []byte {
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,11 +134,11 @@ func endOf(path string, most int64) []byte {
 		return nil
 	}
 	b := make([]byte, min(most, info.Size()))
-	n, _ := f.ReadAt(b, info.Size()-int64(len(b))) // a file that was cut meanwhile is shorter
+	n, _ := f.ReadAt(b, info.Size()-int64(len(b))) // a file that was truncated since then is shorter
 	return b[:n]
 }
 
-// printable is a log without what could steer a terminal: a guest wrote it.
+// printable returns a log without characters that could control a terminal: a guest wrote it.
 func printable(b []byte) string {
 	return strings.Map(func(c rune) rune {
 		if c != '\n' && c != '\t' && steers(c) {
@@ -150,7 +148,7 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), ""))
 }
 
-// steers reports whether a character is none that can be seen.
+// steers reports whether a character is not visible.
 func steers(c rune) bool {
 	return c < ' ' || c == '\uFFFD' || (c >= 0x7f && c < 0xa0)
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// The logs of failed starts are kept beside the VMs, and outlive them: of a
-// guest that never gets ready, a QEMU that ends, and a state that does not load.
-// The error of the first has the guest's last words.
+// The logs of failed starts are stored next to the VMs and outlive them: of a guest that never gets
+// ready, a QEMU that ends, and a state that does not load. The error of the first contains the end
+// of the guest's console.
 func TestFailedStartsLeaveLogs(t *testing.T) {
 	t.Parallel()
 	image, parent := guest(t), t.TempDir()
 	d := open(t, filepath.Join(parent, "vms"))
-	// As a kernel does that panics in its boot: the last words, and nothing more.
+	// As a kernel that panics in its boot: its last output, and nothing more.
 	spoiled := newSpec(talkingDisk(t), "raw")
 	spoiled.BootTimeout = 10 * time.Second
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -80,8 +80,8 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	}
 }
 
-// A QEMU that is killed while its guest is made a VM of its own: the error says that
-// QEMU ended, not which of its connections was first to break.
+// A QEMU that is killed while its resumed guest is refreshed: the error reports that QEMU ended,
+// not which of its connections broke first.
 func TestKilledBeforeItsRefresh(t *testing.T) {
 	t.Parallel()
 	spec, d := warmSpec(t), open(t, t.TempDir())
@@ -134,8 +134,7 @@ var talkative = []byte{
 	0x10, 0, 1, 0, 0x00, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
 }
 
-// talkingDisk makes a disk whose boot says 20,000 lines and one more, and goes no
-// further.
+// talkingDisk makes a disk whose boot prints 20,000 lines and one more, and then stops.
 func talkingDisk(t *testing.T) string {
 	t.Helper()
 	disk := make([]byte, 1<<20) // the BIOS passes over smaller ones

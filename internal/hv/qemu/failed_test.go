@@ -61,7 +61,7 @@ func TestFailedLog(t *testing.T) {
 	}
 }
 
-// TestFailureLog: the newest one of just that VM.
+// TestFailureLog: the newest one of that VM only.
 func TestFailureLog(t *testing.T) {
 	m := failing(t)
 	if b, err := m.d.FailureLog("vm-1"); b != nil || err != nil {
@@ -86,8 +86,7 @@ func TestFailureLog(t *testing.T) {
 	}
 }
 
-// A start that was called off leaves no log, and one whose log cannot be kept
-// fails as it would have.
+// A canceled start leaves no log, and one whose log cannot be stored fails with its own error.
 func TestNoFailedLog(t *testing.T) {
 	m := failing(t)
 	for _, reason := range []error{context.Canceled, errClosed} {
@@ -105,7 +104,7 @@ func TestNoFailedLog(t *testing.T) {
 	}
 }
 
-// What goes first is the oldest; other files stay.
+// The oldest logs are removed first; other files stay.
 func TestFailedLogsAreBounded(t *testing.T) {
 	tests := []struct {
 		name       string

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// settleTime bounds how long a save waits for what it has begun to be undone.
+	// settleTime limits how long a save waits until its effects are undone.
 	settleTime = 30 * time.Second
 	// settleAgain is the pause before another try, when the save has returned.
 	settleAgain = time.Second
-	// settleTries is how often the save itself tries: a monitor that was just lost
-	// is there again after the pause of relink.
+	// settleTries is how often the save itself tries: a monitor that was just lost is available
+	// again after the pause of relink.
 	settleTries = 3
 	relink      = 50 * time.Millisecond
 )
 
-// settled ends what a save that came to err has begun. What cannot be ended now
-// is tried again for as long as QEMU lives.
+// settled ends what a save that ended with err has begun. What cannot be ended now is retried for
+// as long as QEMU lives.
 func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -41,10 +41,9 @@ func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	return errors.Join(err, fmt.Errorf("the save could not be undone yet: %w", serr))
 }
 
-// settleSave ends whatever a save has begun: a transfer is canceled, the guest
-// goes on, and the overlays that QEMU writes to are noted. It asks QEMU how far
-// the save came, so it serves a save that succeeded or failed, and one whose
-// agent was killed at any step. The caller holds m.saving.
+// settleSave ends whatever a save has begun: it cancels a transfer, resumes the guest, and records
+// the overlays that QEMU writes to. It asks QEMU how far the save came, so it serves a save that
+// succeeded or failed, and one whose agent was killed at any step. The caller holds m.saving.
 func (m *machine) settleSave(ctx context.Context, r *run) error {
 	m.mu.Lock()
 	generation := m.cfg.Saving
@@ -78,8 +77,8 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	return m.dropOverlays(ctx, q, generation)
 }
 
-// settleLeft settles the save of an agent that was killed, or one that could not
-// be settled at its end. It waits for one that continues.
+// settleLeft settles the save of an agent that was killed, or one that could not be settled at its
+// end. It waits for one in progress.
 func (r *run) settleLeft(ctx context.Context) {
 	for said := false; ; said = true {
 		err := r.settleOnce(ctx)
@@ -105,8 +104,8 @@ func (r *run) settleOnce(ctx context.Context) error {
 	return r.m.settleSave(ctx, r)
 }
 
-// endMigration cancels a transfer that continues and waits for its end: a guest
-// that went on before it would spoil the memory in it.
+// endMigration cancels a running transfer and waits for its end: a guest that resumed before it
+// would corrupt the memory in it.
 func endMigration(ctx context.Context, q *qmpConn) error {
 	for asked := false; ; {
 		s, err := migration(ctx, q)
@@ -125,11 +124,11 @@ func endMigration(ctx context.Context, q *qmpConn) error {
 	}
 }
 
-// standing are the states, by QEMU's name, in which a save leaves a guest.
+// standing are the states, by QEMU's name, in which a save may leave a guest.
 var standing = []string{"paused", "postmigrate", "finish-migrate"}
 
-// continueVM lets a paused guest run. Only a save pauses one, and only when a save is
-// noted is this called. A guest in another state has ended, or its disk is full.
+// continueVM resumes a paused guest. Only a save pauses one, and this is only called when a save is
+// recorded. A guest in another state has ended, or its disk is full.
 func continueVM(ctx context.Context, q *qmpConn) error {
 	state, err := runState(ctx, q)
 	if err != nil || !slices.Contains(standing, state) {
@@ -146,7 +145,7 @@ func runState(ctx context.Context, q *qmpConn) (string, error) {
 	return state.Status, err
 }
 
-// rootNodes answers the nodes that the guest's disks write to.
+// rootNodes returns the nodes that the guest's disks write to.
 func rootNodes(ctx context.Context, q *qmpConn) ([]string, error) {
 	var disks []struct {
 		Inserted struct {
@@ -163,13 +162,13 @@ func rootNodes(ctx context.Context, q *qmpConn) ([]string, error) {
 	return names, nil
 }
 
-// dropOverlays takes overlays back that no disk writes to.
+// dropOverlays removes overlays that no disk writes to.
 func (m *machine) dropOverlays(ctx context.Context, q *qmpConn, generation int) error {
 	m.mu.Lock()
 	disks := len(m.cfg.Spec.Disks)
 	m.mu.Unlock()
 	for i := range disks {
-		var refused *remoteError // when the save did not come that far
+		var refused *remoteError // when the save did not get that far
 		err := q.call(ctx, "blockdev-del", map[string]string{"node-name": overlayName(i, generation)}, nil)
 		if err != nil && !errors.As(err, &refused) {
 			return err

@@ -21,13 +21,13 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// fakeQEMU answers a monitor's commands with what is set for each, the last of
-// several indefinitely, and keeps what it was told to do.
+// fakeQEMU answers a monitor's commands with the values set for each, repeating the last one
+// indefinitely, and records the commands.
 type fakeQEMU struct {
 	answers map[string][]string // command -> values; "!" = refused
 
 	mu  sync.Mutex
-	did []string // commands that are no questions, with their main argument
+	did []string // commands that are not queries, with their main argument
 }
 
 func (f *fakeQEMU) serve(c net.Conn, r *bufio.Reader) {
@@ -94,8 +94,7 @@ const (
 	rootsNew = `[{"inserted": {"node-name": "disk1-3"}}, {"inserted": {"node-name": "disk0-3"}}]`
 )
 
-// The table of decision 0050: how far a save came, by what QEMU answers, and
-// what is done about it.
+// The table of decision 0050: how far a save came, according to QEMU, and the resulting actions.
 func TestSettle(t *testing.T) {
 	drop := []string{"blockdev-del disk0-3", "blockdev-del disk1-3"}
 	for _, c := range []struct {
@@ -120,7 +119,7 @@ func TestSettle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fakeQEMU{answers: map[string][]string{
 				"query-status": {status(c.state)}, "query-migrate": c.transfer, "query-block": {c.roots},
-				"blockdev-del": {"!", "{}"}, // the save may not have come that far
+				"blockdev-del": {"!", "{}"}, // the save may not have got that far
 			}}
 			r := fakeRun(t, f)
 			if err := r.m.settleSave(t.Context(), r); err != nil {

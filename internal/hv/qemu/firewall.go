@@ -14,13 +14,12 @@ import (
 	"time"
 )
 
-// nftTime is the most that loading the rules may take.
+// nftTime limits the time for loading the rules.
 const nftTime = 20 * time.Second
 
-// firewall keeps guests off what listens on this host and off the host's
-// credentials. A guest's connections are QEMU's own, so they are told by the
-// user that QEMU runs as. The rules are the kernel's: they outlive the agent,
-// as QEMU does. Loading them again changes nothing.
+// firewall keeps guests off the services of this host and off the host's credentials. A guest's
+// connections are made by QEMU, so they are recognized by the user that QEMU runs as. The kernel
+// owns the rules: they outlive the agent, as QEMU does. Loading them again changes nothing.
 type firewall struct {
 	uid     uint32
 	program string // of nftables
@@ -28,7 +27,7 @@ type firewall struct {
 	mu sync.Mutex // held while rules are loaded
 }
 
-// newFirewall answers the host's firewall, or why there can be none.
+// newFirewall returns the host's firewall, or why it is not available.
 func newFirewall(d *Driver) (*firewall, error) {
 	switch {
 	case runtime.GOOS != "linux":
@@ -48,7 +47,7 @@ func newFirewall(d *Driver) (*firewall, error) {
 	return nil, errors.New("the program nft is not installed; install the package nftables")
 }
 
-// load puts the rules in place in one transaction: there is no moment without.
+// load replaces the rules in one transaction: the host is never without rules.
 func (f *firewall) load(ctx context.Context) error {
 	conf, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -72,43 +71,42 @@ func (f *firewall) load(ctx context.Context) error {
 	return nil
 }
 
-// rules is what nft is given. Each user of QEMU has two chains of its own in the
-// table of all drivers: one that picks its packets, and one that judges them. A
-// connection that somebody else has made to a port rule is answered; one that a
-// guest makes ends at the host, except to ask for names.
+// rules returns the input of nft. Each user of QEMU has two separate chains in the table of all
+// drivers: one selects its packets, and one filters them. The guest can answer a connection that a
+// client made to a port rule; a connection that a guest makes is refused at the host, except for
+// DNS queries.
 func rules(uid uint32, resolvers []netip.Addr) string {
 	pick, judge := fmt.Sprintf("uid-%d", uid), fmt.Sprintf("guests-%d", uid)
 	lines := []string{
 		"add table inet buildyard",
 		"add chain inet buildyard refuse",
 		"flush chain inet buildyard refuse",
-		// A guest sees a reset at once, and the other refusal only after a while.
+		// A guest sees a reset immediately, and the other refusal only after a while.
 		"add rule inet buildyard refuse meta l4proto tcp reject with tcp reset",
 		"add rule inet buildyard refuse reject",
 		"add chain inet buildyard " + judge,
 		"flush chain inet buildyard " + judge,
 		"add chain inet buildyard " + pick + " { type filter hook output priority filter; policy accept; }",
 		"flush chain inet buildyard " + pick,
-		// Never the other way round: the last packets of a socket that is closed have
-		// no user, so that "is not this user" does not hold for anybody's.
+		// Never the other way round: the last packets of a closed socket have no user, so "is not
+		// this user" does not match anyone's.
 		fmt.Sprintf("add rule inet buildyard %s meta skuid %d goto %s", pick, uid, judge),
 	}
 	add := func(rule string) { lines = append(lines, "add rule inet buildyard "+judge+" "+rule) }
 	for _, r := range resolvers {
 		add(fmt.Sprintf("ip daddr %s meta l4proto { tcp, udp } th dport 53 accept", r))
 	}
-	// Link-local: a cloud's credentials are served there. Multicast: the host
-	// hears its own.
+	// Link-local: a cloud's credentials are served there. Multicast: the host receives its own.
 	add("ip daddr { 169.254.0.0/16, 224.0.0.0/4 } goto refuse")
-	// All addresses of the host itself are reached by way of lo. What is not
-	// tracked has no direction and is refused too.
+	// All addresses of the host itself are reached through lo. Untracked packets have no direction
+	// and are refused, too.
 	add(`oif "lo" ct direction reply accept`)
 	add(`oif "lo" goto refuse`)
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// resolvers takes the IPv4 name servers from resolv.conf: QEMU asks them itself
-// when a guest asks for a name, and one of them may be on this host.
+// resolvers returns the IPv4 name servers in resolv.conf: QEMU queries them itself when a guest
+// resolves a name, and one of them may be on this host.
 func resolvers(conf []byte) []netip.Addr {
 	var out []netip.Addr
 	for line := range strings.Lines(string(conf)) {

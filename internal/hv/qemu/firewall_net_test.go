@@ -68,12 +68,12 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// otherMachine makes a network namespace and answers the thread that is in it,
-// and how to run something there.
+// otherMachine creates a network namespace and returns the thread that is in it, and how to run
+// something in it.
 func otherMachine(t *testing.T) (tid int, in func(func())) {
 	work, done, ready := make(chan func()), make(chan struct{}), make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never given back: the thread ends with the goroutine
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		tid = unix.Gettid()
 		ready <- err
@@ -100,8 +100,8 @@ func ip(t *testing.T, commands ...string) {
 	}
 }
 
-// serve answers each connection to a free port of host, and says how a guest
-// that knows the host as seen would ask for it.
+// serve answers each connection to a free port of host, and returns the address for a guest that
+// knows the host as seen.
 func serve(t *testing.T, host, seen string) string {
 	l, err := net.Listen("tcp4", host+":0")
 	if err != nil {
@@ -122,8 +122,9 @@ func serve(t *testing.T, host, seen string) string {
 	return fmt.Sprintf("%s:%d", seen, l.Addr().(*net.TCPAddr).Port)
 }
 
-// closesAreHeard: the end of a connection of this host's own programs reaches the other side although the socket
-// is closed, and so is nobody's any more, before the last bytes are taken.
+// closesAreHeard checks that the end of a connection of this host's own programs reaches the other
+// side although the socket is closed, and so has no user any longer, before the last bytes are
+// read.
 func closesAreHeard(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

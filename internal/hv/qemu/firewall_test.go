@@ -25,14 +25,14 @@ import (
 const (
 	namespaceChild = "BUILDYARD_QEMU_NAMESPACE_CHILD"
 
-	hostAddress = "192.0.2.1"       // the host has it beside 127.0.0.1
+	hostAddress = "192.0.2.1"       // the host has it in addition to 127.0.0.1
 	outside     = "198.51.100.2"    // another machine
 	credentials = "169.254.169.254" // where a cloud serves the host's credentials
 	resolver    = "127.0.0.53"
 )
 
-// Guests and the network of their host, in a network of its own with another
-// machine in it: see TestIsolationChild.
+// Guests and the network of their host, in a separate network namespace that also contains another
+// machine: see TestIsolationChild.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)
@@ -89,7 +89,7 @@ func TestIsolationChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := cloneSpec(first, saved) // goes on from that: it has no port rules
+	second := cloneSpec(first, saved) // resumes from that save, without port rules
 	second.NeedNetwork = true
 
 	t.Run("kept off the host", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestIsolationChild(t *testing.T) {
 			d = reopen()
 		}
 	})
-	t.Run("without the rules", func(t *testing.T) { // what is refused above is refused by them
+	t.Run("without the rules", func(t *testing.T) { // the rules refuse what is refused above
 		dropRules(t)
 		if got := net.reached(t, d, first.ID); len(got) != len(net.targets) {
 			t.Errorf("the guest reaches only %v of %v", got, net.targets)
@@ -133,7 +133,7 @@ func TestIsolationChild(t *testing.T) {
 		}
 		net.guarded(t, d, first.ID)
 	})
-	t.Run("guest to guest", func(t *testing.T) { // not by way of the host's own addresses
+	t.Run("guest to guest", func(t *testing.T) { // not through the host's own addresses
 		ask := fmt.Sprintf("nc -w 5 %s %d </dev/null", hostAddress, port)
 		if out := inGuest(t, d, second.ID, ask); strings.Contains(out, "SSH-") {
 			t.Error("another guest of the host reaches the port rule")
@@ -158,7 +158,7 @@ func TestIsolationChild(t *testing.T) {
 	})
 }
 
-// guarded looks whether the guest gets the answers of those servers alone that are reached although there are rules.
+// guarded checks that the guest receives only the responses of those servers that the rules permit.
 func (n *network) guarded(t *testing.T, d *qemu.Driver, id string) {
 	t.Helper()
 	got := n.reached(t, d, id)
@@ -169,7 +169,7 @@ func (n *network) guarded(t *testing.T, d *qemu.Driver, id string) {
 	}
 }
 
-// reached says of which servers the guest gets the answer.
+// reached returns the servers whose response the guest received.
 func (n *network) reached(t *testing.T, d *qemu.Driver, id string) map[string]bool {
 	t.Helper()
 	script := ""
@@ -195,7 +195,7 @@ func inGuest(t *testing.T, d *qemu.Driver, id, script string) string {
 	return string(r.Stdout) + string(r.Stderr)
 }
 
-// greeted looks for the banner of the guest's SSH server.
+// greeted checks the banner of the guest's SSH server.
 func greeted(t *testing.T, dial func(network, address string) (net.Conn, error), address string, port int) {
 	t.Helper()
 	c, err := dial("tcp4", fmt.Sprintf("%s:%d", address, port))
@@ -236,8 +236,8 @@ func openWith(t *testing.T, opt qemu.Options) *qemu.Driver {
 	return d
 }
 
-// A host on which no rules can be set up does not claim them, says so, and
-// starts nothing when they are asked for.
+// A host on which no rules can be set up does not report the ability, logs that, and starts nothing
+// when the rules are required.
 func TestNoFirewall(t *testing.T) {
 	image := guesttest.Disk(t)
 	var log lines

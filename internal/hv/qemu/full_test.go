@@ -33,7 +33,7 @@ func TestNodeDiskFull(t *testing.T) {
 	}
 }
 
-// What fills a disk can be ended while there is no room for a note of it.
+// A VM that fills a disk can be ended while the disk has no free space for a record of it.
 func TestEndOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), smallDisk(t, "24m")

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// guest answers the demo guest's disk and waits for a turn of one processor, or
-// skips where real guests cannot run.
+// guest returns the demo guest's disk and waits for a slot of one processor. It skips the test
+// where real guests cannot run.
 func guest(t testing.TB) string {
 	t.Helper()
 	disk := guesttest.Disk(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// QEMU is given a device of the host as an open file. There is none here: a plain
-// file stands for it, which QEMU takes and its USB library refuses.
+// QEMU gets a device of the host as an open file. The test has no device: a plain file stands for
+// it, which QEMU accepts and its USB library refuses.
 func TestHostUSBDevice(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())

@@ -30,9 +30,8 @@ type Image struct {
 	ActualSize  int64  `json:"actual-size"`  // bytes on the host's disk
 }
 
-// ImageInfo describes the image at path, which is read as format ("raw",
-// "qcow2") and never as what it claims to be. An image that refers to other
-// files is refused with hv.ErrRefused.
+// ImageInfo describes the image at path, which is read as format ("raw", "qcow2"), whatever its
+// header claims. An image that refers to other files is refused with hv.ErrRefused.
 func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 	f, _, err := openBase(hv.Disk{Path: path, Format: format})
 	if err != nil {
@@ -50,7 +49,7 @@ func ImageInfo(ctx context.Context, path, format string) (Image, error) {
 	return i, nil
 }
 
-// CreateDisk makes an empty image of size bytes at path, which must not exist.
+// CreateDisk creates an empty image of size bytes at path, which must not exist.
 func CreateDisk(ctx context.Context, path, format string, size int64) error {
 	if format != "raw" && format != "qcow2" {
 		return hv.Refuse("format %q: raw or qcow2", format)
@@ -81,9 +80,9 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	})
 }
 
-// CreateOverlay makes an empty overlay of size bytes. It names no file beneath
-// it: QEMU is told that at each start. With extended L2 entries a 4 KiB write
-// costs 4 KiB, and saving stores only what changed.
+// CreateOverlay creates an empty overlay of size bytes. It does not name its backing file: QEMU
+// gets that at each start. With extended L2 entries a 4 KiB write costs 4 KiB, and saving stores
+// only what changed.
 func CreateOverlay(ctx context.Context, path string, size int64) error {
 	return placed(path, func(part string) error {
 		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", "qcow2",
@@ -92,7 +91,8 @@ func CreateOverlay(ctx context.Context, path string, size int64) error {
 	})
 }
 
-// placed lets write fill a file beside path and renames it: what is at path is whole.
+// placed has write fill a temporary file next to path and renames it, so that the file at path is
+// complete.
 func placed(path string, write func(part string) error) error {
 	if _, err := os.Lstat(path); err == nil {
 		return hv.Refuse("%s exists", path)
@@ -109,8 +109,8 @@ func placed(path string, write func(part string) error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// runTool runs a program of the QEMU package, bounded in time and output, with
-// nothing of this process's environment.
+// runTool runs a program of the QEMU package, limited in time and output, without this process's
+// environment.
 func runTool(ctx context.Context, most time.Duration, name string, args ...string) ([]byte, error) {
 	if _, bounded := ctx.Deadline(); !bounded || most < imageLong {
 		var cancel context.CancelFunc
@@ -134,8 +134,7 @@ func runTool(ctx context.Context, most time.Duration, name string, args ...strin
 	return out.Bytes(), nil
 }
 
-// toolEnv is what QEMU and its tools see of the environment: none of this
-// process's secrets.
+// toolEnv is the environment of QEMU and its tools: it has none of this process's secrets.
 func toolEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin", "LC_ALL=C"}
 }

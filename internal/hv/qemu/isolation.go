@@ -8,14 +8,14 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// detectIsolation finds out how far this host can hold guests off and down. What it
-// cannot do is missing from the driver's abilities, and the log says why.
+// detectIsolation determines how far this host can isolate and limit guests. What it cannot do is
+// missing in the driver's abilities, and the reason is logged.
 func (d *Driver) detectIsolation(ctx context.Context) {
 	d.isolate(ctx)
 	d.limit(ctx)
 }
 
-// isolate puts the firewall's rules in place.
+// isolate loads the firewall's rules.
 func (d *Driver) isolate(ctx context.Context) {
 	f, err := newFirewall(d)
 	if err == nil {
@@ -49,7 +49,7 @@ func (d *Driver) limit(ctx context.Context) {
 	}
 }
 
-// isolated makes sure of the rules before a VM is started.
+// isolated makes sure that the rules are loaded before a VM is started.
 func (d *Driver) isolated(ctx context.Context) error {
 	err := d.unguarded
 	if d.firewall != nil {
@@ -63,8 +63,7 @@ func (d *Driver) isolated(ctx context.Context) error {
 	return nil
 }
 
-// guard puts the rules back while VMs run: whoever loads a firewall of his own
-// may flush ours.
+// guard restores the rules while VMs run: an operator who loads another firewall may flush ours.
 func (d *Driver) guard(ctx context.Context) {
 	t := time.NewTicker(d.opt.guardEvery)
 	defer t.Stop()

@@ -12,8 +12,8 @@ import (
 
 var errLongLine = errors.New("a message is longer than allowed")
 
-// readLine answers the next line without its end, or errLongLine when it has
-// more than limit bytes. The slice is valid until the next read.
+// readLine returns the next line without its end, or errLongLine when it has more than limit bytes.
+// The slice is valid until the next read.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var long []byte
 	for {
@@ -33,8 +33,8 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// remoteError is a refusal of QEMU or of the guest agent. Its text is bounded and
-// harmless: a guest may have written it.
+// remoteError is a refusal by QEMU or by the guest agent. Its text is limited and sanitized: a
+// guest may have written it.
 type remoteError struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
@@ -56,8 +56,8 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// listenSocket makes a socket that QEMU will serve. Whoever connects before
-// QEMU is up waits; when QEMU dies, the connection ends.
+// listenSocket makes a socket that QEMU will serve. A client that connects before QEMU is up waits;
+// when QEMU dies, the connection ends.
 func listenSocket(dir, name string) (*os.File, error) {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a guest's agent refuses with goes into logs and answers.
+// The refusals of a guest's agent appear in logs and responses.
 func TestRemoteErrorIsBounded(t *testing.T) {
 	err := &remoteError{Desc: strings.Repeat("x", 1<<20) + "\x1b[2J\nend"}
 	if got := err.Error(); len(got) > logTail || !strings.HasSuffix(got, "x[2J end") {

@@ -2,8 +2,7 @@ package qemu
 
 import "context"
 
-// cancelableLock is a lock that can be given up waiting for. It holds one token: the right
-// to go on.
+// cancelableLock is a lock whose waiters can be canceled. It contains one token: the right to proceed.
 type cancelableLock chan struct{}
 
 func newTurn() cancelableLock {

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// A process that anybody of the host may have started with the UUID of a VM
-// among its arguments is not taken for the QEMU that was noted.
+// A process with the UUID of a VM among its arguments, which any user of the host may have started,
+// is not taken for the recorded QEMU.
 func TestLookKeepsToTheNotedProcess(t *testing.T) {
 	const uuid = "6b2f7a51-2f0c-4e0e-9c1d-0d8f5a3e7b19"
 	decoy := exec.CommandContext(t.Context(), "sh", "-c", "sleep 60; :", "-uuid", uuid)
@@ -34,7 +34,7 @@ func TestLookKeepsToTheNotedProcess(t *testing.T) {
 	if p, lives, err := m.look(t.Context()); err != nil || !lives || p != m.proc {
 		t.Errorf("got %+v, %v, %v, want process %d", p, lives, err, os.Getpid())
 	}
-	m.proc.StartTicks++ // that one has ended: the lock is held by another
+	m.proc.StartTicks++ // that process has ended: another one has the lock
 	if p, lives, err := m.look(t.Context()); err != nil || !lives || p.PID != decoy.Process.Pid {
 		t.Errorf("got %+v, %v, %v, want process %d", p, lives, err, decoy.Process.Pid)
 	}

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxLog    = 1 << 20 // qemu.log is cut when it is longer
-	logTail   = 2 << 10 // how much of a log goes into an error
+	logTail   = 2 << 10 // how much of a log becomes part of an error
 	killGrace = 10 * time.Second
 	lockGrace = 5 * time.Second
 )
@@ -28,9 +28,9 @@ type machine struct {
 	id  string
 	dir string
 
-	saving cancelableLock // held while a save continues or is settled, and while QEMU is started
+	saving cancelableLock // held while a save is running or being settled, and while QEMU is started
 
-	starting []hv.USBDevice // of a start that continues; the driver's mu guards it
+	starting []hv.USBDevice // of a start in progress; the driver's mu guards it
 
 	doomed context.Context // ends with Delete, and with it a save
 	doom   context.CancelFunc
@@ -48,22 +48,22 @@ func (d *Driver) newMachine(id string) *machine {
 	return m
 }
 
-// current answers the QEMU that runs, or nil.
+// current returns the QEMU that runs, or nil.
 func (m *machine) current() *run {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run
 }
 
-// spec is what the VM was last started from, settled. The caller does not
-// write into what it refers to.
+// spec returns the spec of the VM's last start, with defaults. The caller must not write to what it
+// refers to.
 func (m *machine) spec() hv.Spec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cfg.Spec
 }
 
-// view is the VM as callers see it.
+// view returns the VM as callers see it.
 func (m *machine) view() hv.VM {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 	return nil
 }
 
-// look answers the QEMU that holds the VM's lock. Between fork and exec a new
-// QEMU cannot be recognised yet; the lock says that it is there.
+// look returns the QEMU that has the VM's lock. Between fork and exec a new QEMU cannot be
+// recognized yet; the lock shows that it exists.
 func (m *machine) look(ctx context.Context) (process, bool, error) {
 	for range 250 {
 		f, err := takeLock(m.dir)
@@ -130,7 +130,7 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 		if m.proc.PID != 0 && m.proc.alive() {
 			return m.proc, true, nil
 		}
-		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not note it
+		if p, ok := find(m.cfg.Spec.UUID); ok { // started by an agent that could not record it
 			return p, true, nil
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
@@ -140,7 +140,7 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 	return process{}, false, errors.New("a process holds its lock, and no QEMU of its machine UUID is to be found")
 }
 
-// settle notes how a run ended that ended while nobody watched.
+// settle records the end of a run that ended while no agent was running.
 func (m *machine) settle() error {
 	if !m.end.At.IsZero() {
 		return nil
@@ -157,7 +157,7 @@ func (m *machine) settle() error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// finish notes the end of a run. An ending that was asked for keeps no failure.
+// finish records the end of a run. An end that was requested has no failure.
 func (m *machine) finish(r *run, failure string) {
 	m.mu.Lock()
 	e := runEnd{Asked: m.end.Asked, At: time.Now(), Failure: failure}
@@ -176,17 +176,17 @@ func (m *machine) finish(r *run, failure string) {
 	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
 }
 
-// recordStopIntent notes durably that a run is about to be ended on purpose, and why. The
-// end does not wait for room on the disk, which may be full of this very VM: it
-// is then taken for a crash by an agent that is started before it is noted.
+// recordStopIntent durably records that a run is about to be ended on purpose, and why. The end
+// does not wait for free space on the disk, which may be full because of this very VM. An agent
+// that is started before the intent is recorded takes the end for a crash.
 func (m *machine) recordStopIntent(e runEnd) {
 	if err := m.noteIntent(e); err != nil {
 		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
 	}
 }
 
-// noteIntent is intend for who can do without the end: an error means that the note
-// is not durable.
+// noteIntent is recordStopIntent for callers that need not end the run: an error means that the
+// record is not durable.
 func (m *machine) noteIntent(e runEnd) error {
 	e.Asked, e.At = true, time.Time{}
 	m.mu.Lock()
@@ -195,7 +195,7 @@ func (m *machine) noteIntent(e runEnd) error {
 	return writeJSON(m.dir, endFile, e)
 }
 
-// clearStopIntent takes the note back: the run continues, unless it has just ended.
+// clearStopIntent removes the record: the run continues, unless it has just ended.
 func (m *machine) clearStopIntent(r *run) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +206,7 @@ func (m *machine) clearStopIntent(r *run) error {
 	return removeFile(filepath.Join(m.dir, endFile))
 }
 
-// kill ends a run at once and waits until it is gone. e says why, for List.
+// kill ends a run immediately and waits until it is gone. e is the reason that List reports.
 func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
 	m.recordStopIntent(e)
 	if err := r.proc.kill(); err != nil {
@@ -237,8 +237,8 @@ func (m *machine) because(reason string) string {
 	return reason
 }
 
-// trimLog empties a log that a guest has talked QEMU into filling. QEMU
-// appends, so the next line lands at the beginning.
+// trimLog truncates a log that a guest has made QEMU fill. QEMU appends, so the next line is
+// written at the beginning.
 func (m *machine) trimLog() {
 	name := filepath.Join(m.dir, logFile)
 	if info, err := os.Stat(name); err == nil && info.Size() > maxLog {

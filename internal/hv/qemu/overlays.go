@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// maxOverlays is how many overlays a disk may have. Each costs QEMU open files
-// and the guest's reads time.
+// maxOverlays limits the overlays of a disk. Each costs QEMU open files, and the guest's reads take
+// longer.
 const maxOverlays = 64
 
 // diskTop is the overlay that a disk is written to.
@@ -20,8 +20,7 @@ type diskTop struct {
 	disk, generation int
 }
 
-// beginSave makes the next overlays and notes durably that they may be in use
-// from now on.
+// beginSave creates the next overlays and durably records that they may be in use from now on.
 func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop, err error) {
 	present := m.generations()
 	if len(present) >= maxOverlays {
@@ -47,8 +46,8 @@ func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop
 	return generation, tops, nil
 }
 
-// nextOverlay makes an overlay to be put on top of a disk. Before that it writes
-// out what the guest has written so far, which QEMU then need not do in the pause.
+// nextOverlay creates an overlay to be put on top of a disk. Before that it flushes what the guest
+// has written so far, which QEMU then need not do while the guest is paused.
 func (m *machine) nextOverlay(ctx context.Context, top diskTop, generation int) error {
 	size, err := syncedSize(m.overlay(top.disk, top.generation))
 	if err != nil {
@@ -67,7 +66,7 @@ func (m *machine) nextOverlay(ctx context.Context, top diskTop, generation int) 
 	return err
 }
 
-// syncedSize answers the size of the disk in an overlay, and writes it out.
+// syncedSize returns the size of the disk in an overlay, and flushes it.
 func syncedSize(path string) (int64, error) {
 	f, size, err := openBase(hv.Disk{Path: path, Format: "qcow2"})
 	if err != nil {
@@ -90,7 +89,7 @@ func (m *machine) noteSave(change func(*config)) error {
 	return nil
 }
 
-// removeOverlays removes the overlays of a generation, as far as there are any.
+// removeOverlays removes the existing overlays of a generation.
 func (m *machine) removeOverlays(generation int) error {
 	m.mu.Lock()
 	disks := len(m.cfg.Spec.Disks)
@@ -103,9 +102,8 @@ func (m *machine) removeOverlays(generation int) error {
 	return nil
 }
 
-// settleDead ends the save of a VM that does not run any more. Overlays that
-// QEMU may have written to are kept: when it had not, they are empty and change
-// nothing. It never had them all when one is missing.
+// settleDead ends the save of a VM that no longer runs. Overlays that QEMU may have written to are
+// kept: unwritten ones are empty and change nothing. If one is missing, QEMU never had all of them.
 func (m *machine) settleDead() error {
 	m.mu.Lock()
 	saving, disks := m.cfg.Saving, len(m.cfg.Spec.Disks)

@@ -14,25 +14,24 @@ import (
 // firstHostPort is where automatic host ports begin.
 const firstHostPort = 10000
 
-// anyIPv4 is the host address of a rule that names none: CI executors connect
-// from other machines.
+// anyIPv4 is the host address of a rule without one: CI executors connect from other machines.
 const anyIPv4 = "0.0.0.0"
 
-// portTries is how often a host port that turns out to be taken is chosen again.
+// portTries is how often another host port is chosen when the chosen one is taken.
 const portTries = 20
 
-// forward is a port rule as QEMU is told it.
+// forward formats a port rule as QEMU's hostfwd option.
 func forward(p hv.PortRule) string {
 	return fmt.Sprintf("%s:%s:%d-:%d", p.Protocol, p.HostIP, p.HostPort, p.GuestPort)
 }
 
-// opened is a rule with the host port in effect, and whether that was our choice.
+// opened is a rule with the host port in effect, and whether the driver chose it.
 type opened struct {
 	rule   hv.PortRule
 	chosen bool
 }
 
-// refusedPort answers which of the rules QEMU could not set up, by what it said.
+// refusedPort returns the rule that QEMU could not set up, according to its message.
 func refusedPort(asked, ports []hv.PortRule, said string) (opened, bool) {
 	for i, p := range ports {
 		if strings.Contains(said, "Could not set up host forwarding rule '"+forward(p)+"'") {
@@ -42,15 +41,15 @@ func refusedPort(asked, ports []hv.PortRule, said string) (opened, bool) {
 	return opened{}, false
 }
 
-// portConflict answers the port rule because of which QEMU ended, if it was one.
+// portConflict returns the port rule because of which QEMU ended, if any.
 func (m *machine) portConflict() (opened, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return refusedPort(m.cfg.Spec.Ports, m.cfg.Ports, m.end.Failure)
 }
 
-// avoidPort notes a port that was found taken, so that another one is chosen. It
-// answers an error when that is of no use.
+// avoidPort records a port that was taken, so that another one is chosen. It returns an error when
+// that is of no use.
 func avoidPort(avoid map[int]bool, o opened) error {
 	switch {
 	case !o.chosen:
@@ -98,8 +97,8 @@ func (d *Driver) choosePorts(ctx context.Context, id string, rules []hv.PortRule
 	return out, nil
 }
 
-// free tries whether something listens there now. QEMU may still find the port
-// taken a moment later; Start then chooses again.
+// free reports whether nothing listens on a port now. QEMU may still find the port taken a moment
+// later; Start then chooses again.
 func free(ctx context.Context, p hv.PortRule, port int) bool {
 	addr := net.JoinHostPort(p.HostIP, strconv.Itoa(port))
 	var lc net.ListenConfig
@@ -117,7 +116,7 @@ func free(ctx context.Context, p hv.PortRule, port int) bool {
 	return l.Close() == nil
 }
 
-// reservePorts notes the ports of a VM that was found running.
+// reservePorts records the ports of a VM that was found running.
 func (d *Driver) reservePorts(id string, rules []hv.PortRule, screen int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Which rule QEMU could not set up, by what it says on its two ways.
+// The rule that QEMU could not set up, according to its two kinds of messages.
 func TestRefusedPort(t *testing.T) {
 	asked := []hv.PortRule{{Name: "ssh"}, {Name: "web", HostPort: 1000}}
 	ports := []hv.PortRule{
@@ -33,8 +33,8 @@ func TestRefusedPort(t *testing.T) {
 	}
 }
 
-// A network that runs gets its rules: a port of ours that is taken is chosen
-// again, at most so often, and one that was asked for is said to be taken.
+// A running network gets its rules: a port that the driver chose and that is taken is chosen again,
+// a limited number of times, and one that was requested is reported as taken.
 func TestOpenPorts(t *testing.T) {
 	const ours, theirs = `"Could not set up host forwarding rule 'tcp:127.0.0.1:1-:22'\r\n"`, `"Could not set up host forwarding rule 'tcp:127.0.0.1:7-:22'\r\n"`
 	rule := hv.PortRule{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1", Protocol: "tcp"}

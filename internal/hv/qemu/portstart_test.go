@@ -42,7 +42,7 @@ func takeChosenPort(t *testing.T, dir, id string) (port int) {
 
 func sshRule() []hv.PortRule { return []hv.PortRule{{Name: "ssh", GuestPort: 22}} }
 
-// checkChosenAgain looks for a start that came to its end with another port.
+// checkChosenAgain checks that a start succeeded with another port.
 func checkChosenAgain(t *testing.T, vm hv.VM, err error, taken int) {
 	t.Helper()
 	if err != nil || taken == 0 || vm.Ports[0].HostPort == taken || vm.Ports[0].HostPort < 10000 {
@@ -76,8 +76,8 @@ func TestPortTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// The same under a QEMU that an agent has started which was killed at once: the
-// next agent finds it, and it ends for want of its port.
+// The same with a QEMU whose agent was killed immediately after the start: the next agent finds it,
+// and it ends because its port is taken.
 func TestPortTakenFromAdopted(t *testing.T) {
 	t.Parallel()
 	dir, tools := t.TempDir(), t.TempDir()
@@ -121,7 +121,7 @@ func TestPortTakenFromAdopted(t *testing.T) {
 	checkChosenAgain(t, startsOnly(t, next, spec), nil, taken)
 }
 
-// A port that was asked for is not exchanged, and the sentence says what to do.
+// A port that was requested is not replaced, and the error has advice.
 func TestPortAskedForIsTaken(t *testing.T) {
 	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")

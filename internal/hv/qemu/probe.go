@@ -23,14 +23,14 @@ const probeTime = 20 * time.Second
 var accelerators = []struct {
 	name  string
 	cpu   string      // model that goes with it
-	could func() bool // cheap look before a boot is tried; nil = always
+	could func() bool // quick check before a boot is tried; nil = always
 }{
 	{name: "kvm", cpu: "host", could: couldKVM},
 	{name: "hvf", cpu: "host", could: couldHVF},
 	{name: "tcg", cpu: "max"},
 }
 
-// probe finds out what this host's QEMU is and can.
+// probe determines the version and the abilities of this host's QEMU.
 func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	out, err := runTool(ctx, probeTime, d.opt.Binary, "-version")
 	if err != nil {
@@ -53,9 +53,9 @@ func (d *Driver) probe(ctx context.Context) (hv.Host, error) {
 	return h, err
 }
 
-// accelerator answers the first one under which a boot makes progress. A
-// device that opens proves nothing: on some hosts /dev/kvm is there and real
-// kernels hang under it, hence the look at the CPU too.
+// accelerator returns the first one under which a boot makes progress. A device that can be opened
+// proves nothing: on some hosts /dev/kvm exists and real kernels hang under it, hence the check of
+// the CPU, too.
 func (d *Driver) accelerator(ctx context.Context, machine string) (name, cpu string, err error) {
 	for _, a := range accelerators {
 		switch {
@@ -75,7 +75,7 @@ var bootSector = []byte{0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4, 0xeb, 0xfd}
 
 const bootedCode = 0x21
 
-// boots runs a boot sector under an accelerator and says whether it got there.
+// boots runs a boot sector under an accelerator and reports whether it ran to its end.
 func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
 	sector := make([]byte, 512)
 	copy(sector, bootSector)
@@ -119,7 +119,7 @@ func couldKVM() bool {
 	return err == nil && hasVirtualisation(b)
 }
 
-// hasVirtualisation looks for vmx or svm among the flags of /proc/cpuinfo.
+// hasVirtualisation reports whether the flags in /proc/cpuinfo have vmx or svm.
 func hasVirtualisation(cpuinfo []byte) bool {
 	s := bufio.NewScanner(bytes.NewReader(cpuinfo))
 	s.Buffer(nil, 1<<20)
@@ -137,8 +137,7 @@ func hasVirtualisation(cpuinfo []byte) bool {
 	return false
 }
 
-// hostCPU names the host's CPU with its features, of which the models "host"
-// and "max" are made.
+// hostCPU identifies the host's CPU with its features, which determine the models "host" and "max".
 func hostCPU() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -147,7 +146,7 @@ func hostCPU() string {
 	return cpuName(b)
 }
 
-// cpuName takes model and features of the first CPU from /proc/cpuinfo.
+// cpuName returns model and features of the first CPU in /proc/cpuinfo.
 func cpuName(cpuinfo []byte) string {
 	first, _, _ := bytes.Cut(cpuinfo, []byte("\n\n"))
 	var model, flags string
@@ -179,8 +178,8 @@ func parseVersion(out []byte) (string, error) {
 	return string(m[1]), nil
 }
 
-// newestMachine picks the newest versioned q35: a saved state needs the very
-// machine type that it was made on, so "q35" alone is not good enough.
+// newestMachine returns the newest versioned q35: a saved state needs the very machine type that it
+// was made on, so "q35" alone is not sufficient.
 func newestMachine(out []byte) (string, error) {
 	best, bestMajor, bestMinor := "", -1, -1
 	for _, m := range machineForm.FindAllSubmatch(out, -1) {

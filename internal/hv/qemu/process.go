@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// errGone: the process that was meant does not live any more.
+// errGone reports that the process no longer runs.
 var errGone = errors.New("the QEMU process is gone")
 
-// ownID is the user and group of QEMU where no user was made for it. Nothing
-// else has this number: 65520 to 65531 are given to nobody by Debian, systemd,
-// directory services or container images.
+// ownID is the user and group of QEMU where no user was made for it. No other program has this
+// number: Debian, systemd, directory services and container images do not assign 65520 to 65531.
 const ownID = 65525
 
-// credential answers who QEMU runs as; nil means: as this process.
+// credential returns the user that QEMU runs as; nil means the user of this process.
 func credential(name string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		if name != "" {
@@ -50,7 +49,7 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
 }
 
-// ownCredential is our own number, unless somebody has it.
+// ownCredential returns the credential of ownID, unless a user or group has that number.
 func ownCredential() (*syscall.Credential, error) {
 	id := strconv.Itoa(ownID)
 	if u, err := user.LookupId(id); err == nil {
@@ -62,7 +61,7 @@ func ownCredential() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ownID, Gid: ownID, Groups: deviceGroups()}, nil
 }
 
-// deviceGroups lets an unprivileged QEMU open /dev/kvm where a group may.
+// deviceGroups returns the group of /dev/kvm, so that an unprivileged QEMU can open it.
 func deviceGroups() []uint32 {
 	info, err := os.Stat("/dev/kvm")
 	if err != nil || info.Mode().Perm()&0o060 != 0o060 {
@@ -74,9 +73,9 @@ func deviceGroups() []uint32 {
 	return nil
 }
 
-// takeLock locks a VM's lock file for a process that is about to be started.
-// The lock belongs to the open file: QEMU inherits it and holds it until it
-// ends, however it ends. It answers errLocked when such a process lives.
+// takeLock locks a VM's lock file for a process that is about to be started. The lock belongs to
+// the open file: QEMU inherits it and holds it until it ends in any way. It returns errLocked when
+// such a process is alive.
 func takeLock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -93,9 +92,8 @@ func takeLock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("lock: %w", err)
 }
 
-// lockWithin takes the lock as soon as it is free, at most d from now. A
-// process whose leader is gone may hold it for a moment more, and so may one
-// that another goroutine has just forked.
+// lockWithin takes the lock as soon as it is free, at most d from now. A process whose leader has
+// ended may hold it for a moment more, and so may one that another goroutine has just forked.
 func lockWithin(ctx context.Context, dir string, d time.Duration) (*os.File, error) {
 	for end := time.Now().Add(d); ; {
 		f, err := takeLock(dir)
@@ -124,8 +122,8 @@ func find(uuid string) (process, bool) {
 	return process{}, false
 }
 
-// alive reports whether exactly this process still runs. It does not look at the
-// command line, which a process that is only just starting has not got yet.
+// alive reports whether exactly this process still runs. It does not check the command line, which
+// a process that is just starting does not have yet.
 func (p process) alive() bool {
 	ticks, err := startTicks(p.PID)
 	return err == nil && ticks == p.StartTicks

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTicks answers when a live process was started, in clock ticks since the
-// boot of the host. A zombie has ended.
+// startTicks returns when a live process was started, in clock ticks since the boot of the host. A
+// zombie has ended.
 func startTicks(pid int) (uint64, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -25,8 +25,8 @@ func startTicks(pid int) (uint64, error) {
 	return ticks, err
 }
 
-// parseStat takes state and start time from /proc/PID/stat (proc(5), fields 3
-// and 22). The name in field 2 may hold anything, so it is skipped by its last ')'.
+// parseStat reads state and start time from /proc/PID/stat (proc(5), fields 3 and 22). The name in
+// field 2 may contain any characters, so it is skipped by its last ')'.
 func parseStat(b []byte) (state byte, ticks uint64, err error) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 || len(f[0]) != 1 {
@@ -36,7 +36,7 @@ func parseStat(b []byte) (state byte, ticks uint64, err error) {
 	return f[0][0], ticks, err
 }
 
-// machineUUID takes the value of -uuid from a NUL-separated command line.
+// machineUUID returns the value of -uuid in a NUL-separated command line.
 func machineUUID(cmdline []byte) string {
 	args := bytes.Split(cmdline, []byte{0})
 	for i := range len(args) - 1 {
@@ -65,8 +65,8 @@ func pidsOf(uuid string) ([]int, error) {
 	return out, nil
 }
 
-// kill ends the process at once. The pid is pinned before it is checked, so
-// that no other process can be hit.
+// kill ends the process immediately. The PID is pinned before it is checked, so that no other
+// process can be hit.
 func (p process) kill() error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// psRow is one line of ps: pid, start time, command line. The command line is
-// not split as it was given, which a UUID survives.
+// psRow is one line of ps: PID, start time, command line. The command line is not split into its
+// arguments, which does not matter for a UUID.
 type psRow struct {
 	pid   int
 	start time.Time
@@ -46,7 +46,7 @@ func (r psRow) is(uuid string) bool {
 	return uuid != "" && strings.Contains(r.args+" ", " -uuid "+uuid+" ")
 }
 
-// startTicks answers when a live process was started, in seconds since 1970.
+// startTicks returns when a live process was started, in seconds since 1970.
 func startTicks(pid int) (uint64, error) {
 	rows, err := ps()
 	if err != nil {
@@ -74,7 +74,7 @@ func pidsOf(uuid string) ([]int, error) {
 	return out, nil
 }
 
-// kill ends the process at once if it is still the one that was meant.
+// kill ends the process immediately if it is still the one that was meant.
 func (p process) kill() error {
 	if !p.alive() {
 		return nil

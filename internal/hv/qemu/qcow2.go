@@ -9,9 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// openBase opens an immutable base for QEMU and answers the size of the disk
-// in it. Bases come from outside: one that names further files is refused,
-// because QEMU would open those for the guest.
+// openBase opens an immutable base for QEMU and returns the size of its disk. Bases are untrusted:
+// one that names further files is refused, because QEMU would open those for the guest.
 func openBase(d hv.Disk) (f *os.File, size int64, err error) {
 	f, err = os.Open(d.Path)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// maxQGALine is the longest answer taken from a guest: two outputs of
-	// hv.MaxOutput in base64 and something to spare.
+	// maxQGALine is the longest response accepted from a guest: two outputs of hv.MaxOutput in
+	// base64 and a reserve.
 	maxQGALine  = 8 << 20
 	qgaDeadline = 30 * time.Second
-	// leastAnswer is what an answer counts for at least, of the bytes that may come
-	// before the one to a sync.
+	// leastAnswer is the minimum size at which a response counts toward the bytes that may arrive
+	// before the response to a sync.
 	leastAnswer = 4 << 10
 )
 
-// guestAgent speaks to the agent in one guest, one call at a time. It connects
-// when it must, and starts afresh after any doubt about what the guest will
-// send next. The guest is hostile: everything read is bounded in size and time.
+// guestAgent calls the agent in one guest, one call at a time. It connects when necessary, and
+// reconnects whenever it is uncertain what the guest will send next. The guest is untrusted:
+// everything read is limited in size and time.
 type guestAgent struct {
 	dial func(context.Context) (net.Conn, error)
 	turn chan struct{} // holds one token: the right to use the fields below
@@ -40,8 +40,8 @@ func newGuestAgent(dial func(context.Context) (net.Conn, error)) *guestAgent {
 // sync proves that the agent answers.
 func (g *guestAgent) sync(ctx context.Context) error { return g.call(ctx, "guest-ping", nil, nil) }
 
-// call runs one command, at most qgaDeadline long. A *remoteError is the
-// guest's refusal; any other error leaves open whether the command ran.
+// call runs one command, at most qgaDeadline long. A *remoteError is the guest's refusal; after any
+// other error, it is unknown whether the command ran.
 func (g *guestAgent) call(ctx context.Context, command string, args, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, qgaDeadline)
 	defer cancel()
@@ -84,10 +84,9 @@ func (g *guestAgent) exchange(ctx context.Context, command string, args, out any
 	return parseQGA(line, out)
 }
 
-// connect opens the socket and brings both sides to a known point: the 0xff
-// makes the guest forget half a request, and its answer begins with another,
-// behind which there is nothing stale. A sync is sent once and never polled: a
-// port that the guest does not read would block the socket.
+// connect opens the socket and brings both sides to a known state: the 0xff makes the guest discard
+// a partial request, and its response begins with another one, after which nothing is stale. A sync
+// is sent once and never polled: a port that the guest does not read would block the socket.
 func (g *guestAgent) connect(ctx context.Context) error {
 	c, err := g.dial(ctx)
 	if err != nil {
@@ -96,7 +95,7 @@ func (g *guestAgent) connect(ctx context.Context) error {
 	g.c, g.r = c, bufio.NewReaderSize(c, 16<<10)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	id := rand.Uint32() >> 1 //nolint:gosec // tells answers apart, nothing more
+	id := rand.Uint32() >> 1 //nolint:gosec // distinguishes responses, nothing more
 	if err := g.write("guest-sync-delimited", map[string]uint32{"id": id}, true); err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (g *guestAgent) write(command string, args any, reset bool) error {
 	return err
 }
 
-// drop ends the connection; the caller has the turn.
+// drop ends the connection; the caller holds the turn.
 func (g *guestAgent) drop() {
 	if g.c != nil {
 		_ = g.c.Close()
@@ -165,7 +164,7 @@ func (g *guestAgent) close() {
 	g.turn <- struct{}{}
 }
 
-// parseQGA reads one answer into out, which may be nil.
+// parseQGA decodes one response into out, which may be nil.
 func parseQGA(line []byte, out any) error {
 	var m struct {
 		Return json.RawMessage `json:"return"`

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxQMPLine  = 4 << 20 // longest message taken from QEMU
+	maxQMPLine  = 4 << 20 // longest message accepted from QEMU
 	qmpDeadline = 10 * time.Second
 )
 
@@ -30,7 +30,7 @@ type qmpConn struct {
 
 	mu      sync.Mutex               // guards the fields below, and writes to c
 	next    uint64                   // id of the next call
-	pending map[uint64]chan qmpReply // call id -> who waits for it; nil when closed
+	pending map[uint64]chan qmpReply // call ID -> its waiter; nil when closed
 }
 
 type qmpReply struct {
@@ -38,7 +38,7 @@ type qmpReply struct {
 	err   error
 }
 
-// qmpMessage is any line that QEMU sends: a greeting, an answer or an event.
+// qmpMessage is any line that QEMU sends: a greeting, a response or an event.
 type qmpMessage struct {
 	Greeting json.RawMessage `json:"QMP"`
 	Return   json.RawMessage `json:"return"`
@@ -57,7 +57,7 @@ type qmpTime struct {
 
 func (t qmpTime) time() time.Time { return time.Unix(t.Seconds, 1000*t.Microseconds) }
 
-// parseQMP reads one line. Exactly one of greeting, return, error and event is set.
+// parseQMP decodes one line. Exactly one of greeting, return, error and event is set.
 func parseQMP(line []byte) (qmpMessage, error) {
 	var m qmpMessage
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -75,7 +75,7 @@ func parseQMP(line []byte) (qmpMessage, error) {
 	return m, nil
 }
 
-// newQMP takes the greeting and leaves negotiation mode. It owns c.
+// newQMP reads the greeting and leaves negotiation mode. It owns c.
 func newQMP(ctx context.Context, c net.Conn) (*qmpConn, error) {
 	q := &qmpConn{c: c, r: bufio.NewReaderSize(c, 16<<10), pending: map[uint64]chan qmpReply{}}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -119,8 +119,8 @@ func (q *qmpConn) negotiate() error {
 	}
 }
 
-// serve reads until the connection ends and hands each event to onEvent, which
-// must not call q. It answers why it ended, never nil.
+// serve reads until the connection ends and passes each event to onEvent, which must not call q. It
+// returns why the connection ended, never nil.
 func (q *qmpConn) serve(onEvent func(qmpMessage)) (err error) {
 	defer func() { q.fail(err) }()
 	for {
@@ -145,7 +145,7 @@ func (q *qmpConn) answer(id uint64, m qmpMessage) {
 	waiter := q.pending[id]
 	delete(q.pending, id)
 	q.mu.Unlock()
-	if waiter == nil { // gave up waiting
+	if waiter == nil { // stopped waiting
 		return
 	}
 	if m.Error != nil {
@@ -155,7 +155,7 @@ func (q *qmpConn) answer(id uint64, m qmpMessage) {
 	waiter <- qmpReply{value: bytes.Clone(m.Return)}
 }
 
-// fail ends the connection and everybody who waits on it.
+// fail closes the connection and fails every pending call.
 func (q *qmpConn) fail(err error) {
 	_ = q.c.Close()
 	q.mu.Lock()
@@ -171,7 +171,7 @@ func (q *qmpConn) call(ctx context.Context, command string, args, out any) error
 	return q.exchange(ctx, command, args, out, nil)
 }
 
-// pass runs a command that gives QEMU an open file.
+// pass runs a command that passes an open file to QEMU.
 func (q *qmpConn) pass(ctx context.Context, command string, args any, file *os.File) error {
 	return q.exchange(ctx, command, args, nil, file)
 }
@@ -223,7 +223,7 @@ func (q *qmpConn) send(ctx context.Context, command string, args any, file *os.F
 	q.pending[id] = waiter
 	_ = q.c.SetWriteDeadline(time.Now().Add(qmpDeadline))
 	if err := q.write(append(b, '\n'), file); err != nil {
-		_ = q.c.Close() // half a line may be on its way
+		_ = q.c.Close() // half a line may have been sent
 		delete(q.pending, id)
 		return 0, nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// A guest that ends by itself is no orderly stop.
+// A guest that powers off without a request is not an orderly stop.
 func TestGuestPowersOff(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
@@ -47,7 +47,7 @@ func TestGuestPowersOff(t *testing.T) {
 	}
 }
 
-// A disk that cannot be used whole is said so, and nothing is changed.
+// A disk that cannot be used completely is reported, and nothing is changed.
 func TestGrowFileSystemSays(t *testing.T) {
 	fulltest.Only(t) // TestConformance grows a disk
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestProbeBoot(t *testing.T) {
 	}
 }
 
-// Images from outside that refer to other files are refused before QEMU sees them.
+// Untrusted images that refer to other files are refused before QEMU sees them.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	guesttest.Disk(t)

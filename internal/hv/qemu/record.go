@@ -16,8 +16,8 @@ import (
 const (
 	configFile = "config.json" // config: written before anything is started
 	pidFile    = "pid.json"    // process: the last QEMU that was started
-	endFile    = "end.json"    // ending: how it ended, or that a stop was asked for
-	lockFile   = "lock"        // held by QEMU itself for as long as it lives
+	endFile    = "end.json"    // runEnd: how it ended, or that a stop was requested
+	lockFile   = "lock"        // locked by QEMU itself while it lives
 	logFile    = "qemu.log"    // what QEMU prints
 	serialFile = "serial.log"  // end of the serial console, saved when a start fails
 	qmpSocket  = "qmp.sock"
@@ -28,9 +28,9 @@ const (
 	tempPrefix = ".tmp-"
 )
 
-// config is what a VM was started from, and on what.
+// config is the spec and the host facts of a VM's last start.
 type config struct {
-	Spec        hv.Spec       // settled
+	Spec        hv.Spec       // with defaults
 	Ports       []hv.PortRule // with the host ports of the last start
 	VNCPort     int           `json:",omitempty"` // of the last start; 0 = none
 	CreatedAt   time.Time
@@ -39,23 +39,23 @@ type config struct {
 	Accelerator string
 	Version     string // of QEMU
 
-	// Generations are this VM's overlays, lowest first; the last one is written
-	// to. Every disk has one of each. nil means generation 0 alone. Each save of
-	// a running guest puts a new one on top, under a number never used before.
+	// Generations are this VM's overlays, lowest first; the last one is written to. Every disk has
+	// one of each. nil means generation 0 alone. Each save of a running guest adds a new one on
+	// top, with a number never used before.
 	Generations []int
 	LastUsed    int // highest generation that was ever made
 	Saving      int // generation of a save that has not been settled; 0 = none
 
-	// Layout is that of the last start. VMs of agents that knew none lack it.
+	// Layout is that of the last start. It is missing in VMs of agents without layouts.
 	Layout string
 
-	// Refreshed says that the Spec's state is used up: its guest has run, with a
-	// time, random numbers and ports of its own. Until then nothing counts that
-	// the VM has written, and a start begins again with the state.
+	// Refreshed reports whether the Spec's state is used up: the guest has run with its own time,
+	// random numbers and ports. Until then, what the VM has written is ignored, and a start begins
+	// again with the state.
 	Refreshed bool
 }
 
-// process identifies a QEMU beyond doubt: a pid alone may be used again.
+// process identifies a QEMU unambiguously: a PID alone may be reused.
 type process struct {
 	PID        int       `json:"pid"`
 	StartTicks uint64    `json:"start_time_ticks"` // as the system counts them
@@ -63,15 +63,15 @@ type process struct {
 	StartedAt  time.Time `json:"started_at"`
 }
 
-// runEnd is how a run ended. Asked is written before a stop is begun, with no
-// time yet, so that an agent killed in between does not take it for a crash.
+// runEnd is the end of a run. Asked is written before a stop begins, without a time, so that an
+// agent killed in between does not take it for a crash.
 type runEnd struct {
 	Asked   bool
 	At      time.Time
 	Failure string
 }
 
-// generations answers the overlays that the VM's disks have.
+// generations returns the overlays that the VM's disks have.
 func (m *machine) generations() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +81,7 @@ func (m *machine) generations() []int {
 	return slices.Clone(m.cfg.Generations)
 }
 
-// overlay answers the path of an overlay of a disk.
+// overlay returns the path of an overlay of a disk.
 func (m *machine) overlay(disk, generation int) string {
 	if generation == 0 {
 		return filepath.Join(m.dir, fmt.Sprintf("overlay%d.qcow2", disk))

@@ -8,12 +8,12 @@ import (
 
 const (
 	seedBytes = 64
-	cannotRun = 126 // a shell's code for a program that is there and does not run
+	cannotRun = 126 // a shell's code for a program that exists but cannot run
 )
 
-// reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the
-// kernel take a new key from its pool at once, which no shell command does. It
-// ends with 0 when all of that went well. x86-64 Linux, no libraries:
+// reseedCode reads 64 bytes from stdin, writes them to /dev/urandom and has the kernel take a new
+// key from its pool immediately, which no shell command does. It exits with 0 when all of that
+// succeeded. x86-64 Linux, no libraries:
 //
 //	sub rsp,64 · read(0,rsp,64) must be 64 · open("/dev/urandom",O_WRONLY)
 //	write(fd,rsp,64) · ioctl(fd,RNDRESEEDCRNG) must be 0 · exit
@@ -54,8 +54,8 @@ func reseedProgram() []byte {
 	return append(b, reseedCode...)
 }
 
-// reseedScript puts the program where the guest lets one run, runs it with the
-// script's stdin and takes it away. Its first argument names the file.
+// reseedScript returns a script that writes the program where the guest permits execution, runs it
+// with the script's stdin and removes it. Its first argument names the file.
 func reseedScript() string {
 	var octal strings.Builder
 	for _, c := range reseedProgram() {

@@ -9,9 +9,8 @@ import (
 
 var _ hv.Restarter = (*Driver)(nil)
 
-// Restart ends a VM by force and starts it from its disks; a state that it once
-// went on from is used up. An agent that is killed in between leaves it stopped,
-// with the spec from before.
+// Restart ends a VM by force and starts it from its disks; a state that it once resumed from is
+// used up. An agent that is killed in between leaves it stopped, with its earlier spec.
 func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.VM, error) {
 	m, err := d.machine(id)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // clockSlack is how far a resumed guest's clock may be from the host's.
 const clockSlack = 5 * time.Second
 
-// compatOf is what a state of such a VM would depend on here. The spec is settled.
+// compatOf returns what a state of such a VM would depend on here. The spec has its defaults.
 func (d *Driver) compatOf(s hv.Spec) hv.Compat {
 	h, c := d.host, s.Requirements()
 	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator, h.CPU, h.HostCPU
@@ -23,8 +23,8 @@ func (d *Driver) compatOf(s hv.Spec) hv.Compat {
 	return c
 }
 
-// compat is what a state of this running VM depends on: QEMU and the agent that
-// started it may be older than those that the host has now.
+// compat returns what a state of this running VM depends on: QEMU and the agent that started it may
+// be older than those that the host has now.
 func (m *machine) compat() hv.Compat {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,7 +38,7 @@ func sameState(a, b *hv.State) bool {
 	return a == b || (a != nil && b != nil && *a == *b)
 }
 
-// acceptState refuses a state that would not load here, before anything is made.
+// acceptState refuses a state that would not load here, before anything is created.
 func (d *Driver) acceptState(s hv.Spec) error {
 	d.mu.Lock()
 	m := d.machines[s.ID]
@@ -62,8 +62,8 @@ func (m *machine) resumes(s hv.Spec) bool {
 	return s.State != nil && !m.cfg.Refreshed
 }
 
-// abandoned ends a QEMU whose agent was killed before a resume was done. It may
-// wait for the state, be paused, or share its random numbers with another.
+// abandoned ends a QEMU whose agent was killed before a resume was completed. It may be waiting for
+// the state, be paused, or share its random numbers with another VM.
 func (m *machine) abandoned(ctx context.Context, s hv.Spec) error {
 	if r := m.current(); r != nil && m.resumes(s) {
 		return m.kill(ctx, r, runEnd{Failure: "the resume was interrupted"})
@@ -71,7 +71,7 @@ func (m *machine) abandoned(ctx context.Context, s hv.Spec) error {
 	return nil
 }
 
-// load has a QEMU that waits for a state read it, and lets the guest go on.
+// load makes a QEMU that waits for a state read it, and resumes the guest.
 func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) err
 	return q.call(ctx, "cont", nil, nil)
 }
 
-// unloaded waits for the end of a QEMU that refused its state: its log says why.
+// unloaded waits for the end of a QEMU that refused its state: the reason is in its log.
 func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
 	if m.awaitGone(ctx, r, quitGrace) == nil {
 		return fmt.Errorf("the suspended state does not load: %w", errGone)
@@ -96,8 +96,8 @@ func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
 	return err
 }
 
-// refresh makes a resumed guest a VM of its own: the time of now, random numbers
-// that no other clone has, and only then the way in. It is done once for a VM.
+// refresh makes a resumed guest distinct from other clones: it sets the current time, then random
+// numbers that no other clone has, and only then opens the ports. It runs once for a VM.
 func (m *machine) refresh(ctx context.Context, r *run) error {
 	m.mu.Lock()
 	done := m.cfg.Spec.State == nil || m.cfg.Refreshed
@@ -121,9 +121,8 @@ func (m *machine) refresh(ctx context.Context, r *run) error {
 	return m.noteSave(func(c *config) { c.Ports, c.Refreshed = ports, true })
 }
 
-// setTime gives the guest the host's time. Agents report an error also when only
-// the hardware clock could not be set, and a busy host keeps a call waiting, so
-// the outcome is looked at.
+// setTime sets the guest's clock to the host's time. Agents report an error also when only the
+// hardware clock could not be set, and a busy host delays a call, so the resulting time is checked.
 func (r *run) setTime(ctx context.Context) error {
 	var off time.Duration
 	for range 3 {
@@ -142,8 +141,8 @@ func (r *run) setTime(ctx context.Context) error {
 	return fmt.Errorf("the guest's clock is off by %s", off.Round(time.Second))
 }
 
-// openPorts adds port rules to a network that runs, and answers them. A host port
-// that was chosen at the start and has been taken since is chosen again.
+// openPorts adds port rules to a running network, and returns them. A host port that was chosen at
+// the start and has been taken since then is chosen again.
 func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.PortRule, error) {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
@@ -176,14 +175,14 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 	return ports, nil
 }
 
-// addPort adds one rule. QEMU says something only when it could not.
+// addPort adds one rule. said is empty unless QEMU could not add it.
 func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err error) {
 	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)}, &said)
 	return said, err
 }
 
-// reseed returns a Linux guest random numbers of its own. A guest in which the
-// program cannot run is let go on: its own kernel has to respect the generation id.
+// reseed sets new random numbers in a Linux guest, which no other clone has. A guest in which the
+// program cannot run is resumed all the same: its own kernel has to respect the generation ID.
 func (r *run) reseed(ctx context.Context) error {
 	seed := make([]byte, seedBytes)
 	_, _ = rand.Read(seed) // never fails

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Changes here open or close ways from guests to hosts: they are decisions
-// (docs/decisions/0051).
+// Changes here change what guests can reach on hosts: they are decisions (docs/decisions/0051).
 func TestRules(t *testing.T) {
 	conf := "# nameserver 1.1.1.1\nsearch lan\nnameserver 127.0.0.53\nnameserver ::1\nnameserver fe80::1%lo\nnameserver\nnameserver 192.0.2.9 # x\nnameserver 127.0.0.53\nnameserver 1; flush ruleset\n"
 	got := rules(65525, resolvers([]byte(conf)))
@@ -34,7 +33,7 @@ add rule inet buildyard guests-65525 oif "lo" goto refuse
 	}
 }
 
-// QEMU runs as a user that nothing else is: the rules would hit that too.
+// QEMU runs as a user that nothing else runs as: the rules would affect that, too.
 func TestCredential(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if c, err := credential(""); c != nil || err != nil {
@@ -59,7 +58,7 @@ func TestCredential(t *testing.T) {
 	}
 }
 
-// Rules that cannot be put back any more: each start warns, or is refused.
+// Rules that can no longer be restored: each start logs a warning, or is refused.
 func TestRulesAreLost(t *testing.T) {
 	var log strings.Builder
 	d := &Driver{log: slog.New(slog.NewTextHandler(&log, nil)), firewall: &firewall{uid: ownID, program: "false"}}

@@ -14,28 +14,28 @@ import (
 	"time"
 )
 
-// run is one life of a QEMU process, from its start or its adoption to its end.
+// run is one run of a QEMU process, from its start or its adoption to its end.
 type run struct {
 	m     *machine
 	proc  process
 	agent *guestAgent
-	gone  chan struct{} // closed when the process has ended and that is noted
+	gone  chan struct{} // closed when the process has ended and that is recorded
 	open  chan struct{} // closed when the guest has opened its agent port
 	once  sync.Once     // closes open
 
-	viewing sync.Mutex // whoever gives QEMU a viewer of the screen holds it
+	viewing sync.Mutex // held while QEMU is given a viewer of the screen
 
 	mu     sync.Mutex    // guards the fields below
-	qmp    *qmpConn      // nil while there is no connection
-	linked chan struct{} // closed when qmp is set, new when it is lost
-	cause  string        // what QEMU said before it ended
+	qmp    *qmpConn      // nil while not connected
+	linked chan struct{} // closed when qmp is set, replaced when the connection is lost
+	cause  string        // what QEMU printed before it ended
 	ip     string        // the guest's address; "" until asked for
-	screen net.Listener  // of VNC connections; nil while there is none
+	screen net.Listener  // of VNC connections; nil while not listening
 }
 
-// attach makes the run of the machine's process and watches it. exited gives
-// the exit status of a child of ours, nil for an adopted process. The run owns
-// screen from now on; an adopted one listens by itself.
+// attach creates the run of the machine's process and watches it. exited delivers the exit status
+// of a child process, and is nil for an adopted process. The run owns screen from now on; for an
+// adopted process the run opens the listener.
 func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	r := &run{
 		m: m, proc: m.proc, gone: make(chan struct{}), open: make(chan struct{}), linked: make(chan struct{}),
@@ -53,8 +53,8 @@ func (m *machine) attach(exited <-chan string, screen net.Listener) *run {
 	return r
 }
 
-// watch keeps a monitor connection for as long as the process lives, and notes
-// its end. The end of the connection is the first sign of that.
+// watch keeps a monitor connection while the process lives, and records its end. The end of the
+// connection is the first sign of that.
 func (r *run) watch(quit context.Context, exited <-chan string) {
 	defer r.agent.close()
 	for quit.Err() == nil {
@@ -62,7 +62,7 @@ func (r *run) watch(quit context.Context, exited <-chan string) {
 		if quit.Err() != nil {
 			return
 		}
-		for range 100 { // the connection ends a moment before the process does
+		for range 100 { // the connection ends a moment before the process
 			if !r.proc.alive() {
 				r.ended(exited) //nolint:contextcheck // noting the end is not given up when the driver closes
 				return
@@ -105,7 +105,7 @@ func (r *run) monitor(quit context.Context) error {
 	return err
 }
 
-// catchUp asks for what happened before this connection was made.
+// catchUp reads what happened before this connection was made.
 func (r *run) catchUp(ctx context.Context, q *qmpConn) {
 	var devices []struct {
 		Label string `json:"label"`
@@ -130,7 +130,7 @@ var fatal = map[string]string{
 	"io-error":       "a disk of the VM could not be read or written; the node's disk may be full",
 }
 
-// diskFull is said of a VM that QEMU stopped because the host had no room for a write.
+// diskFull is the failure of a VM that QEMU stopped because the host's disk was full at a write.
 const diskFull = "The node's disk is full"
 
 // checkState ends a VM that has stopped permanently.
@@ -148,8 +148,7 @@ func (r *run) checkState(ctx context.Context, q *qmpConn) {
 	}
 }
 
-// event takes what QEMU reports. It runs in the reading goroutine, so
-// questions are asked in another.
+// event handles QEMU's events. It runs in the reading goroutine, so it sends commands in another one.
 func (r *run) event(m qmpMessage) {
 	var d struct {
 		ID     string `json:"id"`
@@ -159,7 +158,7 @@ func (r *run) event(m qmpMessage) {
 		Full   bool   `json:"nospace"`
 	}
 	if json.Unmarshal(m.Data, &d) != nil {
-		d.Reason = "" // events without data have none to look at
+		d.Reason = "" // events without data have none to read
 	}
 	r.m.d.log.Debug("QEMU event", "vm", r.m.id, "event", m.Event, "at", m.At.time(), "port", d.ID, "open", d.Open)
 	switch m.Event {
@@ -182,7 +181,7 @@ func (r *run) event(m qmpMessage) {
 	}
 }
 
-// note keeps the first thing that was said about the end.
+// note stores the first reported cause of the end.
 func (r *run) note(cause string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,14 +190,14 @@ func (r *run) note(cause string) {
 	}
 }
 
-// said is the first thing that was said about the end; "" when nothing was.
+// said returns the first reported cause of the end; "" if none.
 func (r *run) said() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cause
 }
 
-// link answers the present connection, if there is one.
+// link returns the current connection, if any.
 func (r *run) link() (*qmpConn, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +225,7 @@ func (r *run) monitorWithin(ctx context.Context) (*qmpConn, error) {
 	}
 }
 
-// ended notes the end of the process, with the best reason at hand.
+// ended records the end of the process, with the best known reason.
 func (r *run) ended(exited <-chan string) {
 	cause := r.said()
 	status := "QEMU ended"
@@ -237,17 +236,17 @@ func (r *run) ended(exited <-chan string) {
 		cause = r.m.because(status)
 	}
 	if lock, err := lockWithin(context.Background(), r.m.dir, lockGrace); err == nil {
-		_ = lock.Close() // its last thread is gone too
+		_ = lock.Close() // its last thread has ended, too
 	}
 	if why := r.m.d.groups.leave(r.m.id); why != "" {
 		cause = why
 	}
-	r.closeScreen() // a start that follows may want the port
+	r.closeScreen() // a following start may need the port
 	r.m.finish(r, cause)
 	close(r.gone)
 }
 
-// isGone reports whether the process has ended and that is noted.
+// isGone reports whether the process has ended and that is recorded.
 func (r *run) isGone() bool {
 	select {
 	case <-r.gone:
@@ -257,15 +256,14 @@ func (r *run) isGone() bool {
 	}
 }
 
-// address is what the guest last said; "" before it was asked.
+// address returns the guest's last reported address; "" before the first query.
 func (r *run) address() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ip
 }
 
-// saveSerial writes the end of the serial console into the VM's directory. QEMU
-// gives it once.
+// saveSerial writes the end of the serial console into the VM's directory. QEMU returns it only once.
 func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 	var text string
 	args := map[string]any{"device": "serial", "size": serialBytes, "format": "base64"}
@@ -281,7 +279,7 @@ func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 	}
 }
 
-// exitStatus waits for a child and says how it ended.
+// exitStatus waits for a child and returns how it ended.
 func exitStatus(cmd *exec.Cmd) string {
 	var exit *exec.ExitError
 	switch err := cmd.Wait(); {
@@ -294,7 +292,7 @@ func exitStatus(cmd *exec.Cmd) string {
 	}
 }
 
-// legible is the end of a log as one harmless line: a guest wrote it.
+// legible returns the end of a log as one sanitized line: a guest wrote it.
 func legible(b []byte) string {
 	b = b[max(0, len(b)-logTail):]
 	clean := strings.Map(func(c rune) rune {

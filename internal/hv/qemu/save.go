@@ -41,7 +41,7 @@ func (d *Driver) Save(ctx context.Context, id string, spec hv.SaveSpec) (hv.Save
 	return s, nil
 }
 
-// save is done by one goroutine at a time.
+// save runs in one goroutine at a time.
 func (m *machine) save(ctx context.Context, spec hv.SaveSpec) (hv.Saved, error) {
 	if err := m.saving.take(ctx); err != nil {
 		return hv.Saved{}, err
@@ -73,15 +73,15 @@ var errDoomed = errors.New("the VM is being removed")
 
 // saveStopped shuts the guest down and exports its disks.
 func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv.Saved, error) {
-	if err := m.noteIntent(runEnd{}); err != nil { // the guest's last writes would have no room either
+	if err := m.noteIntent(runEnd{}); err != nil { // the disk would be too full for the guest's last writes, too
 		return hv.Saved{}, errors.Join(err, m.clearStopIntent(r))
 	}
 	if !m.shutDown(ctx, r) {
 		err := cmp.Or(ctx.Err(), errors.New("the guest did not shut down in time"))
 		return hv.Saved{}, errors.Join(err, m.clearStopIntent(r))
 	}
-	// A guest may end in another way while it shuts down: the node's disk is
-	// full, QEMU was killed. Its disks are not whole then.
+	// A guest may end in another way while it shuts down: the node's disk is full, QEMU was killed.
+	// Its disks are incomplete then.
 	if cause := r.said(); cause != fatal["shutdown"] {
 		if cause == "" {
 			cause = "QEMU ended"
@@ -122,8 +122,8 @@ func (m *machine) exported(ctx context.Context, spec hv.SaveSpec, s hv.Saved, ge
 	return hv.Saved{}, err
 }
 
-// saveSuspended freezes disks and memory at one instant. Whatever fails, and
-// wherever, the guest is let go on.
+// saveSuspended freezes disks and memory at one instant. Whatever fails, and wherever, the guest is
+// resumed.
 func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (s hv.Saved, err error) {
 	frozen, path := m.generations(), filepath.Join(spec.Dir, stateFile)
 	s = hv.Saved{State: path, Pin: m.compat()}
@@ -143,7 +143,7 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	paused, err := m.freeze(ctx, r, spec, state)
 	undo := context.WithoutCancel(ctx)
 	if err == nil {
-		if lost := r.resumeGuest(undo); lost != nil { // it is tried again below, and decides there
+		if lost := r.resumeGuest(undo); lost != nil { // it is retried below, and the result there decides
 			m.d.log.Info("a saved VM could not be let go on at once", "vm", m.id, "error", lost)
 		}
 		s.Pause = time.Since(paused)
@@ -157,7 +157,7 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	return m.exported(ctx, spec, s, frozen)
 }
 
-// resumeGuest ends the pause of a guest whose state is whole.
+// resumeGuest ends the pause of a guest whose state is complete.
 func (r *run) resumeGuest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -168,8 +168,8 @@ func (r *run) resumeGuest(ctx context.Context) error {
 	return continueVM(ctx, q)
 }
 
-// freeze takes the save up to the whole state in its file. The VM is paused then,
-// since the time that it answers.
+// freeze runs the save up to the complete state in its file. It returns since when the VM is
+// paused, as it still is then.
 func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *os.File) (paused time.Time, err error) {
 	q, err := r.monitorWithin(ctx)
 	if err == nil {
@@ -201,7 +201,7 @@ func (m *machine) freeze(ctx context.Context, r *run, spec hv.SaveSpec, state *o
 	return paused, nil
 }
 
-// mustRun refuses a guest that is paused already, or has failed.
+// mustRun refuses a guest that is already paused, or has failed.
 func mustRun(ctx context.Context, q *qmpConn) error {
 	state, err := runState(ctx, q)
 	if err != nil {
@@ -213,11 +213,11 @@ func mustRun(ctx context.Context, q *qmpConn) error {
 	return nil
 }
 
-// fdSet is the number under which QEMU gets an overlay while it runs. Those of
-// its command line are far below; a generation is never used twice.
+// fdSet returns the number under which QEMU gets an overlay while it runs. Those of its command
+// line are far below; a generation is never used twice.
 func fdSet(disk, generation int) int { return generation*1000 + disk + 500 }
 
-// prepare gives QEMU the next overlays and the state's file.
+// prepare passes the next overlays and the state's file to QEMU.
 func (m *machine) prepare(ctx context.Context, q *qmpConn, generation int, state *os.File) error {
 	m.mu.Lock()
 	disks := len(m.cfg.Spec.Disks)
@@ -250,14 +250,14 @@ func (m *machine) prepare(ctx context.Context, q *qmpConn, generation int, state
 	if len(transfer.Blocked) > 0 {
 		return hv.Refuse("its memory cannot be saved: %s", strings.Join(transfer.Blocked, "; "))
 	}
-	// QEMU would keep to 128 MiB/s, and the guest stand still for longer.
+	// Otherwise QEMU would limit itself to 128 MiB/s, and the guest would be paused longer.
 	if err := q.call(ctx, "migrate-set-parameters", map[string]int64{"max-bandwidth": 1 << 40}, nil); err != nil {
 		return err
 	}
 	return q.pass(ctx, "getfd", map[string]string{"fdname": stateFd}, state)
 }
 
-// snapshot puts the next overlays on top of all disks, or of none.
+// snapshot adds the next overlays on top of all disks, or of none.
 func snapshot(ctx context.Context, q *qmpConn, tops []diskTop, generation int) error {
 	actions := make([]any, len(tops))
 	for i, t := range tops {
@@ -294,12 +294,12 @@ func (r *run) migrate(ctx context.Context, q *qmpConn, command, fd string) error
 	}
 }
 
-// migrationStatus is how the transfer of a state stands.
+// migrationStatus is the status of the transfer of a state.
 type migrationStatus struct {
 	Status string `json:"status"` // "" = there was none
 	Text   string `json:"error-desc"`
 
-	Blocked []string `json:"blocked-reasons"` // why none is possible
+	Blocked []string `json:"blocked-reasons"` // why none can be started
 }
 
 func (s migrationStatus) over() bool {

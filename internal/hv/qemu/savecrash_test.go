@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// An agent killed at any step of a save, and of undoing one: the next agent lets
-// the guest go on, its memory is there, and it can be saved.
+// An agent killed at any step of a save, and of undoing one: the next agent resumes the guest, its
+// memory is intact, and it can be saved.
 func TestKilledInASave(t *testing.T) {
 	t.Parallel()
 	steps := []struct{ step, fail string }{
@@ -57,8 +57,8 @@ func TestKilledInASave(t *testing.T) {
 	}
 }
 
-// An agent killed in an undone save, and then its QEMU: the VM starts again,
-// whatever the overlays of that save came to.
+// An agent killed in an undone save, and then its QEMU: the VM starts again, whatever the state of
+// that save's overlays.
 func TestKilledInASaveAndDead(t *testing.T) {
 	fulltest.Only(t) // TestKilledInASave kills the agent, TestBothKilled its QEMU too
 	t.Parallel()
@@ -89,8 +89,8 @@ func TestKilledInASaveAndDead(t *testing.T) {
 	}
 }
 
-// An agent killed when the guest has been shut down for a save, and the next
-// one repeats the save: the disk has what the guest wrote, and QEMU takes it.
+// An agent is killed after the guest was shut down for a save, and the next one repeats the save:
+// the disk has what the guest wrote, and QEMU accepts it.
 func TestKilledInAStoppedSave(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
@@ -162,7 +162,7 @@ func TestKilledInAResume(t *testing.T) {
 			}
 			killed(t, cmd)
 			overlay := filepath.Join(dir, spec.ID, "overlay0.qcow2")
-			before := filepath.Join(t.TempDir(), "before") // a second name keeps its number from being used again
+			before := filepath.Join(t.TempDir(), "before") // a second name prevents the reuse of its inode number
 			if err := os.Link(overlay, before); err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestKilledInAResume(t *testing.T) {
 	}
 }
 
-// QEMU and its agent both end in a save: the overlays that may hold data stay.
+// QEMU and its agent both end in a save: the overlays that may contain data stay.
 func TestBothKilledInASave(t *testing.T) {
 	fulltest.Only(t) // TestKilledInASave and TestQEMUKilledInASave end one of them
 	t.Parallel()

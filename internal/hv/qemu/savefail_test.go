@@ -38,7 +38,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes what room there is, and answers how to give it back.
+// fill uses all free space, and returns a function that releases it.
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -56,7 +56,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// at answers a hook that does something at one step.
+// at returns a hook that calls do at one step.
 func at(step hv.SaveStep, do func() error) func(hv.SaveStep) error {
 	return func(s hv.SaveStep) error {
 		if s != step {
@@ -68,8 +68,8 @@ func at(step hv.SaveStep, do func() error) func(hv.SaveStep) error {
 
 var errStep = errors.New("this step is made to fail")
 
-// A save fails for want of room at each step: the guest continues, nothing is left, and the
-// next save is whole.
+// A save fails at each step because the disk is full: the guest continues, nothing is left, and the
+// next save is complete.
 func TestSaveWithoutRoom(t *testing.T) {
 	t.Parallel()
 	spec, vms, saves := warmSpec(t), smallDisk(t, "64m"), smallDisk(t, "160m")
@@ -114,8 +114,8 @@ func TestSaveWithoutRoom(t *testing.T) {
 	saveAndCheck(t, d, spec, "/root/log")
 }
 
-// QEMU is killed at each step: the save fails soon, the VM shows why it ended,
-// and its disks can be saved as they are.
+// QEMU is killed at each step: the save fails soon, the VM shows why it ended, and its disks can be
+// saved as they are.
 func TestQEMUKilledInASave(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
@@ -128,7 +128,7 @@ func TestQEMUKilledInASave(t *testing.T) {
 			defer waitStopped(t, d, spec.ID)
 			return syscall.Kill(vm.PID, syscall.SIGKILL)
 		})})
-		// Once the guest continues, its end does not touch the save any more.
+		// Once the guest continues, its end does not affect the save any longer.
 		if whole := step == hv.SavedGuest || step == hv.SavedDisks; whole != (err == nil) {
 			t.Errorf("%s: %+v, %v", step, saved, err)
 		} else if !whole {
@@ -150,9 +150,8 @@ func TestQEMUKilledInASave(t *testing.T) {
 	}
 }
 
-// Eight saves fail on one VM, each after more was written. What fails before the
-// disks are frozen leaves nothing in QEMU, and what fails later one overlay; the
-// ninth save holds everything.
+// Eight saves fail on one VM, each after more was written. A failure before the disks are frozen
+// leaves nothing in QEMU, and a later one leaves one overlay; the ninth save contains everything.
 func TestEightFailedSaves(t *testing.T) {
 	fulltest.Only(t) // TestConformance fails a save at a step and saves again
 	t.Parallel()
@@ -170,7 +169,7 @@ func TestEightFailedSaves(t *testing.T) {
 	frozen, before, each := 0, files(), 0
 	for i := range 8 {
 		step := steps[i%len(steps)]
-		// Some of it is on the disk when the save fails, so that it is in the overlay of then.
+		// Some of it is on the disk when the save fails, so that it is in the overlay of that time.
 		run(t, d, spec.ID, fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4, i))
 		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error { return errStep })})
 		if !errors.Is(err, errStep) {
@@ -197,10 +196,10 @@ func TestEightFailedSaves(t *testing.T) {
 	saveAndCheck(t, d, spec, "/root/log; sha256sum /root/f*")
 }
 
-// A save is given up at each step, and at moments in between: it returns soon
-// with the context's error, and the guest continues.
+// A save is canceled at each step, and at moments in between: it returns soon with the context's
+// error, and the guest continues.
 func TestCancelledSaves(t *testing.T) {
-	fulltest.Only(t) // TestConformance gives a save up, TestTerminatedInASave ends one at a step
+	fulltest.Only(t) // TestConformance cancels a save, TestTerminatedInASave ends one at a step
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
@@ -212,7 +211,7 @@ func TestCancelledSaves(t *testing.T) {
 		since := make(chan time.Time, 1)
 		context.AfterFunc(ctx, func() { since <- time.Now() })
 		_, err := d.Save(ctx, spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: hook(cancel)})
-		if err == nil { // it was done before
+		if err == nil { // it was complete before
 			for _, f := range []string{"vm.state", "delta0.qcow2"} {
 				_ = os.Remove(filepath.Join(dir, f))
 			}
@@ -242,8 +241,7 @@ func TestCancelledSaves(t *testing.T) {
 	saveAndCheck(t, d, spec, "/root/random | sha256sum")
 }
 
-// The connection to QEMU ends at each step: the guest continues all the same, and
-// can be saved.
+// The connection to QEMU breaks at each step: the guest continues all the same, and can be saved.
 func TestMonitorLostInASave(t *testing.T) {
 	fulltest.Only(t) // TestQEMUKilledInASave loses the monitor with QEMU
 	t.Parallel()
@@ -256,7 +254,7 @@ func TestMonitorLostInASave(t *testing.T) {
 			return nil
 		})})
 		t.Logf("%s: %v", step, err)
-		if step == hv.SavedState { // nothing is lost any more
+		if step == hv.SavedState { // nothing is lost any longer
 			if err != nil {
 				t.Errorf("%s: %v", step, err)
 			}

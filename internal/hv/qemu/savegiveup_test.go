@@ -99,8 +99,8 @@ func TestTerminatedInARestart(t *testing.T) {
 	}
 }
 
-// Two saves at once come one after the other, among commands and starts; one
-// that waits for its turn can be given up.
+// Two simultaneous saves run one after the other, while commands and starts run; a save that waits
+// for another can be canceled.
 func TestSaveAmongOthers(t *testing.T) {
 	t.Parallel()
 	spec := warmSpec(t)
@@ -155,7 +155,7 @@ func TestSaveAmongOthers(t *testing.T) {
 	}
 }
 
-// whenAsked does something as soon as a guest is to shut down.
+// whenAsked calls do as soon as a guest is asked to shut down.
 func whenAsked(t *testing.T, d *qemu.Driver, id string, do func()) {
 	for t.Context().Err() == nil {
 		if _, err := os.Stat(filepath.Join(qemu.DirOf(d, id), "end.json")); err == nil {
@@ -166,7 +166,7 @@ func whenAsked(t *testing.T, d *qemu.Driver, id string, do func()) {
 	}
 }
 
-// A guest that ends in another way than by its shutdown fails the save.
+// A guest that ends otherwise than by its shutdown fails the save.
 func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()
@@ -179,8 +179,8 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	empty(t, dir, "killed")
 }
 
-// The node's disk is full when a guest is to shut down for a save, or becomes so
-// while it does: what it has not written yet would be missing.
+// The node's disk is full when a guest is asked to shut down for a save, or becomes full during
+// that: what it has not written yet would be missing.
 func TestStoppedSaveWithoutRoom(t *testing.T) {
 	t.Parallel()
 	spec, vms, dir := warmSpec(t), smallDisk(t, "64m"), t.TempDir()
@@ -198,7 +198,7 @@ func TestStoppedSaveWithoutRoom(t *testing.T) {
 echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
 	run(t, d, spec.ID, "head -c 20000000 /dev/urandom >/root/lost")
 	fill(t, vms)
-	shrink(t, filepath.Join(vms, "filler"), 1<<20) // room for the intention, and not for what the guest has not written
+	shrink(t, filepath.Join(vms, "filler"), 1<<20) // fits the intent, but not the guest's last writes
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// diskLoad writes, checks, renames and removes files without an end, and blocks
-// of the second disk behind its first 2 MiB. It stops between two rounds.
+// diskLoad endlessly writes, checks, renames and removes files, and blocks of the second disk after
+// its first 2 MiB. It stops between two rounds.
 const diskLoad = `mkdir -p /root/load
 cat >/dev/shm/load.sh <<'END'
 cd /root/load
@@ -39,8 +39,8 @@ echo >/dev/shm/stopped
 END
 sh /dev/shm/load.sh >/dev/null 2>&1 </dev/null &`
 
-// newData writes what no other round has, most of it not synced, and takes away
-// what the last but one wrote.
+// newData writes data that no other round has, most of it not synced, and removes what the round
+// before the last one wrote.
 const newData = `n=%d
 head -c 600000 /dev/urandom >/root/kept$n
 head -c 100000 /dev/urandom >/dev/shm/kept$n
@@ -58,10 +58,10 @@ cd /root/load
 for s in s*; do [ "$(cat $s)" = "$(sha256sum <f${s#s})" ] || echo "$s differs"; done
 dmesg | grep -i -e 'EXT4-fs error' -e 'I/O error' || true`
 
-// Six saves of a guest with two disks under load, some after one
-// that failed: each continues in a new VM on another node with the same files, synced
-// or not, and the source continues each time. Its first disk lies above a raw file,
-// which stays as it is, and its directory is too long for a socket's address.
+// Six saves of a guest with two disks under load, some after a failed one: each resumes in a new VM
+// on another node with the same files, synced or not, and the source continues each time. Its first
+// disk is based on a raw file, which is not changed, and its directory is too long for a socket's
+// address.
 func TestSavesUnderLoad(t *testing.T) {
 	fulltest.Only(t) // TestConformance saves and resumes a guest
 	t.Parallel()

@@ -36,8 +36,8 @@ func (t *text) String() string {
 	return t.b.String()
 }
 
-// Whoever connects to a screen and says nothing takes nobody's place for long,
-// and the password is nowhere to be read.
+// A client that connects to a screen and sends nothing does not keep other clients out for long,
+// and the password is never logged.
 func TestScreenIsBounded(t *testing.T) {
 	t.Parallel()
 	var log text

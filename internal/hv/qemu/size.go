@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// diskBytes is the size of the first disk that a spec asks for, in whole sectors.
+// diskBytes returns the size of the first disk that a spec requests, in whole sectors.
 func diskBytes(s hv.Spec) int64 { return (s.DiskBytes + 511) &^ 511 }
 
 // acceptSize refuses a first disk that is smaller than its image.
@@ -44,8 +44,7 @@ func growOverlay(ctx context.Context, path string, size int64) error {
 	return err
 }
 
-// growDisk enlarges the first disk under a guest that was resumed from a state
-// with a smaller one.
+// growDisk enlarges the first disk of a guest that was resumed from a state with a smaller one.
 func (m *machine) growDisk(ctx context.Context, q *qmpConn) error {
 	want := diskBytes(m.spec())
 	if want == 0 {

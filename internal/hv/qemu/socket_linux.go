@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// sockPath answers a short name for dir/name: socket addresses end at 108
-// bytes, directories do not. done is called when the name has been used.
+// sockPath returns a short name for dir/name: socket addresses are limited to 108 bytes,
+// directories are not. done is called when the name has been used.
 func sockPath(dir, name string) (path string, done func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

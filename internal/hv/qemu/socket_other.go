@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// maxSockPath is what fits into sun_path here, with its final NUL.
+// maxSockPath is the length that fits into sun_path on these systems, including its final NUL.
 const maxSockPath = 103
 
-// sockPath answers dir/name, which must be short enough for a socket address.
+// sockPath returns dir/name, which must be short enough for a socket address.
 func sockPath(dir, name string) (path string, done func(), err error) {
 	path = filepath.Join(dir, name)
 	if len(path) > maxSockPath {

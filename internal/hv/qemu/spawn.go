@@ -29,8 +29,8 @@ func (f inheritedFiles) close() {
 	}
 }
 
-// spawn starts QEMU for a VM that does not run. Each step leaves what Open can
-// deal with: see adopt and settle.
+// spawn starts QEMU for a VM that does not run. After each step, Open can recover the VM: see adopt
+// and settle.
 func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*run, error) {
 	if err := m.d.isolated(ctx); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 		return nil, err
 	}
 	l := launchSpec{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
-	if l.incoming { // an earlier try may have written
+	if l.incoming { // an earlier attempt may have written
 		if err := m.removeOverlays(0); err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	return r, err
 }
 
-// launch starts QEMU with everything that it inherits at hand.
+// launch starts QEMU with all inherited files.
 func (m *machine) launch(l launchSpec, files inheritedFiles) (*run, error) {
 	if err := m.begin(l); err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (m *machine) launch(l launchSpec, files inheritedFiles) (*run, error) {
 	return m.exec(l, files, log)
 }
 
-// openFiles opens the disks and sockets. QEMU itself could open none of them:
-// it runs as another user, and the directory is ours alone.
+// openFiles opens the disks and sockets. QEMU itself could open none of them: it runs as another
+// user, and only this process's user can access the directory.
 func (m *machine) openFiles(ctx context.Context, files *inheritedFiles, l *launchSpec) error {
 	for i := range l.spec.Disks {
 		d, err := m.openDisk(ctx, i, *l, files)
@@ -139,7 +139,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	}
 	d.generation = generations[last]
 	path := m.overlay(i, d.generation)
-	if i == 0 && !l.incoming { // a guest that continues is told by growDisk
+	if i == 0 && !l.incoming { // growDisk grows the disk of a guest that continues
 		size = max(size, diskBytes(l.spec))
 	}
 	_, missing := os.Stat(path)
@@ -162,7 +162,7 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 	return d, nil
 }
 
-// begin notes what is about to be started and forgets the last run.
+// begin records what is about to be started and drops the last run.
 func (m *machine) begin(l launchSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,8 +185,7 @@ func (m *machine) begin(l launchSpec) error {
 	return nil
 }
 
-// exec runs QEMU in a session of its own: nothing that happens to this process
-// reaches it.
+// exec runs QEMU in its own session, so that no signal to this process reaches it.
 func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, error) {
 	cmd := exec.Command(m.d.opt.Binary, commandLine(l)...) //nolint:noctx // it outlives every context
 	cmd.ExtraFiles = files
@@ -203,7 +202,7 @@ func (m *machine) exec(l launchSpec, files inheritedFiles, log *os.File) (*run, 
 	}
 	m.d.step("start: forked")
 	p := process{PID: cmd.Process.Pid, UUID: l.spec.UUID, StartedAt: time.Now()}
-	if ticks, err := startTicks(p.PID); err == nil { // else it has ended already, and watch finds that out
+	if ticks, err := startTicks(p.PID); err == nil { // otherwise it has already ended, which watch detects
 		p.StartTicks = ticks
 	}
 	m.mu.Lock()

@@ -54,7 +54,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	return m.view(), nil
 }
 
-// accept settles a spec and refuses what this driver cannot do.
+// accept fills in the defaults of a spec and refuses what this driver cannot do.
 func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
@@ -75,14 +75,13 @@ func (d *Driver) accept(s hv.Spec) (hv.Spec, error) {
 		}
 	}
 	if err := d.acceptState(s); err != nil || d.runs(s.ID) {
-		return s, err // what a VM that runs was made from may be gone
+		return s, err // the files that a running VM was made from may be removed
 	}
 	return s, errors.Join(acceptSize(s), d.acceptNetwork(s), d.acceptUSB(s))
 }
 
-// configureGuest returns a guest that is ready what cannot be there before: the room that
-// its disk has grown by since its state was saved, and its USB devices. Done
-// twice it changes nothing.
+// configureGuest sets up what a guest can only get once it is ready: the space that its disk has
+// grown by since its state was saved, and its USB devices. A second call changes nothing.
 func (m *machine) configureGuest(ctx context.Context, r *run) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
@@ -94,9 +93,9 @@ func (m *machine) configureGuest(ctx context.Context, r *run) error {
 	return m.plugUSB(ctx, q)
 }
 
-// ensure answers the machine of a spec. A new one appears in the directory at
-// once and whole, so that List and Delete know it whatever happens next. It has
-// its USB devices to itself until started is called.
+// ensure returns the machine of a spec. A new one appears in the directory atomically, so that List
+// and Delete know it whatever happens next. Its USB devices are reserved for it until started is
+// called.
 func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +133,7 @@ func (d *Driver) ensure(spec hv.Spec) (*machine, error) {
 	return m, syncDir(d.opt.Dir)
 }
 
-// accepts refuses a start of a VM from something else than it was made from.
+// accepts refuses a start of a VM from something other than it was made from.
 func (m *machine) accepts(spec hv.Spec) error {
 	m.mu.Lock()
 	old := m.cfg
@@ -148,9 +147,9 @@ func (m *machine) accepts(spec hv.Spec) error {
 	return nil
 }
 
-// ready boots a VM that does not run and waits until its guest is ready. A host
-// port that was taken between its choice and QEMU's start is chosen again, also
-// when an agent that was killed had started that QEMU.
+// ready boots a VM that does not run and waits until its guest is ready. A host port that was taken
+// between its choice and QEMU's start is chosen again, also when an agent that was killed had
+// started that QEMU.
 func (m *machine) ready(ctx context.Context, spec hv.Spec) (*run, error) {
 	avoid := map[int]bool{}
 	for {
@@ -252,8 +251,8 @@ func cutOff(err error) bool {
 	})
 }
 
-// giveUp ends a start that failed and answers the error with what is known
-// about why. The VM stays, stopped, with that as its Failure.
+// giveUp ends a start that failed and returns the error with the known reasons. The VM stays,
+// stopped, with that as its Failure.
 func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
 	defer cancel()
@@ -268,7 +267,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 	if q, ok := r.link(); ok && !gone {
 		r.saveSerial(ctx, q)
 	}
-	if gone { // by itself; finish noted why
+	if gone { // without a request; finish recorded the reason
 		m.mu.Lock()
 		err = fmt.Errorf("%w: %s", err, m.end.Failure)
 		m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // quitGrace is how long QEMU gets to close its disks before it is killed.
 const quitGrace = 3 * time.Second
 
-// Stop ends a VM: in order, by its guest; by force, by QEMU itself or a kill.
+// Stop ends a VM: orderly, by its guest; by force, by QEMU itself or a kill.
 func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	m, err := d.machine(id)
 	if err != nil {
@@ -37,14 +37,14 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	return m.kill(ctx, r, runEnd{})
 }
 
-// shutDown asks the guest's agent, then its power button, and says whether the
-// guest was off in time.
+// shutDown asks the guest's agent, then its power button, and reports whether the guest was off in
+// time.
 func (m *machine) shutDown(ctx context.Context, r *run) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.d.opt.StopTimeout)
 	defer cancel()
 	select {
 	case <-r.open:
-		m.d.watch.Go(func() { // no answer is the good answer
+		m.d.watch.Go(func() { // a successful shutdown sends no response
 			ask, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			_ = r.agent.call(ask, "guest-shutdown", map[string]string{"mode": "powerdown"}, nil)

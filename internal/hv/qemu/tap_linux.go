@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isBridge reports whether the host has a bridge of that name, in the network
-// namespace of this process; /sys may show another.
+// isBridge reports whether the host has a bridge with that name, in the network namespace of this
+// process; /sys may show another one.
 func isBridge(name string) bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -24,14 +24,14 @@ func isBridge(name string) bool {
 	return err == nil && unix.ByteSliceToString(info.Driver[:]) == "bridge"
 }
 
-// openTap makes a network device that ends with the last process that has it
-// open, and puts it on a bridge. Guests of one bridge reach each other.
+// openTap creates a network device that ends with the last process that has it open, and adds it to
+// a bridge. Guests of one bridge reach each other.
 func openTap(bridge, mac string) (*os.File, error) {
 	f, name, err := newTap()
 	if err != nil {
 		return nil, fmt.Errorf("make a network device (needs root and /dev/net/tun): %w", err)
 	}
-	// The host itself is not to speak through it.
+	// The host itself must not communicate through it.
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
 	if err := plugTap(name, bridge, mac); err != nil {
 		_ = f.Close()
@@ -58,8 +58,8 @@ func newTap() (*os.File, string, error) {
 	return f, ifr.Name(), nil
 }
 
-// plugTap gives the device the bridge's frame size, which the bridge would else
-// lower to it, and a high address, so that the bridge does not take it over.
+// plugTap sets the device's MTU to that of the bridge, which would otherwise lower its own, and a
+// high MAC address, so that the bridge does not adopt it.
 func plugTap(name, bridge, mac string) error {
 	tap, err := net.InterfaceByName(name)
 	if err != nil {
@@ -90,9 +90,9 @@ func setLinkUp(index int, attributes []linkAttribute) error {
 	return askLink(unix.RTM_NEWLINK, 0, linkHead{index: index, flags: unix.IFF_UP, change: unix.IFF_UP}, attributes)
 }
 
-// linkHead is what a message about a network device begins with.
+// linkHead is the header of a message about a network device.
 type linkHead struct {
-	index         int // 0: one that is to be made
+	index         int // 0: a new one
 	flags, change uint32
 }
 
@@ -127,7 +127,7 @@ func attribute(kind uint16, value []byte) []byte {
 	return append(b, make([]byte, -len(value)&3)...)
 }
 
-// askKernel sends one netlink message and waits for the kernel's verdict.
+// askKernel sends one netlink message and waits for the kernel's response.
 func askKernel(msg []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

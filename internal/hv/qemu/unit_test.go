@@ -249,7 +249,7 @@ func say(c net.Conn, s string) { _, _ = io.WriteString(c, s) }
 
 const greeting = `{"QMP": {"version": {}, "capabilities": []}}` + "\n"
 
-// QMP: answers out of order, events in between, and one that comes too late.
+// QMP: responses out of order, events in between, and one that comes too late.
 func TestQMPOrder(t *testing.T) {
 	c := peer(t, func(c net.Conn, r *bufio.Reader) {
 		say(c, greeting)
@@ -317,7 +317,7 @@ func TestQMPBadPeers(t *testing.T) {
 	}
 }
 
-// agentOf is a guest agent client whose every connection is served by f.
+// agentOf returns a guest agent client whose every connection is served by f.
 func agentOf(t *testing.T, f func(n int, c net.Conn, r *bufio.Reader)) *guestAgent {
 	n := 0
 	g := newGuestAgent(func(context.Context) (net.Conn, error) {
@@ -344,8 +344,8 @@ func answerSync(c net.Conn, r *bufio.Reader, before string) bool {
 	return true
 }
 
-// QGA: stale answers are passed over, and after a lost answer the next call
-// begins on a new connection.
+// QGA: stale responses are skipped, and after a lost response the next call starts on a new
+// connection.
 func TestQGAResync(t *testing.T) {
 	g := agentOf(t, func(n int, c net.Conn, r *bufio.Reader) {
 		if !answerSync(c, r, `{"return": {"pid": 1}}`+"\n"+"\xff"+`{"return": 4}`+"\n") {
@@ -375,7 +375,7 @@ func TestQGAResync(t *testing.T) {
 	}
 }
 
-// A guest that sends without end costs bounded memory and an error.
+// A guest that sends without end costs a limited amount of memory and an error.
 func TestQGAEndless(t *testing.T) {
 	for name, text := range map[string]string{"line": "x", "marks": "\xff", "lines": "\xff{}\n"} {
 		g := agentOf(t, func(_ int, c net.Conn, r *bufio.Reader) {
@@ -387,14 +387,14 @@ func TestQGAEndless(t *testing.T) {
 				}
 			}
 		})
-		// Without the deadline of a call: it is the amount that ends it, on a busy machine too.
+		// Without the deadline of a call: the amount ends it, on a busy machine, too.
 		if err := g.exchange(t.Context(), "guest-ping", nil, nil); err == nil {
 			t.Errorf("%s: it is taken for an answer", name)
 		}
 	}
 }
 
-// While one call waits for its guest, another can still give up.
+// While one call waits for its guest, another can still be canceled.
 func TestQGATurn(t *testing.T) {
 	begun := make(chan struct{})
 	g := agentOf(t, func(_ int, c net.Conn, r *bufio.Reader) {

@@ -15,14 +15,14 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// usbPrefix begins the ids of USB devices that were plugged in while the guest
-// runs. They are no part of the layout: a save takes them out.
+// usbPrefix begins the IDs of USB devices that were plugged in while the guest runs. They are not
+// part of the layout: a save unplugs them.
 const usbPrefix = "usbdev"
 
 // usbSets are the numbers of the file sets of USB devices, above all others.
 const usbSets = 1 << 30
 
-// emulated are the devices that QEMU makes, by kind.
+// emulated are the devices that QEMU emulates, by kind.
 var emulated = map[string]string{
 	"tablet": "usb-tablet", "mouse": "usb-mouse", "keyboard": "usb-kbd", "storage": "usb-storage",
 }
@@ -30,7 +30,7 @@ var emulated = map[string]string{
 // usbStickBytes is the size of an emulated stick.
 const usbStickBytes = 4 << 20
 
-// usbHost is where a Linux host shows its USB devices.
+// usbHost is where a Linux host lists its USB devices.
 type usbHost struct {
 	tree  string // a directory for each device, by location
 	nodes string // its device file, by bus and number
@@ -38,7 +38,7 @@ type usbHost struct {
 
 var linuxUSB = usbHost{tree: "/sys/bus/usb/devices", nodes: "/dev/bus/usb"}
 
-// acceptUSB refuses devices that are not there, or that another VM has.
+// acceptUSB refuses devices that do not exist, or that another VM uses.
 func (d *Driver) acceptUSB(s hv.Spec) error {
 	for _, dev := range s.USB {
 		if kind, ok := dev.Emulated(); ok {
@@ -56,7 +56,7 @@ func (d *Driver) acceptUSB(s hv.Spec) error {
 	return d.usbFreeLocked(s)
 }
 
-// usbFreeLocked refuses devices of the host that another VM has.
+// usbFreeLocked refuses devices of the host that another VM uses.
 func (d *Driver) usbFreeLocked(s hv.Spec) error {
 	for _, dev := range s.USB {
 		if _, made := dev.Emulated(); made {
@@ -69,8 +69,7 @@ func (d *Driver) usbFreeLocked(s hv.Spec) error {
 	return nil
 }
 
-// usbUserLocked answers another VM that runs with the device, or is being started
-// with it; "" for none.
+// usbUserLocked returns another VM that runs or is being started with the device; "" for none.
 func (d *Driver) usbUserLocked(dev hv.USBDevice, self string) string {
 	for id, m := range d.machines {
 		if id == self {
@@ -83,15 +82,15 @@ func (d *Driver) usbUserLocked(dev hv.USBDevice, self string) string {
 	return ""
 }
 
-// started ends the claim of a start on its USB devices: a VM that runs has them.
+// started ends the reservation of a start for its USB devices: a running VM has them.
 func (d *Driver) started(m *machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m.starting = nil
 }
 
-// node answers the device file of the device that is plugged in at a location,
-// which is a checked name.
+// node returns the device file of the device that is plugged in at a location, which is a validated
+// name.
 func (h usbHost) node(location string) (string, error) {
 	var numbers [2]int
 	for i, name := range []string{"busnum", "devnum"} {
@@ -109,7 +108,7 @@ func (h usbHost) node(location string) (string, error) {
 	return filepath.Join(h.nodes, fmt.Sprintf("%03d", numbers[0]), fmt.Sprintf("%03d", numbers[1])), nil
 }
 
-// pluggedUSB answers the USB devices that are plugged into QEMU, by id.
+// pluggedUSB returns the USB devices that are plugged into QEMU, by ID.
 func pluggedUSB(ctx context.Context, q *qmpConn) (map[string]bool, error) {
 	var objects []struct {
 		Name string `json:"name"`
@@ -126,7 +125,7 @@ func pluggedUSB(ctx context.Context, q *qmpConn) (map[string]bool, error) {
 	return ids, nil
 }
 
-// plugUSB plugs in what the spec asks for and is not there yet.
+// plugUSB plugs in the devices of the spec that are not plugged in yet.
 func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
 	devices := m.spec().USB
 	if len(devices) == 0 {
@@ -152,7 +151,7 @@ func usbID(i int) string { return usbPrefix + strconv.Itoa(i) }
 func (m *machine) plug(ctx context.Context, q *qmpConn, i int, dev hv.USBDevice) (err error) {
 	args := map[string]any{"id": usbID(i), "bus": "usb.0"}
 	switch kind, made := dev.Emulated(); {
-	case !made: // QEMU may not open it: it is given the device as an open file
+	case !made: // QEMU may not open it: it gets the device as an open file
 		args["driver"] = "usb-host"
 		args["hostdevice"], err = m.passHostUSB(ctx, q, i, dev.Location)
 	case kind == "storage":
@@ -175,7 +174,7 @@ func (m *machine) passHostUSB(ctx context.Context, q *qmpConn, i int, location s
 	return passUSB(ctx, q, i, path)
 }
 
-// passStick makes the block node of an emulated stick and answers its name.
+// passStick creates the block node of an emulated stick and returns its name.
 func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, error) {
 	if err := dropStick(ctx, q, i); err != nil {
 		return "", err
@@ -194,7 +193,7 @@ func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, err
 	}, nil)
 }
 
-// passUSB opens a file for QEMU and answers the name by which QEMU knows it.
+// passUSB opens a file for QEMU and returns the name by which QEMU knows it.
 func passUSB(ctx context.Context, q *qmpConn, i int, path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -218,8 +217,8 @@ func ensureStick(path string) error {
 	return f.Truncate(usbStickBytes)
 }
 
-// unplugUSB takes out all USB devices that were plugged in: a state must hold no
-// device that a command line does not have.
+// unplugUSB unplugs all USB devices that were plugged in: a state must not contain a device that a
+// command line does not have.
 func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 	plugged, err := pluggedUSB(ctx, q)
 	if err != nil {
@@ -249,7 +248,7 @@ func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 	return nil
 }
 
-// dropStick closes what QEMU has open for a device that is out, if anything.
+// dropStick closes QEMU's open files for an unplugged device, if any.
 func dropStick(ctx context.Context, q *qmpConn, i int) error {
 	for _, step := range []struct {
 		command string
@@ -258,7 +257,7 @@ func dropStick(ctx context.Context, q *qmpConn, i int) error {
 		{"blockdev-del", map[string]string{"node-name": usbID(i)}},
 		{"remove-fd", map[string]int{"fdset-id": usbSets + i}},
 	} {
-		var refused *remoteError // there was none
+		var refused *remoteError // it had none
 		if err := q.call(ctx, step.command, step.args, nil); err != nil && !errors.As(err, &refused) {
 			return err
 		}

@@ -57,7 +57,7 @@ func TestUSBDeviceInUse(t *testing.T) {
 	if id := d.usbUserLocked(hv.USBDevice{Location: "1-1"}, "two"); id != "" {
 		t.Errorf("used by %q, which is stopped", id)
 	}
-	one.starting = one.cfg.Spec.USB // of two starts at once, the second is refused
+	one.starting = one.cfg.Spec.USB // of two simultaneous starts, the second is refused
 	two := hv.Spec{ID: "two", USB: []hv.USBDevice{{Location: "emulated:tablet"}, {Location: "1-1"}}}
 	if m, err := d.ensure(two); !errors.Is(err, hv.ErrRefused) || m != nil {
 		t.Errorf("it is being started with: %v", err)
@@ -68,8 +68,7 @@ func TestUSBDeviceInUse(t *testing.T) {
 	}
 }
 
-// An agent that comes back waits for the port of a screen that somebody else has
-// taken meanwhile.
+// An agent that restarts waits for the port of a screen that another process has taken since then.
 func TestScreenPortIsWaitedFor(t *testing.T) {
 	busy := portOutOfReach(t)
 	port := portOf(busy)
@@ -105,8 +104,8 @@ func TestScreenPortIsWaitedFor(t *testing.T) {
 	}
 }
 
-// portOutOfReach listens on a port that the system hands to nobody who asks for
-// any: what other tests do meanwhile does not take it.
+// portOutOfReach listens on a port outside the range of ports that the system assigns, so that no
+// other test takes it concurrently.
 func portOutOfReach(t *testing.T) net.Listener {
 	t.Helper()
 	for range 100 {

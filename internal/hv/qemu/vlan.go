@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// Names of what the driver makes for a VLAN over the uplink: a bridge, and the tagged
-// device of the uplink on it. Nobody else's devices are called so.
+// Prefixes of the devices that the driver creates for a VLAN over the uplink: a bridge, and the
+// tagged device of the uplink on it. No other devices have such names.
 const (
 	vlanBridgePrefix = "by-vlan"
 	vlanUplinkPrefix = "by-up"
@@ -21,7 +21,7 @@ const (
 func vlanBridge(id int) string { return vlanBridgePrefix + strconv.Itoa(id) }
 func vlanUplink(id int) string { return vlanUplinkPrefix + strconv.Itoa(id) }
 
-// vlanTagger says what device of the uplink makes the frames of a bridge those of a VLAN.
+// vlanTagger returns the kind of uplink device that tags a bridge's frames with a VLAN.
 type vlanTagger func(id int) linkKind
 
 // linkKind is a kind of network device with its settings, see rtnetlink(7).
@@ -36,8 +36,8 @@ type linkAttribute struct {
 	value []byte
 }
 
-// findVLANs returns the VLANs that this host has, rising, and says which it lacks of those
-// that were asked for. What an earlier agent made and nobody uses goes.
+// findVLANs returns the VLANs that this host has, in ascending order, and logs the requested ones
+// that it lacks. It removes unused VLANs that an earlier agent created.
 func (d *Driver) findVLANs(ctx context.Context) []int {
 	d.tidyVLANs()
 	over := fmt.Errorf("no uplink is given (--vlan-uplink)")
@@ -79,7 +79,7 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 	return nil
 }
 
-// plugGuest makes a guest's network device on the bridge of its network.
+// plugGuest creates a guest's network device on the bridge of its network.
 func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 	bridge := d.opt.Bridge
 	if s.VLAN != 0 {

@@ -99,9 +99,9 @@ func kindOf(b []byte) string {
 	return ""
 }
 
-// canTag returns why VLANs cannot be made over an uplink; nil when they can. A device of the
-// kind without an uplink is asked for: a kernel that knows the kind misses that, another
-// one the kind.
+// canTag returns why VLANs cannot be created over an uplink; nil when they can. It requests a
+// device of the kind without an uplink: a kernel that supports the kind reports the missing uplink,
+// another one the kind.
 func canTag(uplink string, tag vlanTagger) error {
 	list, err := links()
 	if err != nil {
@@ -122,7 +122,7 @@ func canTag(uplink string, tag vlanTagger) error {
 	return nil
 }
 
-// makeVLAN makes the bridge of a VLAN, unless it is there.
+// makeVLAN creates the bridge of a VLAN, unless it exists.
 func makeVLAN(uplink string, id int, kind linkKind) error {
 	list, err := links()
 	if err != nil {
@@ -159,8 +159,8 @@ func makeVLAN(uplink string, id int, kind linkKind) error {
 	return setLinkUp(bridge.index, nil)
 }
 
-// addLink makes a network device that the host itself does not speak through, and gives
-// its number. Another agent may make it at the same time.
+// addLink creates a network device that the host itself does not communicate through, and returns
+// its index. Another agent may create it at the same time.
 func addLink(name string, kind linkKind, parent int) (int, error) {
 	if err := newLink(name, kind, parent); err != nil && !errors.Is(err, unix.EEXIST) {
 		return 0, fmt.Errorf("make %s (%s): %w", name, kind.name, err)
@@ -176,12 +176,12 @@ func addLink(name string, kind linkKind, parent int) (int, error) {
 	return list[name].index, nil
 }
 
-// newLink makes a network device; parent 0 is none.
+// newLink creates a network device; parent 0 is none.
 func newLink(name string, kind linkKind, parent int) error {
 	return askLink(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, kind, parent))
 }
 
-// describe returns the attributes of a network device that is to be made.
+// describe returns the attributes of a new network device.
 func describe(name string, kind linkKind, parent int) (attributes []linkAttribute) {
 	info := attribute(infoKind, []byte(kind.name))
 	if len(kind.data) > 0 {

@@ -22,9 +22,9 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// A guest in a VLAN over an uplink is a machine of what is behind that. Its bridge is
-// made for it, and goes with the last guest. A kernel without 802.1Q passes untagged
-// frames instead, by which all but the tag is seen.
+// A guest in a VLAN over an uplink is part of the network behind the uplink. Its bridge is created
+// for it, and removed with the last guest. A kernel without 802.1Q passes untagged frames instead,
+// which tests everything except the tag.
 func TestVLAN(t *testing.T) {
 	fulltest.Only(t) // TestBridge has a guest on a bridge
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestVLAN(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// uplink makes an uplink and what is behind it, where the address is 10.77.0.1.
+// uplink creates an uplink and the network behind it, in which the address is 10.77.0.1.
 func uplink(t *testing.T) (tagged bool) {
 	t.Helper()
 	command(t, "ip", "link", "set", "lo", "up")
@@ -92,7 +92,7 @@ func overUplink(t *testing.T, image string) {
 		o.Untagged()
 	}
 	command(t, "ip", "link", "add", "by-vlan77", "type", "bridge") // left by an agent that was killed
-	command(t, "ip", "link", "add", "by-vlanx", "type", "bridge")  // somebody else's
+	command(t, "ip", "link", "add", "by-vlanx", "type", "bridge")  // not the driver's
 	d, err := qemu.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func overUplink(t *testing.T, image string) {
 	wantNoVLAN(t)
 }
 
-// wantNoVLAN waits until nothing is left of a VLAN that nobody uses.
+// wantNoVLAN waits until nothing is left of a VLAN that no VM uses.
 func wantNoVLAN(t *testing.T) {
 	t.Helper()
 	var names map[string]bool
@@ -159,7 +159,8 @@ func wantNoVLAN(t *testing.T) {
 	t.Errorf("left: %v", names)
 }
 
-// resumeInVLAN resumes from a save: in no other VLAN, but in its own, without being told.
+// resumeInVLAN resumes from a save: not in another VLAN, but in the saved one, without being
+// configured.
 func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	t.Helper()
 	clone := newSpec(spec.Disks[0].Path, "qcow2")
@@ -181,8 +182,8 @@ func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	}
 }
 
-// The kernel is asked for a tagged device as ip(8) of iproute2 6.1 asks it, but for the
-// number of the message: "ip link add link lo name by-up10 type vlan id 10".
+// The request for a tagged device equals that of ip(8) of iproute2 6.1, except for the number of
+// the message: "ip link add link lo name by-up10 type vlan id 10".
 func TestTaggedDevice(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are those of a machine that is little-endian")

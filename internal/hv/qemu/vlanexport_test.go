@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Untagged has another kind of device stand for the tagged ones of an uplink, for kernels
-// that have none: it passes all frames as they are, for one VLAN.
+// Untagged replaces the tagged devices of an uplink by another kind, for kernels without 802.1Q: it
+// passes all frames unchanged, for one VLAN.
 func (o *Options) Untagged() {
 	const passThrough = 8 // MACVLAN_MODE_PASSTHRU
 	o.tag = func(int) linkKind {
@@ -17,10 +17,10 @@ func (o *Options) Untagged() {
 	}
 }
 
-// CanTag returns why this kernel makes no tagged devices of an uplink.
+// CanTag returns why this kernel cannot create tagged devices of an uplink.
 func CanTag(uplink string) error { return canTag(uplink, tagged) }
 
-// TaggedMessage is what the kernel is asked for a tagged device with.
+// TaggedMessage is the request to the kernel for a tagged device.
 func TaggedMessage(name string, id, parent int) []byte {
 	return linkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, tagged(id), parent))
 }

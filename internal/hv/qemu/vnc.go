@@ -19,17 +19,16 @@ const (
 	firstVNCPort = 5900
 	lastVNCPort  = firstHostPort - 1
 
-	// maxScreens bounds the connections to one screen, those that have not logged
-	// in yet and those that have, each for itself. QEMU sees to that: it drops
-	// the oldest one that has not logged in.
+	// maxScreens limits the connections to one screen, separately for those that have not logged in
+	// yet and those that have. QEMU enforces that: it drops the oldest one that has not logged in.
 	maxScreens = 8
-	screenTime = 10 * time.Second      // for QEMU to take a connection over
-	screenRest = 50 * time.Millisecond // between two: guesses of a password take their time
-	screenFd   = "screen"              // what QEMU calls a connection until it is taken over
+	screenTime = 10 * time.Second      // for QEMU to accept a connection
+	screenRest = 50 * time.Millisecond // between two: slows down guesses of a password
+	screenFd   = "screen"              // QEMU's name of a connection until it is accepted
 )
 
-// listenScreen opens the port of a VM's screen on the host. QEMU itself listens
-// nowhere. It answers nil when no screen is asked for.
+// listenScreen opens the port of a VM's screen on the host. QEMU itself listens nowhere. It returns
+// nil when no screen is requested.
 func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Listener, error) {
 	if v == nil {
 		return nil, nil
@@ -56,13 +55,13 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	return nil, fmt.Errorf("no free VNC port from %d to %d", firstVNCPort, lastVNCPort)
 }
 
-// listenVNC listens on loopback unless the options name another address.
+// listenVNC listens on loopback unless the options have another address.
 func (d *Driver) listenVNC(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
 	return lc.Listen(ctx, "tcp4", net.JoinHostPort(cmp.Or(d.opt.VNCListen, loopbackIPv4), strconv.Itoa(port)))
 }
 
-// portOf answers the port of a listener, 0 for none.
+// portOf returns the port of a listener, 0 for none.
 func portOf(l net.Listener) int {
 	if l == nil {
 		return 0
@@ -70,9 +69,9 @@ func portOf(l net.Listener) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// showScreen takes connections to the screen until the run or the driver ends.
-// l is nil when an agent before this one had opened the port: whoever has taken
-// it meanwhile is waited for.
+// showScreen accepts connections to the screen until the run or the driver ends. l is nil when an
+// earlier agent had opened the port: if another process has taken the port since then, showScreen
+// retries until it is free.
 func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	ctx, cancel := context.WithCancel(quit)
 	defer cancel()
@@ -119,7 +118,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 	}
 }
 
-// closeScreen returns the port of the screen back.
+// closeScreen releases the port of the screen.
 func (r *run) closeScreen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +127,7 @@ func (r *run) closeScreen() {
 	}
 }
 
-// handOver returns a connection to QEMU, which asks for the password.
+// handOver passes a connection to QEMU, which asks for the password.
 func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, screenTime)
@@ -145,7 +144,7 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	return r.addViewer(ctx, f, askPassword)
 }
 
-// vncAccess is whether a viewer of the screen has to give the password.
+// vncAccess reports whether a viewer of the screen may skip the password.
 type vncAccess bool
 
 const (
@@ -153,8 +152,8 @@ const (
 	letIn       vncAccess = true
 )
 
-// addViewer gives QEMU the socket of a viewer. One at a time: the name by which QEMU is told
-// of it stands for whatever was passed last.
+// addViewer passes the socket of a viewer to QEMU, one at a time: the name in the QMP command
+// refers to the socket that was passed last.
 func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error {
 	q, err := r.monitorWithin(ctx)
 	if err != nil {
@@ -170,7 +169,7 @@ func (r *run) addViewer(ctx context.Context, socket *os.File, a vncAccess) error
 
 var _ hv.ConsoleDriver = (*Driver)(nil)
 
-// Screen returns a viewer's end of a pair of sockets, of which QEMU has the other one.
+// Screen returns a viewer's end of a socket pair, of which QEMU has the other end.
 func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) {
 	m, r, err := d.running(id)
 	if err != nil {
@@ -194,7 +193,7 @@ func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) 
 	return ours, nil
 }
 
-// socketPair returns the ends of a connection, one of them to be given away.
+// socketPair returns the two ends of a connection; theirs is for another process.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock() // nothing is started that would inherit them
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -209,16 +208,15 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	theirs = os.NewFile(uintptr(pair[1]), "viewer")
 	mine := os.NewFile(uintptr(pair[0]), "viewer")
 	defer mine.Close()
-	if ours, err = net.FileConn(mine); err != nil { // of which it makes one of its own
+	if ours, err = net.FileConn(mine); err != nil { // which duplicates the descriptor
 		_ = theirs.Close()
 		return nil, nil, err
 	}
 	return ours, theirs, nil
 }
 
-// configureMonitor tells QEMU what no command line should or can: the screen's password,
-// without which it lets nobody in, and that the cable is out. It is done on
-// every connection to the monitor.
+// configureMonitor sets what no command line should or can: the screen's password, without which
+// QEMU rejects all viewers, and the disconnected cable. It runs on every connection to the monitor.
 func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 	s := r.m.spec()
 	var err error

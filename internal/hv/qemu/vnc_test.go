@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// TestScreensListenOnLoopback: other machines reach the screen of a VM only when asked for.
+// TestScreensListenOnLoopback: other machines reach the screen of a VM only when that is configured.
 func TestScreensListenOnLoopback(t *testing.T) {
 	for addr, want := range map[string]string{"": "127.0.0.1", "0.0.0.0": "0.0.0.0"} {
 		d := &Driver{opt: Options{VNCListen: addr}, reserved: map[int]string{}}

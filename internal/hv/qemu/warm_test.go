@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// warmDir holds the suspended guest that tests resume from, a tenth of a boot.
+// warmDir contains the suspended guest that tests resume from, which takes a tenth of a boot.
 var warmDir string
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// suspended is the save of that guest, made by whoever asks first.
+// suspended is the save of that guest, made at the first request.
 var suspended struct {
 	once  sync.Once
 	saved hv.Saved
@@ -57,7 +57,7 @@ func suspend(image string) (saved hv.Saved, err error) {
 	return d.Save(ctx, spec.ID, hv.SaveSpec{Dir: warmDir, Suspend: true})
 }
 
-// warmSpec makes a spec that resumes from the suspended demo guest.
+// warmSpec returns a spec that resumes from the suspended demo guest.
 func warmSpec(t testing.TB) hv.Spec {
 	t.Helper()
 	image := guest(t)
@@ -69,7 +69,7 @@ func warmSpec(t testing.TB) hv.Spec {
 	return cloneSpec(newSpec(image, "qcow2"), w.saved)
 }
 
-// cloneSpec makes a spec that resumes from a save of a VM.
+// cloneSpec returns a spec that resumes from a save of a VM.
 func cloneSpec(from hv.Spec, saved hv.Saved) hv.Spec {
 	c := newSpec("", "")
 	c.Disks = make([]hv.Disk, len(from.Disks))
@@ -100,7 +100,7 @@ func start(t testing.TB, d *qemu.Driver, spec hv.Spec) hv.VM {
 	return vm
 }
 
-// run runs a script in a guest and answers what it printed.
+// run runs a script in a guest and returns its output.
 func run(t testing.TB, d *qemu.Driver, id, script string) string {
 	t.Helper()
 	r, err := d.Exec(t.Context(), id, hv.Script([]byte(script), time.Minute))
@@ -129,8 +129,8 @@ func empty(t testing.TB, dir, after string) {
 	}
 }
 
-// saveAndCheck saves a warm guest and resumes from that in another driver, where
-// the file must hold what the guest says now.
+// saveAndCheck saves a warm guest and resumes from that in another driver, where the file must have
+// the same content as in the guest now.
 func saveAndCheck(t testing.TB, d *qemu.Driver, spec hv.Spec, file string) {
 	t.Helper()
 	want := run(t, d, spec.ID, "cat "+file)

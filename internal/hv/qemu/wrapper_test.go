@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// shells that guests have; each wrapper test runs under all that are here.
+// shells that guests have; each wrapper test runs under all installed ones.
 var shells = map[string][]string{
 	"dash": {"dash"}, "bash": {"bash"}, "bash as sh": {"bash", "--posix"}, "busybox": {"busybox", "sh"},
 }
@@ -82,7 +82,7 @@ func TestWrapper(t *testing.T) {
 	})
 }
 
-// The last MiB of 64 MiB, exactly, with little left lying about meanwhile.
+// The last MiB of 64 MiB, exactly, and few bytes in temporary files in the meantime.
 func TestWrapperKeepsTheEnd(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
 		name := ".exec-" + token()
@@ -90,7 +90,7 @@ func TestWrapperKeepsTheEnd(t *testing.T) {
 		if len(stdout) != hv.MaxOutput || !strings.HasSuffix(stdout, "xEND") {
 			t.Errorf("kept %d bytes ending in %q", len(stdout), stdout[max(0, len(stdout)-8):])
 		}
-		// Many small writes: every read is short, so pieces are small too.
+		// Many small writes: every read is short, so the parts are small, too.
 		_, stdout, stderr := wrap(t, shell, "", ".exec-"+token(), "sh", "-c", "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo done >&2")
 		if !strings.HasPrefix(stdout, "line 0\nline 1\n") || !strings.HasSuffix(stdout, "\nline 2999\n") || stderr != "done\n" {
 			t.Errorf("small writes: %d bytes, stderr %q", len(stdout), stderr)

@@ -14,17 +14,17 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// A simulated guest keeps its files as JSON at the beginning of its first disk, behind
-// a mark and the length. So they go wherever a disk goes: into a delta, through a
-// registry, into a flat image. Bases that nothing simulated wrote are empty disks.
+// A simulated guest stores its files as JSON at the beginning of its first disk, after a marker and
+// the length. So they are part of the disk: in a delta, in a registry, in a flat image. Bases that
+// no simulated guest wrote are empty disks.
 const (
 	diskMark  = "SIMDISK1"
 	diskHead  = len(diskMark) + 8
-	diskBytes = 16 << 20 // least size of a disk
+	diskBytes = 16 << 20 // minimum size of a disk
 	diskMost  = 64 << 20 // of the JSON
 )
 
-// writeDisk makes an overlay that holds the files of a guest.
+// writeDisk creates an overlay with the files of a guest.
 func writeDisk(ctx context.Context, path string, f guestFiles) error {
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -77,8 +77,8 @@ func readDisk(d hv.Disk) (guestFiles, error) {
 	return f, nil
 }
 
-// openLayer opens a file as what it looks like; there is no guest that could have
-// written a header to mislead.
+// openLayer opens a file by its content: as a qcow2 image or as a flat simulated disk. No real
+// guest could have written a misleading header.
 func openLayer(path string) (qcow2.Layer, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -105,7 +105,7 @@ type solid struct {
 	size int64
 }
 
-// NextData returns all that is left.
+// NextData returns the rest of the disk.
 func (s solid) NextData(off int64) (start, end int64, err error) { return off, s.size, nil }
 
 // DiskFiles returns the files that a simulated guest has on a disk, by their paths.

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// TestDisks: a guest has its files wherever its disk went: into a delta on any base, and
-// out of a registry into one flat file; what nobody simulated wrote is empty.
+// TestDisks: a guest has its files wherever its disk went: into a delta on any base, and from a
+// registry into one flat file. A disk that no simulated guest wrote is empty.
 func TestDisks(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

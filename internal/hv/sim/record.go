@@ -15,31 +15,31 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
-// LabelBoot steers a single VM against the options of its host: "never" (the
-// guest never gets ready), "fail", or a duration such as "2s".
+// LabelBoot controls a single VM against the options of its host: "never" (the guest never gets
+// ready), "fail", or a duration such as "2s".
 const LabelBoot = "sim.boot"
 
-// forever is past every boot time-out.
+// forever exceeds every boot timeout.
 const forever = 1000 * time.Hour
 
-// simVM is one VM with the fate that was drawn at its start. With a Dir it is
-// also the content of its file.
+// simVM is one VM with the random plan that was drawn at its start. With a Dir it is also the
+// content of its file.
 type simVM struct {
 	VM        hv.VM
 	ReadyAt   time.Time
 	CrashAt   time.Time // zero = never
 	CrashText string
 	Used      bool // a start has succeeded: the layers and the state are used up
-	Runs      int  // starts so far; part of what is drawn
+	Runs      int  // starts so far; part of the random draw
 	Commands  int  // commands so far
 	Spec      hv.Spec
-	Base      guestFiles `json:",omitempty"` // of the layers it began with
+	Base      guestFiles `json:",omitempty"` // of the layers it started with
 	Files     guestFiles `json:",omitempty"` // written since; memory and disk
 
 	gone chan struct{} // closed when this run ends; nil after a load
 }
 
-// runPlan is what was drawn for one run of a VM.
+// runPlan is the random plan for one run of a VM.
 type runPlan struct {
 	boot      time.Duration
 	fails     bool          // ends at crash instead of getting ready
@@ -99,7 +99,7 @@ func (r *simVM) ended() {
 	}
 }
 
-// view is a copy that shares nothing with the record.
+// view returns a copy that shares nothing with the record.
 func (r *simVM) view() hv.VM {
 	vm := r.VM
 	vm.Ports, vm.Labels = slices.Clone(vm.Ports), maps.Clone(vm.Labels)
@@ -140,8 +140,8 @@ func (h *Host) load() error {
 	return nil
 }
 
-// saveLocked writes beside and renames: a killed process leaves the old file
-// or the new one.
+// saveLocked writes a temporary file and renames it: a killed process leaves the old file or the
+// new one.
 func (h *Host) saveLocked(r *simVM) error {
 	if h.opt.Dir == "" {
 		return nil

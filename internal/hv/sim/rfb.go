@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// screen speaks RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than a
-// viewer of today needs.
+// screen serves RFB 3.8 (RFC 6143) to one viewer: raw pixels of 32 bits, and no more than current
+// viewers need.
 type screen struct {
-	name, password string // without a password everybody is let in
+	name, password string // an empty password admits every viewer
 	clock          Clock
 
 	typed string          // what is typed at the moment
-	held  map[uint32]bool // keys that are down, by their symbols
+	held  map[uint32]bool // pressed keys, by their symbols
 	shift [3]byte         // how far red, green and blue are shifted in a pixel
 	order binary.ByteOrder
 }
@@ -34,7 +34,7 @@ const (
 
 var errViewer = errors.New("a viewer that this screen does not understand")
 
-// serve is the whole of a viewer's visit.
+// serve handles a viewer's connection.
 func (s *screen) serve(c net.Conn) {
 	s.held, s.order = map[uint32]bool{}, binary.LittleEndian
 	s.shift = [3]byte{16, 8, 0}
@@ -62,11 +62,11 @@ func (s *screen) serve(c net.Conn) {
 	s.show(c, asked)
 }
 
-// show answers a viewer until that leaves.
+// show sends updates to a viewer until it leaves.
 func (s *screen) show(c net.Conn, asked <-chan message) {
 	ticks := time.NewTicker(500 * time.Millisecond)
 	defer ticks.Stop()
-	var sent []byte // the picture that the viewer has
+	var sent []byte // the picture that was sent to the viewer
 	wants := false
 	for {
 		select {
@@ -98,7 +98,7 @@ func (s *screen) show(c net.Conn, asked <-chan message) {
 	}
 }
 
-// greet shakes hands with a viewer and lets it in.
+// greet performs the handshake with a viewer and authenticates it.
 func (s *screen) greet(c net.Conn) error {
 	const version = "RFB 003.008\n"
 	hello, err := exchange(c, []byte(version), len(version))
@@ -108,7 +108,7 @@ func (s *screen) greet(c net.Conn) error {
 	if err := s.admit(c); err != nil {
 		return err
 	}
-	if _, err := exchange(c, make([]byte, 4), 1); err != nil { // whether others may look as well
+	if _, err := exchange(c, make([]byte, 4), 1); err != nil { // whether other viewers are allowed at the same time
 		return err
 	}
 	head := binary.BigEndian.AppendUint16(nil, screenWidth)
@@ -168,7 +168,7 @@ func response(password string, challenge []byte) []byte {
 	return out
 }
 
-// exchange says something and takes n bytes.
+// exchange writes say and reads n bytes.
 func exchange(c net.Conn, say []byte, n int) ([]byte, error) {
 	if _, err := c.Write(say); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ type message struct {
 	text []byte
 }
 
-// readMessage reads what a viewer says; what follows the fixed part of it is skipped.
+// readMessage reads a viewer's message; what follows its fixed part is skipped.
 func readMessage(r io.Reader) (m message, err error) {
 	kind := make([]byte, 1)
 	if _, err := io.ReadFull(r, kind); err != nil {
@@ -223,7 +223,7 @@ func readMessage(r io.Reader) (m message, err error) {
 	return m, err
 }
 
-// take respects a message.
+// take handles a message.
 func (s *screen) take(m message) error {
 	switch m.kind {
 	case setFormat:
@@ -241,7 +241,7 @@ func (s *screen) take(m message) error {
 	return nil
 }
 
-// The symbols of keys that do something.
+// The symbols of keys with a function.
 const (
 	keyBackspace, keyReturn, keyDelete = 0xff08, 0xff0d, 0xffff
 	keyControl, keyAlt                 = 0xffe3, 0xffe9
@@ -268,7 +268,7 @@ func (s *screen) key(symbol uint32, down bool) {
 	}
 }
 
-// changed returns the rows in which two pictures differ; without a first one all.
+// changed returns the rows in which two pictures differ; all rows without an old one.
 func changed(old, now []byte) (top, bottom int) {
 	if old == nil {
 		return 0, screenHeight
@@ -282,10 +282,10 @@ func changed(old, now []byte) (top, bottom int) {
 	return top, bottom
 }
 
-// palette are the colors of a picture.
+// palette contains the colors of a picture.
 var palette = [][3]uint32{{24, 27, 33}, {236, 238, 242}, {120, 170, 255}, {150, 156, 168}}
 
-// update is the message that has some rows of a picture.
+// update returns the message with some rows of a picture.
 func (s *screen) update(picture []byte, top, bottom int) []byte {
 	out := make([]byte, 0, 16+4*screenWidth*(bottom-top))
 	out = append(out, 0, 0, 0, 1, 0, 0)
@@ -303,7 +303,7 @@ func (s *screen) update(picture []byte, top, bottom int) []byte {
 	return out
 }
 
-// draw makes the picture of now: a byte a pixel, which stands for a color.
+// draw draws the current picture: one byte per pixel, an index of palette.
 func (s *screen) draw() []byte {
 	p := make([]byte, screenWidth*screenHeight)
 	y := write(p, 20, 2, 3, "simulated VM: no guest runs here")
@@ -315,7 +315,7 @@ func (s *screen) draw() []byte {
 
 const margin = 20 // pixels at the sides of a text
 
-// write writes a text from row y on and gives the row behind it.
+// write draws a text from row y on and returns the next row.
 func write(p []byte, y, scale int, colour byte, text string) int {
 	x := margin
 	for _, c := range strings.ToUpper(text) {
@@ -339,7 +339,7 @@ func write(p []byte, y, scale int, colour byte, text string) int {
 	return y + 7*scale
 }
 
-// glyphs are letters of three by five dots: a digit a row, whose bits are its dots.
+// glyphs are letters of three by five dots: one digit per row, whose bits are its dots.
 var glyphs = map[rune]string{
 	'A': "25755", 'B': "65656", 'C': "34443", 'D': "65556", 'E': "74647", 'F': "74644", 'G': "34553", 'H': "55755",
 	'I': "72227", 'J': "11152", 'K': "55655", 'L': "44447", 'M': "57755", 'N': "65555", 'O': "25552", 'P': "65644",

@@ -27,7 +27,7 @@ const memoryPrefix = "/dev/shm/"
 // guestFiles are files of a simulated guest: path -> content.
 type guestFiles map[string]string
 
-// split answers the files of memory and those of disk.
+// split separates the files of memory and those of disk.
 func (f guestFiles) split() (memory, disk guestFiles) {
 	memory, disk = guestFiles{}, guestFiles{}
 	for name, text := range f {
@@ -94,7 +94,7 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 			d.Bytes += (int64(len(text)) + 4095) &^ 4095
 		}
 		s.Disks = append(s.Disks, d)
-		if i == 0 { // one text, so also what is below
+		if i == 0 { // one text, so it contains the base, too
 			changed = guestFiles{}
 			maps.Copy(changed, run.Base)
 			maps.Copy(changed, disk)
@@ -106,8 +106,8 @@ func (h *Host) save(ctx context.Context, id string, spec hv.SaveSpec) (s hv.Save
 	return s, did(ctx, spec, hv.SavedDisks)
 }
 
-// begin answers the VM to be saved, as it is now, and shuts it down when it runs
-// and its memory is not wanted.
+// begin returns a copy of the VM to be saved, and shuts it down when it runs and its memory is not
+// saved.
 func (h *Host) begin(ctx context.Context, id string, suspend bool) (simVM, error) {
 	run, err := h.copyOf(id)
 	runs := run.VM.Status == hv.Running
@@ -125,8 +125,8 @@ func (h *Host) begin(ctx context.Context, id string, suspend bool) (simVM, error
 	return h.copyOf(id)
 }
 
-// suspend writes the memory of a running VM and answers all its files as they
-// were then. The VM has to live until that is done.
+// suspend writes the memory of a running VM and returns all its files at that time. The VM has to
+// live until that is done.
 func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path string, files guestFiles, err error) {
 	path = filepath.Join(spec.Dir, stateFile)
 	for _, step := range []hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState} {
@@ -150,7 +150,7 @@ func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path s
 	return path, files, nil
 }
 
-// did reports a step, unless the caller has given up.
+// did reports a step, unless the caller has canceled the save.
 func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
 	if err := spec.ReportStep(step); err != nil {
 		return err
@@ -158,7 +158,7 @@ func did(ctx context.Context, spec hv.SaveSpec, step hv.SaveStep) error {
 	return ctx.Err()
 }
 
-// copyOf is a copy of a VM's record as it is now.
+// copyOf returns a copy of a VM's current record.
 func (h *Host) copyOf(id string) (simVM, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +193,7 @@ func (h *Host) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (hv.
 	return h.Start(ctx, after)
 }
 
-// layers reads what a VM begins with until a start has succeeded.
+// layers reads the initial files of a VM, which are in use until a start has succeeded.
 func (h *Host) layers(s hv.Spec) (disk, memory guestFiles, err error) {
 	h.mu.Lock()
 	r, known := h.vms[s.ID]

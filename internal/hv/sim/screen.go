@@ -10,8 +10,8 @@ import (
 
 var _ hv.ConsoleDriver = (*Host)(nil)
 
-// Screen returns a viewer of a screen on which the name of the VM, the time and what is typed can
-// be read. It asks for the password of Spec.VNC, as a real one does.
+// Screen returns a viewer's connection to a screen that shows the name of the VM, the time and the
+// typed text. It asks for the password of Spec.VNC, as a real one does.
 func (h *Host) Screen(_ context.Context, id string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

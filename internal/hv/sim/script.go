@@ -62,7 +62,7 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	return p.result(ctx, gone, err)
 }
 
-// enter answers a channel that is closed when the VM's present run ends.
+// enter returns a channel that is closed when the VM's current run ends.
 func (h *Host) enter(id string) (<-chan struct{}, seededRand, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -303,7 +303,7 @@ func (p *process) sleep(ctx context.Context, arg string) error {
 	return p.wait(ctx, d)
 }
 
-// expand answers the value of "$NAME", and every other word as it is.
+// expand returns the value of "$NAME", and every other word unchanged.
 func (p *process) expand(word string) string {
 	name, ok := strings.CutPrefix(word, "$")
 	if !ok {

@@ -24,27 +24,27 @@ import (
 // Version is the hypervisor version that simulated VMs report.
 const Version = "1.0"
 
-// Range is a duration drawn evenly from Min to Max. The zero value is no wait.
+// Range is a duration drawn evenly from Min to Max. The zero value means no wait.
 type Range struct{ Min, Max time.Duration }
 
-// Options set how a Host behaves. The zero value is a host whose VMs start at
-// once, never fail, and live in memory only.
+// Options set how a Host behaves. The zero value is a host whose VMs start immediately, never fail,
+// and exist in memory only.
 type Options struct {
-	Boot, Stop, Exec Range // how long a start, an orderly stop, the way to the guest take
+	Boot, Stop, Exec Range // how long a start, an orderly stop and the connection to the guest take
 	Delete           Range // how long the removal of a VM takes
 
 	BootFailure float64 // share of starts that fail, 0-1
-	ExecFailure float64 // share of commands whose outcome is lost, 0-1
-	Crash       float64 // share of VMs that end by themselves
+	ExecFailure float64 // share of commands whose result is lost, 0-1
+	Crash       float64 // share of VMs that end without a request
 	CrashAfter  Range   // how long after their start they do
 
-	// Dir keeps every VM in a file, so that VMs outlive a killed process.
-	// Empty: they outlive an agent only as long as the Host itself.
+	// Dir stores every VM in a file, so that VMs outlive a killed process. Empty: they outlive an
+	// agent only as long as the Host itself.
 	Dir string
 
-	// License and Expires are what the hypervisor says of its license: see hv.Host.
+	// License and Expires describe the hypervisor's license: see hv.Host.
 	License, Expires string
-	VLANs            []int // that guests can be in, rising
+	VLANs            []int // that guests can be in, in ascending order
 
 	Seed  uint64
 	Clock Clock // nil = the real one
@@ -53,12 +53,12 @@ type Options struct {
 // Clock is the time of a Host.
 type Clock interface {
 	Now() time.Time
-	// Sleep waits d, or answers ctx's error when that ends first.
+	// Sleep waits d, or returns ctx's error when ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
 }
 
-// Host is a simulated machine and the driver for it. Handing the same Host to
-// a new agent is what an agent restart looks like.
+// Host is a simulated machine and the driver for it. Passing the same Host to a new agent simulates
+// an agent restart.
 type Host struct {
 	opt   Options
 	clock Clock
@@ -69,7 +69,7 @@ type Host struct {
 
 var _ hv.Driver = (*Host)(nil)
 
-// New makes a Host and, with a Dir, loads the VMs that are there.
+// New returns a Host and, with a Dir, loads the existing VMs.
 func New(opt Options) (*Host, error) {
 	h := &Host{opt: opt, clock: opt.Clock, vms: map[string]*simVM{}}
 	if h.clock == nil {
@@ -84,7 +84,7 @@ func New(opt Options) (*Host, error) {
 	return h, nil
 }
 
-// Describe answers the constants of the simulation.
+// Describe returns the constants of the simulation.
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
 	d.License, d.Expires = h.opt.License, h.opt.Expires
@@ -116,7 +116,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		return hv.VM{}, err
 	}
 	if memory != nil && spec.State != nil {
-		plan.boot /= 10 // no guest boots: it continues
+		plan.boot /= 10 // no guest boots: it resumes
 	}
 	run, err := h.power(spec, plan, disk, memory)
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Host) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	return h.await(ctx, spec, run)
 }
 
-// accept settles a spec and refuses what is not simulated.
+// accept fills in the defaults of a spec and refuses what is not simulated.
 func accept(s hv.Spec) (hv.Spec, error) {
 	err := s.Validate()
 	if err == nil {
@@ -145,7 +145,7 @@ func accept(s hv.Spec) (hv.Spec, error) {
 	return s, nil
 }
 
-// power puts the VM into the table as running, or finds it there.
+// power adds the VM to the table as running, or finds it there.
 func (h *Host) power(spec hv.Spec, plan runPlan, disk, memory guestFiles) (started time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,8 +198,8 @@ func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.V
 	}
 }
 
-// look answers a VM that is ready, or an error for one that will never be, or
-// how long to wait before looking again.
+// look returns a VM that is ready, an error for one that will never be, or how long to wait before
+// the next look.
 func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM, time.Duration, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,7 +229,7 @@ func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM,
 	return hv.VM{}, next, r.gone, nil
 }
 
-// Stop ends a VM after the stop delay, at once when forced.
+// Stop ends a VM after the stop delay, or immediately when forced.
 func (h *Host) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	vm, err := h.Get(ctx, id)
 	if err != nil || vm.Status != hv.Running {
@@ -256,7 +256,7 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	if !ok {
 		return nil
 	}
-	r.ended() // whatever runs in its guest
+	r.ended() // including the commands in its guest
 	delete(h.vms, id)
 	return h.removeFile(id)
 }
@@ -268,7 +268,7 @@ func (h *Host) has(id string) bool {
 	return ok
 }
 
-// List answers all VMs ordered by ID.
+// List returns all VMs ordered by ID.
 func (h *Host) List(context.Context) ([]hv.VM, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -282,7 +282,7 @@ func (h *Host) List(context.Context) ([]hv.VM, error) {
 	return out, nil
 }
 
-// Get answers one VM.
+// Get returns one VM.
 func (h *Host) Get(_ context.Context, id string) (hv.VM, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -318,11 +318,11 @@ func (h *Host) endLocked(r *simVM, at time.Time, failure string) error {
 	return h.saveLocked(r)
 }
 
-// ageLocked lets a planned end happen when its time has come.
+// ageLocked ends a VM whose planned end is due.
 func (h *Host) ageLocked(r *simVM, now time.Time) {
 	if r.VM.Status == hv.Running && !r.CrashAt.IsZero() && !now.Before(r.CrashAt) {
-		// The file is written again by whatever changes the VM next; a loaded
-		// record comes to the same end by itself.
+		// The next change of the VM writes the file again; a record that is loaded before then ends
+		// in the same way.
 		_ = h.endLocked(r, r.CrashAt, r.CrashText)
 	}
 	if r.VM.Status == hv.Running && !now.Before(r.ReadyAt) && r.Spec.Network != hv.NetworkDisconnected {
@@ -330,8 +330,8 @@ func (h *Host) ageLocked(r *simVM, now time.Time) {
 	}
 }
 
-// portsLocked returns each rule without a host port the next one that no
-// running VM of this host has. Nothing listens there.
+// portsLocked assigns the next host port that no running VM of this host has to each rule without
+// one. Nothing listens on them.
 func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 	out := slices.Clone(spec.Ports)
 	if len(out) == 0 {
@@ -363,7 +363,7 @@ func (h *Host) portsLocked(spec hv.Spec) []hv.PortRule {
 	return out
 }
 
-// screenLocked answers the port of a VM's screen, 0 for none. Nothing listens there.
+// screenLocked returns the port of a VM's screen, 0 for none. Nothing listens on it.
 func (h *Host) screenLocked(spec hv.Spec) int {
 	if spec.VNC == nil || spec.VNC.Port != 0 {
 		return portOf(spec.VNC)
@@ -386,8 +386,8 @@ func portOf(v *hv.VNC) int {
 	return v.Port
 }
 
-// seededRand is a random source that depends on the seed, the VM and what is
-// drawn, not on the order in which goroutines ask.
+// seededRand is a random source that depends on the seed, the VM and what is drawn, but not on the
+// order of calls from goroutines.
 type seededRand struct{ *rand.Rand }
 
 func (h *Host) draw(id, what string) seededRand {

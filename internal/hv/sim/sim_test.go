@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Thousands of VMs cost memory only, and the drawn fates follow the shares.
+// Thousands of VMs cost memory only, and the drawn failures match the configured shares.
 func TestManyVMs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, sim.Options{
@@ -129,7 +129,7 @@ func running(t *testing.T, h *sim.Host) (n int) {
 	return n
 }
 
-// The same seed gives the same fates whatever the order of calls.
+// The same seed leads to the same failures whatever the order of calls.
 func TestSeed(t *testing.T) {
 	fates := func(seed uint64, reverse bool) (out string) {
 		h := open(t, sim.Options{Seed: seed, BootFailure: 0.5})
@@ -196,7 +196,7 @@ func TestBootLabel(t *testing.T) {
 	})
 }
 
-// A start that a kill ends returns at once instead of at its boot time-out.
+// A start that a kill ends returns immediately instead of at its boot timeout.
 func TestKillDuringBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, sim.Options{Boot: sim.Range{Min: time.Minute}})
@@ -277,8 +277,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestDeleteTakesTime: a VM that is removed runs until its delay is over; one that is
-// not there is gone at once.
+// TestDeleteTakesTime: a VM that is removed runs until its delay is over; the removal of an unknown
+// VM returns immediately.
 func TestDeleteTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, sim.Options{Delete: sim.Range{Min: 2 * time.Second, Max: 5 * time.Second}})

@@ -10,18 +10,18 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxArchives is how many archives are made at a time: each takes a processor.
+// maxArchives is the number of concurrent archives: each uses a processor.
 const maxArchives = 4
 
-// Archive is all logs of a service as they are at one moment. It must be closed.
+// Archive is a snapshot of all logs of a service. It must be closed.
 type Archive struct {
 	l       *Logs
 	service string
 	files   []part
-	events  *View // the one file that may get another name meanwhile; nil: none
+	events  *View // the only file that may be renamed in the meantime; nil: none
 }
 
-// part is a file of an archive, as far as it counts.
+// part is a file of an archive, up to its size at the beginning.
 type part struct {
 	file string
 	size int64
@@ -65,8 +65,8 @@ func (a *Archive) Close() error {
 	return a.events.Close()
 }
 
-// Write writes the archive as a compressed tar. What is written to the logs meanwhile is not in it, and what is
-// removed meanwhile is left out.
+// Write writes the archive as a compressed tar. Rows written to the logs in the meantime are not
+// part of it, and files removed in the meantime are left out.
 func (a *Archive) Write(w io.Writer) error {
 	zip, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {

@@ -38,7 +38,7 @@ func untar(t *testing.T, raw []byte) map[string]string {
 	}
 }
 
-// TestArchive also has files grow, go and be renamed after its beginning.
+// TestArchive also has files grow, be removed and be renamed after the archive has begun.
 func TestArchive(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now, Keep: time.Hour})

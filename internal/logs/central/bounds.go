@@ -6,20 +6,20 @@ import (
 
 const (
 	tidyEvery = 10 * time.Minute
-	lookEvery = 10 * time.Second // how old what is known of the room may get
-	lookBytes = 4 << 20          // and how many bytes may be written meanwhile
+	lookEvery = 10 * time.Second // how old the known free space may become
+	lookBytes = 4 << 20          // and how many bytes may be written since then
 	floor     = 256 << 20        // free bytes that logs leave to templates
-	floorPart = 32               // on a small disk, one part in so many of it
+	floorPart = 32               // on a small disk: total size / floorPart
 )
 
-// diskSpace is what is known of the disk.
+// diskSpace is the last known state of the disk.
 type diskSpace struct {
 	ok      bool
-	at      time.Time // when it was looked at
+	at      time.Time // when it was checked
 	written int64     // since then
 }
 
-// roomy reports whether the disk has room for rows: templates come first.
+// roomy reports whether the disk has free space for rows: templates have priority.
 func (l *Logs) roomy(now time.Time, add int) bool {
 	if l.o.Full != nil && l.o.Full() {
 		return false
@@ -38,8 +38,8 @@ func (l *Logs) roomy(now time.Time, add int) bool {
 	return r.ok
 }
 
-// Tidy removes the files whose time is over. It does nothing when it did so a short time ago. Rows do so too: it is
-// for logs that get none.
+// Tidy removes expired files, at most once in tidyEvery. Writing rows does that, too: Tidy is for
+// logs without new rows.
 func (l *Logs) Tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,14 +57,15 @@ func (l *Logs) tidyLocked(now time.Time) {
 				l.remove(f)
 			}
 		}
-		if len(s.files) == 0 { // nothing of it could be written
+		if len(s.files) == 0 { // none of its rows could be written
 			delete(l.services, s.name)
 		}
 	}
 	l.bound(nil)
 }
 
-// bound removes files until the others are within the limits; never the one that was just written.
+// bound removes files until the others are within the limits, but never the file that was just
+// written.
 func (l *Logs) bound(but *file) {
 	for {
 		var most *file
@@ -81,9 +82,10 @@ func (l *Logs) bound(but *file) {
 	}
 }
 
-// crowding returns the oldest file of whoever holds most of what is short: of the service that does, and in it of the
-// machine. So a program that floods the logs loses its own rows and not those of others. weigh says what a file takes,
-// and whose it is within its service.
+// crowding returns the oldest file of the largest holder: of the service with the largest amount,
+// and in it of the machine with the largest amount. A program that floods the logs therefore loses
+// its own rows and not those of others. weigh returns the amount of a file and its holder within
+// the service.
 func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string)) *file {
 	var largest holder
 	for _, s := range l.services {
@@ -113,7 +115,7 @@ func (l *Logs) crowding(but *file, weigh func(*file) (amount int64, whose string
 	return oldest
 }
 
-// holder is what somebody holds.
+// holder is the total amount of a service or a machine.
 type holder struct {
 	amount int64
 	oldest *file
@@ -145,7 +147,7 @@ func (l *Logs) remove(f *file) {
 		}
 	}
 	if len(s.files) == 0 {
-		_ = l.o.Root.Remove(s.name) // what is not ours may be in it
+		_ = l.o.Root.Remove(s.name) // other files may be in it
 		delete(l.services, s.name)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// clock is a time that tests set.
+// clock is a clock that tests set.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -50,7 +50,7 @@ func row(service, machine, content string) api.LogRow {
 	return api.LogRow{MachineName: machine, Service: service, Host: "10.0.0.1", Content: content}
 }
 
-// add appends rows that are all to be written.
+// add appends rows that must all be written.
 func add(t testing.TB, l *Logs, rows ...api.LogRow) {
 	t.Helper()
 	taken, err := l.Append(rows)
@@ -152,7 +152,8 @@ func TestHostileServices(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSymlinksLeadNowhere: neither a directory nor a file that is a link out of the logs is written or read.
+// TestSymlinksLeadNowhere: a directory or file that is a symbolic link out of the logs is neither
+// written nor read.
 func TestSymlinksLeadNowhere(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	if err := errors.Join(os.Symlink(outside, dir+"/linked"), os.Mkdir(dir+"/node", 0o755),
@@ -173,7 +174,7 @@ func TestSymlinksLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestAFileADay also holds over restarts, which go on in the file of the day.
+// TestAFileADay: also after restarts, which resume the file of the day.
 func TestAFileADay(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	for range 2 {
@@ -226,7 +227,7 @@ func TestPartsAndOldestFirst(t *testing.T) {
 	if sum != s.Bytes || s.Files != len(files) {
 		t.Errorf("%d bytes in %d files, %+v", sum, len(files), s)
 	}
-	// a smaller bound counts from the start on
+	// a smaller limit applies from the start on
 	_ = l.Close()
 	if again := open(t, dir, Options{Now: c.Now, MaxBytes: 30 << 10}).Stats(); again.Bytes > 30<<10 || again.Files == 0 {
 		t.Errorf("after a restart with less: %+v", again)
@@ -255,7 +256,7 @@ func TestAge(t *testing.T) {
 		t.Errorf("its directory: %v", err)
 	}
 	c.advance(47 * time.Hour)
-	add(t, l, row("old", "m", "again")) // rows are enough: not every directory of logs has somebody who tidies it
+	add(t, l, row("old", "m", "again")) // rows suffice: not every directory of logs has a process that calls Tidy
 	if _, err := l.Files("node"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("what is old by now: %v", err)
 	}
@@ -301,8 +302,8 @@ func TestBoundOfFiles(t *testing.T) {
 	}
 }
 
-// TestAFloodTakesItsOwnRoom: neither a machine nor a service whose rows never end makes the rows of others go, least
-// of all the events; and what is left of itself is the newest.
+// TestAFloodTakesItsOwnRoom: neither a machine nor a service with endless rows causes the removal
+// of the rows of others, least of all of events; and its newest rows remain.
 func TestAFloodTakesItsOwnRoom(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now, MaxBytes: 400 << 10})
@@ -352,7 +353,8 @@ func TestTornRow(t *testing.T) {
 	}
 }
 
-// TestNoRoom: rows are dropped and counted, in a row as well once there is room; events are refused.
+// TestNoRoom: rows are dropped and counted, and reported in a row once there is free space; events
+// are refused.
 func TestNoRoom(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	var full atomic.Bool
@@ -404,7 +406,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%.20s: %v", bad, err)
 		}
 	}
-	// a restart continues in the same file, the next day begins another
+	// a restart resumes the same file, the next day begins another one
 	_ = l.Close()
 	l = open(t, dir, Options{Now: c.Now})
 	c.advance(time.Hour)
@@ -476,7 +478,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce writes, reads and tidies from all sides; the rows of every writer stay in their order.
+// TestManyAtOnce writes, reads and tidies concurrently; the rows of every writer stay in order.
 func TestManyAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})

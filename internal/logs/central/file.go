@@ -19,7 +19,7 @@ const (
 	eventStamp  = "2006/01/02 15:04:05" // the form of the header's time, in UTC
 )
 
-// load finds the files that there are. What has no name of ours, or is no file, is left alone.
+// load finds the existing files. Other names, and items that are not files, are ignored.
 func (l *Logs) load() error {
 	dirs, err := fs.ReadDir(l.o.Root.FS(), ".")
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *Logs) load() error {
 	return nil
 }
 
-// ours reports whether a file name may be one of a log.
+// ours reports whether a file name may be that of a log.
 func ours(name string) bool {
 	return strings.HasSuffix(name, ending) && name[0] != '.' && !strings.ContainsFunc(name, odd)
 }
@@ -60,7 +60,7 @@ func newService(name string) *service {
 	return &service{name: name, files: map[string]*file{}, current: map[string]*file{}}
 }
 
-// resume finds out when the event log of before began.
+// resume finds out when the existing event log began.
 func (l *Logs) resume(s *service) {
 	f := s.files[eventFile]
 	if s.name != EventService || f == nil {
@@ -80,7 +80,7 @@ func (l *Logs) resume(s *service) {
 	}
 }
 
-// enter returns a service, which is made when it is new. It is never nil.
+// enter returns a service, which is created if it is new. It is never nil.
 func (l *Logs) enter(name string) (*service, error) {
 	s := l.services[name]
 	if s == nil {
@@ -96,7 +96,7 @@ func (l *Logs) enter(name string) (*service, error) {
 	return s, nil
 }
 
-// current returns the file that rows of a machine go to: one a day, and another when it is full.
+// current returns the file for rows of a machine: one per day, and another one when it is full.
 func (l *Logs) current(s *service, machine string, now time.Time, add int64) *file {
 	day := now.UTC().Format(dayForm)
 	f := s.current[machine]
@@ -119,11 +119,11 @@ func (l *Logs) current(s *service, machine string, now time.Time, add int64) *fi
 	}
 }
 
-// fits reports whether a file takes more; an empty one takes anything.
+// fits reports whether a file can take add bytes; an empty one can take anything.
 func (l *Logs) fits(f *file, add int64) bool { return f.size == 0 || f.size+add <= l.part }
 
-// currentEvents returns the file that events go to. It has always the same name: one of yesterday, and one that
-// is full, is renamed.
+// currentEvents returns the file for events. Its name is always the same: the file of an earlier
+// day, or a full one, is renamed.
 func (l *Logs) currentEvents(s *service, now time.Time, add int64) *file {
 	f := s.current[""]
 	if f != nil && (!l.fits(f, add) || f.begun.UTC().Format(dayForm) != now.UTC().Format(dayForm)) && l.setAside(f, now) {
@@ -136,7 +136,8 @@ func (l *Logs) currentEvents(s *service, now time.Time, add int64) *file {
 	return f
 }
 
-// setAside returns the event log a name of the past; false when it cannot, and continues as it is.
+// setAside renames the event log to an archived name; false when that fails and the file remains in
+// use.
 func (l *Logs) setAside(f *file, now time.Time) bool {
 	if f.size == 0 {
 		return false
@@ -157,10 +158,11 @@ func (l *Logs) setAside(f *file, now time.Time) bool {
 	return true
 }
 
-// errNoRoom is why rows are dropped before anything is tried.
+// errNoRoom is the reason why rows are dropped without an attempt to write them.
 var errNoRoom = errors.New("what is left of the disk is for the templates")
 
-// put appends whole lines to a file; of a write that was cut nothing stays. Streams do not get the header.
+// put appends whole lines to a file; nothing of an interrupted write stays. Streams do not receive
+// the header.
 func (l *Logs) put(f *file, header string, lines []byte, now time.Time) error {
 	if !l.roomy(now, len(lines)) {
 		return errNoRoom
@@ -189,7 +191,7 @@ func (l *Logs) put(f *file, header string, lines []byte, now time.Time) error {
 	return nil
 }
 
-// openFile opens a file to append to it. What a crash left of a row becomes a line of its own.
+// openFile opens a file for appending. A partial row that a crash left becomes a separate line.
 func (l *Logs) openFile(f *file) error {
 	if f.handle != nil {
 		if l.open[len(l.open)-1] != f {

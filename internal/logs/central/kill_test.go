@@ -14,7 +14,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// victimOf is the variable whose value has this very program write rows into a directory until it is killed.
+// victimOf is the variable whose value makes this program write rows into a directory until it is
+// killed.
 const victimOf = "CENTRAL_LOGS_OF_A_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver writes rows and events from several sides and says of each, once it is written, which it was.
+// writeForEver writes rows and events concurrently, and prints each one after it was written.
 func writeForEver(dir, round string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func writeForEver(dir, round string) error {
 	return <-failed
 }
 
-// kill lets a victim write until it has said so many times that it wrote, kills it, and gives all that it said.
+// kill runs a victim until it has printed a number of lines, kills it, and returns all printed lines.
 func kill(t *testing.T, dir, round string, after int) (written []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], round)
@@ -85,7 +86,8 @@ func kill(t *testing.T, dir, round string, after int) (written []string) {
 	return written
 }
 
-// TestKilledWhileItWrites: what was acknowledged is there once and whole, and what a kill cut is a line of its own.
+// TestKilledWhileItWrites: what was acknowledged is there once and whole, and what a kill
+// interrupted is a separate line.
 func TestKilledWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
 	var written []string
@@ -111,7 +113,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 			}
 		}
 	}
-	if torn > 3*3 { // at most one a kill and file
+	if torn > 3*3 { // at most one per kill and file
 		t.Errorf("%d rows are torn", torn)
 	}
 	for _, text := range written {
@@ -128,7 +130,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 	}
 }
 
-// globbed returns the log files below a directory.
+// globbed returns the log files in a directory.
 func globbed(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	all, err := filepath.Glob(dir + "/*/*.log")

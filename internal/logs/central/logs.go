@@ -12,16 +12,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds that are no settings.
+// The limits that are not settings.
 const (
 	maxServices = 256
 	maxFiles    = 50000    // of all services: a week of several thousand machines
 	maxPart     = 64 << 20 // bytes of a file, after which the next one begins
-	parts       = 8        // at least so many files share MaxBytes, so that the oldest leaves most of it
-	maxOpen     = 64       // files that are kept open to be written
+	parts       = 8        // at least this many files share MaxBytes, so that removing the oldest leaves most of it
+	maxOpen     = 64       // files that are kept open for writing
 )
 
-// own are the services of this cloud: there is room for them however many others there are.
+// own are the services of this cloud: they are always accepted, however many others there are.
 var own = map[string]bool{"controller": true, "registry": true, "node": true}
 
 // The default limits.
@@ -33,16 +33,16 @@ const (
 // Options configure Logs. The zero value of all but Root means a default.
 type Options struct {
 	Root     *os.Root      // the directory of the logs; Close closes it
-	Keep     time.Duration // a file goes that long after its last row: DefaultKeep
-	MaxBytes int64         // of all files; whoever holds most gives up the oldest: DefaultMaxBytes
+	Keep     time.Duration // a file is removed this long after its last row: DefaultKeep
+	MaxBytes int64         // of all files; the largest holder loses its oldest file first: DefaultMaxBytes
 
-	Full func() bool                           // says that rows are to be dropped; nil: never
-	Free func() (free, total int64, err error) // room of the disk; nil: enough
+	Full func() bool                           // reports whether rows are to be dropped; nil: never
+	Free func() (free, total int64, err error) // space of the disk; nil: enough
 	Now  func() time.Time
-	Log  *slog.Logger // of what fails; it is told of a change only, so that it may end here
+	Log  *slog.Logger // for failures; logs only changes of the state, so its output may go to these logs
 }
 
-// Logs are the central logs below one directory. Its methods may be called from many goroutines.
+// Logs are the central logs in one directory. Its methods may be called from many goroutines.
 type Logs struct {
 	o    Options
 	part int64 // bytes of a file
@@ -50,7 +50,7 @@ type Logs struct {
 
 	mu       sync.Mutex // guards the fields below; held over a write
 	services map[string]*service
-	open     []*file // that have a handle, the one used last at the end
+	open     []*file // with a handle, most recently used last
 	line     []byte  // of the rows that are being written
 	room     diskSpace
 	stats    Stats
@@ -60,14 +60,14 @@ type Logs struct {
 	archives int
 }
 
-// Stats count what happened since the logs were opened, and what there is.
+// Stats count events since the logs were opened, and the current content.
 type Stats struct {
-	Rows    int64 // written, events too
+	Rows    int64 // written, including events
 	Dropped int64 // rows that could not be written
-	Skipped int64 // rows that a stream did not get, since its reader is too slow
+	Skipped int64 // rows that a stream did not receive, since its reader is too slow
 	Files   int
 	Bytes   int64 // of all files
-	Streams int   // that are read now
+	Streams int   // that are being read
 }
 
 // service is a directory of logs.
@@ -75,16 +75,16 @@ type service struct {
 	name    string
 	files   map[string]*file
 	current map[string]*file // by machine; "" for events
-	dropped int              // rows since the last that was written
+	dropped int              // rows since the last written one
 }
 
 // file is one file of a service. Size counts whole rows only.
 type file struct {
 	service *service
-	machine string // as the name says it; "" for events
+	machine string // as in the name; "" for events
 	name    string
 	size    int64
-	begun   time.Time // its day names it
+	begun   time.Time // its day is in the name
 	last    time.Time // when a row was written
 	handle  *os.File  // nil: not open
 	stuck   bool      // it cannot be removed
@@ -92,7 +92,7 @@ type file struct {
 
 func (f *file) path() string { return f.service.name + "/" + f.name }
 
-// Open reads what logs there are and removes what is beyond the limits.
+// Open reads the existing logs and removes what is beyond the limits.
 func Open(o Options) (*Logs, error) {
 	if o.Keep == 0 {
 		o.Keep = DefaultKeep
@@ -114,7 +114,7 @@ func Open(o Options) (*Logs, error) {
 	return l, nil
 }
 
-// Close ends the streams and gives the files back.
+// Close ends the streams and closes the files.
 func (l *Logs) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,9 +136,9 @@ func (l *Logs) Stats() Stats {
 	return l.stats
 }
 
-// Append writes rows, each to the file of its service and machine. What cannot be written is dropped and
-// counted, also in a row once there is room again: only rows that can never be written are an error, and then
-// none is.
+// Append writes rows, each to the file of its service and machine. Rows that cannot be written are
+// dropped and counted, also in a row once there is free space again. Only rows that can never be
+// written are an error, and then none is written.
 func (l *Logs) Append(rows []api.LogRow) (api.LogAppendResult, error) {
 	var taken api.LogAppendResult
 	for i := range rows {
@@ -165,7 +165,7 @@ func (l *Logs) Append(rows []api.LogRow) (api.LogAppendResult, error) {
 	return taken, nil
 }
 
-// enough refuses rows with which there would be too many services.
+// enough refuses rows that would create too many services.
 func (l *Logs) enough(rows []api.LogRow) error {
 	fresh := map[string]bool{}
 	for i := range rows {
@@ -180,7 +180,7 @@ func (l *Logs) enough(rows []api.LogRow) error {
 	return nil
 }
 
-// ofRow returns which of several rows an error is about.
+// ofRow adds the position of the row to an error.
 func ofRow(err error, i, of int) error {
 	if of == 1 {
 		return err
@@ -188,7 +188,7 @@ func ofRow(err error, i, of int) error {
 	return farm.Errorf(farm.CodeOf(err), "rows[%d].%s", i, err)
 }
 
-// alike counts the rows at the beginning that go to one file.
+// alike returns the number of leading rows that go to one file.
 func alike(rows []api.LogRow) int {
 	for i := range rows {
 		if rows[i].Service != rows[0].Service || rows[i].MachineName != rows[0].MachineName {
@@ -227,10 +227,10 @@ func (l *Logs) write(rows []api.LogRow, now time.Time) error {
 	return nil
 }
 
-// maxKept bounds the room for rows that is kept for the next ones, in bytes.
+// maxKept limits the row buffer that is kept for the next rows, in bytes.
 const maxKept = 1 << 20
 
-// Events writes events to the event log, each one JSON object, in their order: all of them or none.
+// Events writes events to the event log in order, each as one JSON object: all of them or none.
 func (l *Logs) Events(events [][]byte) error {
 	var lines []byte
 	for i, raw := range events {
@@ -283,7 +283,7 @@ func (l *Logs) wrote(s *service, rows int) {
 	l.note(nil)
 }
 
-// note logs when rows begin and cease to be dropped.
+// note logs when the dropping of rows begins and ends.
 func (l *Logs) note(err error) {
 	if failing := err != nil; failing != l.failing {
 		l.failing = failing

@@ -17,15 +17,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The bounds of what is read of the end of logs.
+// The limits for reading the end of logs.
 const (
 	MaxLines  = 10000
 	maxTail   = 8 << 20   // bytes of the end of one file
-	pastFiles = 16        // files whose ends a stream begins with
+	pastFiles = 16        // files whose ends a new stream begins with
 	pastTail  = 256 << 10 // bytes of each
 )
 
-// Services lists the services that have logs, in their order.
+// Services lists the services that have logs, sorted.
 func (l *Logs) Services() []api.LogService {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *Logs) sorted(name string) []*file {
 // byAge orders files by their last rows.
 func byAge(a, b *file) int { return cmp.Or(a.last.Compare(b.last), strings.Compare(a.name, b.name)) }
 
-// machineOf returns the part of the name of a service's file that is a machine.
+// machineOf returns the machine in the name of a service's file.
 func machineOf(service, name string) string {
 	if service == EventService {
 		return ""
@@ -92,7 +92,7 @@ func machineOf(service, name string) string {
 	return name
 }
 
-// View is a file of the logs as it is at one moment: rows that come later are not part of it. It must be closed.
+// View is a snapshot of a file of the logs: later rows are not part of it. It must be closed.
 type View struct {
 	Name     string
 	Size     int64
@@ -101,7 +101,7 @@ type View struct {
 	in *os.File
 }
 
-// View opens a file of a service; "" is the one written last.
+// View opens a file of a service; "" is the file written last.
 func (l *Logs) View(service, name string) (*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,10 +136,10 @@ func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // Close closes the file.
 func (v *View) Close() error { return v.in.Close() }
 
-// Content returns the whole view to be read.
+// Content returns a reader of the whole view.
 func (v *View) Content() *io.SectionReader { return io.NewSectionReader(v.in, 0, v.Size) }
 
-// Tail returns the last lines of the view, as many as fit in a few megabytes.
+// Tail returns the last lines of the view, up to maxTail bytes.
 func (v *View) Tail(lines int) ([]byte, error) { return v.tail(lines, maxTail) }
 
 func (v *View) tail(lines int, most int64) ([]byte, error) {
@@ -152,7 +152,7 @@ func (v *View) tail(lines int, most int64) ([]byte, error) {
 			return nil, fmt.Errorf("read a log: %w", err)
 		}
 		text, at = append(block, text...), at-n
-		if at == from && at > 0 { // the first line is a part of one
+		if at == from && at > 0 { // the first line is incomplete
 			_, text, _ = bytes.Cut(text, []byte("\n"))
 		}
 	}
@@ -162,7 +162,7 @@ func (v *View) tail(lines int, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// ends returns the last rows of several files, in the order of their times.
+// ends returns the last rows of several files, sorted by time.
 func ends(views []*View, lines int) ([]byte, error) {
 	var rows []string
 	for _, v := range views {
@@ -171,7 +171,7 @@ func ends(views []*View, lines int) ([]byte, error) {
 			return nil, err
 		}
 		rows = append(rows, strings.SplitAfter(string(text), "\n")...)
-		if last := &rows[len(rows)-1]; *last != "" { // a kill has cut it
+		if last := &rows[len(rows)-1]; *last != "" { // a kill interrupted it
 			*last += "\n"
 		}
 	}

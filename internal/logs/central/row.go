@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	maxContent = 64 << 10 // bytes of a row's content; the rest is cut
+	maxContent = 64 << 10 // bytes of a row's content; longer ones are cut
 	maxEvent   = 64 << 10 // bytes of an event
-	maxName    = 64       // bytes of a service and of the part of a file name that is a machine
+	maxName    = 64       // bytes of a service and of the machine in a file name
 	maxHost    = 255      // bytes of a host that a row shows
 )
 
 // EventService is the service of the event log. It has events only.
 const EventService = "event"
 
-// stamp is the form of the time that a row begins with: of fixed width, so that rows sort by it.
+// stamp is the time format at the beginning of a row: of fixed width, so that rows sort by it.
 const stamp = "2006-01-02T15:04:05.000Z"
 
-// CheckService refuses what cannot be the name of a service. It becomes the name of a directory.
+// CheckService refuses an invalid name of a service. The name becomes that of a directory.
 func CheckService(name string) error {
 	switch {
 	case name == "":
@@ -36,7 +36,7 @@ func CheckService(name string) error {
 	return nil
 }
 
-// odd reports whether a character is none of those that names of files have here.
+// odd reports whether a character is not allowed in file names here.
 func odd(c rune) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
@@ -46,11 +46,11 @@ func odd(c rune) bool {
 	}
 }
 
-// oddInService reports whether a character is none of those that services have: there are some
-// of several words.
+// oddInService reports whether a character is not allowed in the name of a service: some names have
+// several words.
 func oddInService(c rune) bool { return c != ' ' && odd(c) }
 
-// checkRow refuses a row for a service that takes none.
+// checkRow refuses a row whose service is not for rows.
 func checkRow(r *api.LogRow) error {
 	if strings.EqualFold(r.Service, EventService) {
 		return farm.Invalid("service", "%s takes events only: POST %s", EventService, api.PathLogEvent)
@@ -58,7 +58,7 @@ func checkRow(r *api.LogRow) error {
 	return CheckService(r.Service)
 }
 
-// machineFile is a machine's name as a part of a file's name.
+// machineFile returns a machine's name as a part of a file name.
 func machineFile(name string) string {
 	if name == "" {
 		return "unknown"
@@ -75,7 +75,7 @@ func machineFile(name string) string {
 	return name
 }
 
-// appendRow writes a row as its line.
+// appendRow appends a row as a line.
 func appendRow(line []byte, r *api.LogRow, now time.Time) []byte {
 	line = now.UTC().AppendFormat(line, stamp)
 	line = append(line, ' ')
@@ -98,7 +98,7 @@ func appendRow(line []byte, r *api.LogRow, now time.Time) []byte {
 	return append(line, '\n')
 }
 
-// appendVisible writes text on one line: what breaks or steers it is escaped as Go and JSON do, a tab stays.
+// appendVisible appends text as one line: control characters are escaped as Go and JSON do, tabs stay.
 func appendVisible(line []byte, text string) []byte {
 	for begin := 0; begin < len(text); {
 		end := begin
@@ -131,7 +131,7 @@ func appendRune(line []byte, c rune) []byte {
 	}
 }
 
-// eventLine is an event as its line: one JSON object, keys sorted.
+// eventLine returns an event as a line: one JSON object, keys sorted.
 func eventLine(raw []byte) ([]byte, error) {
 	if len(raw) > maxEvent {
 		return nil, farm.Errorf(farm.CodeInvalid, "An event must have at most %d bytes", maxEvent)

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	maxStreams = 1024      // whatever the settings allow
-	maxPending = 512 << 10 // bytes that wait for a slow reader, more than the longest row has; what comes then is skipped
+	maxStreams = 1024      // regardless of the settings
+	maxPending = 512 << 10 // bytes that wait for a slow reader, above the longest row; more are skipped
 )
 
 // ErrEnded is the end of a stream whose logs were closed.
 var ErrEnded = errors.New("the logs were closed")
 
-// Stream gives the rows of one service as they are written. One that gets none does nothing: it is woken by
-// rows of its own service alone. One goroutine reads it; it must be closed.
+// Stream delivers the rows of one service as they are written. An idle stream costs nothing: only
+// rows of its service wake it. One goroutine reads it; it must be closed.
 type Stream struct {
 	l       *Logs
 	service string
@@ -29,10 +29,10 @@ type Stream struct {
 	pending []byte
 	skipped int
 	ended   bool
-	woken   int // times that Next had something to look at
+	woken   int // times that Next had something to read
 }
 
-// Follow begins a stream of a service, which need not have rows yet. past are its last lines so far.
+// Follow opens a stream of a service, which need not have rows yet. past are its last lines so far.
 func (l *Logs) Follow(service string, lines int) (past []byte, s *Stream, err error) {
 	if err := CheckService(service); err != nil {
 		return nil, nil, err
@@ -50,7 +50,8 @@ func (l *Logs) Follow(service string, lines int) (past []byte, s *Stream, err er
 	return past, s, err
 }
 
-// subscribe begins a stream at the sizes that the files in views have, so that nothing is lost or comes twice.
+// subscribe opens a stream at the current sizes of the files in views, so that no row is lost or
+// delivered twice.
 func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	}
 	all := l.sorted(service)
 	most := pastFiles
-	if service == EventService { // their rows do not begin with a time
+	if service == EventService { // its rows do not begin with a time
 		most = 1
 	}
 	var views []*View
@@ -85,15 +86,15 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	return s, views, nil
 }
 
-// tell gives new rows to the streams of a service. The caller holds mu.
+// tell delivers new rows to the streams of a service. The caller holds mu.
 func (l *Logs) tell(service string, lines []byte) {
 	for s := range l.streams[service] {
 		l.stats.Skipped += int64(s.add(lines))
 	}
 }
 
-// add hands rows to the reader and gives the number of those that it does not get: after one that it does not, none
-// until it has read.
+// add queues rows for the reader and returns the number of skipped ones: after one skipped row, all
+// are skipped until the reader has read.
 func (s *Stream) add(lines []byte) (skipped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +125,8 @@ func (s *Stream) end() {
 	s.signal()
 }
 
-// Next waits for rows and gives them, whole lines. Where the reader was too slow a line says how many are missing.
+// Next waits for rows and returns them as whole lines. Where the reader was too slow, a line
+// reports the number of missing rows.
 func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 	for {
 		select {

@@ -66,7 +66,7 @@ func TestSlowReader(t *testing.T) {
 	for range 10 {
 		add(t, l, row("node", "m", strings.Repeat("x", maxContent)))
 	}
-	add(t, l, row("node", "m", "after what is skipped")) // and so skipped too, small as it is
+	add(t, l, row("node", "m", "after what is skipped")) // and so skipped, too, although it is small
 	next, err := s.Next(t.Context())
 	if err != nil || len(next) > maxPending+100 || !strings.HasSuffix(string(next), "\n... 4 rows are skipped here: they come faster than they are read\n") {
 		t.Errorf("%d bytes, %.100q, %v", len(next), next[max(0, len(next)-100):], err)
@@ -80,8 +80,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestAStreamOfManyAtOnce: what one request brings takes no more room in a stream than anything else, and the longest
-// row there can be fits.
+// TestAStreamOfManyAtOnce: the rows of one request use no more memory in a stream than others, and
+// the longest possible row fits.
 func TestAStreamOfManyAtOnce(t *testing.T) {
 	l := open(t, t.TempDir(), Options{})
 	_, s, err := l.Follow("node", 0)
@@ -106,7 +106,7 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestThePastOfATornRow: a stream never glues what a kill left of a row to the next one.
+// TestThePastOfATornRow: a stream never joins a partial row that a kill left with the next one.
 func TestThePastOfATornRow(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/node", 0o755), os.WriteFile(dir+"/node/m.2026-03-04.log", []byte("2026-03-04T05:06:07.008Z m - whole\n2026-03-04T05:06:08.008Z m - hal"), 0o600)); err != nil {
@@ -120,7 +120,7 @@ func TestThePastOfATornRow(t *testing.T) {
 	s.Close()
 }
 
-// TestIdleStreamsAreNeverWoken: neither by rows of others nor by a timer, however long that lasts.
+// TestIdleStreamsAreNeverWoken: neither by rows of others nor by a timer, regardless of the duration.
 func TestIdleStreamsAreNeverWoken(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,10 +1,11 @@
-// Package crashfs computes what a loss of power may leave of a directory tree. Killed processes cannot show a missing
-// fsync, since the page cache survives them; a Tree can.
+// Package crashfs computes what a power loss may leave of a directory tree. Killed processes cannot
+// reveal a missing fsync, since the page cache survives them; a Tree can.
 //
-// It changes no file that it watches and is no part of a program: code under test calls Sync in place of fsync, and the
-// test writes the state after a crash to another directory and opens that.
+// It does not change the files that it watches and is not part of a program: code under test calls
+// Sync in place of fsync, and the test writes the state after a crash to another directory and
+// opens that.
 //
-// Invariant: a State holds no byte and no name that was not synced, unless Keep says so.
+// Invariant: a State has no byte and no name that was not synced, unless Keep allows it.
 package crashfs
 
 import (
@@ -22,8 +23,8 @@ import (
 	"syscall"
 )
 
-// Keep is what survives although it was not synced. A file system may keep either, and after a killed process there is
-// both.
+// Keep defines what survives although it was not synced. A file system may keep either, and after a
+// killed process both survive.
 type Keep struct {
 	Names bool // creations, renames and removals
 	Data  bool // bytes of files
@@ -44,7 +45,8 @@ func (k Keep) String() string {
 	return "all that is unsynced is lost"
 }
 
-// Tree is a directory tree and what of it is on stable storage. Its methods may be called from many goroutines.
+// Tree is a directory tree with its content on stable storage. Its methods may be called from many
+// goroutines.
 type Tree struct {
 	base string
 
@@ -52,7 +54,8 @@ type Tree struct {
 	nodes map[uint64]*node
 }
 
-// node is a file or directory, known by its inode. It stays open, so that the number is not given to another one.
+// node is a file or directory, identified by its inode. It stays open, so that the number is not
+// reused.
 type node struct {
 	open  *os.File
 	mode  fs.FileMode
@@ -60,7 +63,7 @@ type node struct {
 	names map[string]uint64 // of a directory at its last sync
 }
 
-// Watch begins to watch the tree below base, an absolute path. All that is there counts as synced.
+// Watch starts watching the tree below base, an absolute path. The existing content counts as synced.
 func Watch(base string) (*Tree, error) {
 	t := &Tree{base: base, nodes: map[uint64]*node{}}
 	err := filepath.WalkDir(base, func(path string, _ fs.DirEntry, err error) error {
@@ -75,7 +78,7 @@ func Watch(base string) (*Tree, error) {
 	return t, nil
 }
 
-// Close ends the watch: nothing can be synced any more.
+// Close ends the watch: nothing can be synced afterwards.
 func (t *Tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,10 +90,10 @@ func (t *Tree) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sync stands for fsync of an open file or directory: what it holds now survives from here on. It must still have the
-// name that it was opened by. What is not in the tree is left alone.
+// Sync stands for fsync of an open file or directory: its content survives from then on. It must
+// still have the name that it was opened by. Files outside of the tree are ignored.
 func (t *Tree) Sync(f *os.File) error {
-	here, err := f.Stat() // an error of a file that is closed
+	here, err := f.Stat() // an error for a closed file
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (t *Tree) Sync(f *os.File) error {
 	return t.record(f.Name())
 }
 
-// record notes what a file or directory holds.
+// record stores the content of a file or directory.
 func (t *Tree) record(path string) error {
 	n, err := t.node(path)
 	if err != nil {
@@ -126,7 +129,7 @@ func (t *Tree) record(path string) error {
 	return err
 }
 
-// node returns the node of a path, a new one holds nothing.
+// node returns the node of a path; a new one is empty.
 func (t *Tree) node(path string) (*node, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,7 +152,7 @@ func (t *Tree) node(path string) (*node, error) {
 	return n, nil
 }
 
-// list returns the names in a directory, and makes all that they name known.
+// list returns the names in a directory, and creates the nodes of all of them.
 func (t *Tree) list(dir string) (map[string]uint64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -179,7 +182,7 @@ func inode(st fs.FileInfo) uint64 {
 	return sys.Ino
 }
 
-// State is what a crash leaves of a tree.
+// State is the tree that a crash leaves.
 type State struct {
 	Sum     string // equal sums are equal trees
 	entries []entry
@@ -187,12 +190,12 @@ type State struct {
 
 // entry is a file or directory.
 type entry struct {
-	name string // below the base, "." for that itself
+	name string // below the base, "." for the base
 	mode fs.FileMode
 	data []byte
 }
 
-// Crash returns what a crash at this moment leaves. Nobody may change the tree meanwhile.
+// Crash returns what a crash at this moment leaves. The tree must not be changed concurrently.
 func (t *Tree) Crash(keep Keep) (State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,7 +251,7 @@ func (n *node) content(keep Keep) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(n.open, 0, st.Size()))
 }
 
-// Write makes dir, which must not be there, the base of such a tree.
+// Write creates dir, which must not exist, as the base of such a tree.
 func (s State) Write(dir string) error {
 	for _, e := range s.entries {
 		path := filepath.Join(dir, e.name)

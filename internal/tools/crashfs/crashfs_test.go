@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// world is a tree that is watched, with steps that fail the test.
+// world is a watched tree, with steps that fail the test.
 type world struct {
 	*testing.T
 	base string
@@ -140,7 +140,7 @@ func TestWhatSurvives(t *testing.T) {
 	}
 }
 
-// TestInodesAreNotReused: the content of a file that was removed is never that of a later one.
+// TestInodesAreNotReused: the content of a removed file is never that of a later one.
 func TestInodesAreNotReused(t *testing.T) {
 	w := newWorld(t)
 	for range 100 {

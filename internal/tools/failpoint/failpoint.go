@@ -1,10 +1,10 @@
-// Package failpoint reads from the sources where a crash test can kill a process: the named steps before every
-// sync and rename of the packages that write a registry's storage.
+// Package failpoint reads from the sources where a crash test can kill a process: the named steps
+// before every sync and rename of the packages that write a registry's storage.
 //
-// It runs nothing and is no part of a program: tests and the fault suite ask it for the list.
+// It runs nothing and is not part of a program: tests and the fault suite use its list.
 //
-// Invariant: every sync and rename in those packages has a step of its own before it, and every step that names a sync
-// is followed by one, or Read fails and names the line.
+// Invariant: every sync and rename in those packages has its own step before it, and every step
+// that names a sync is followed by one, or Read fails and names the line.
 package failpoint
 
 import (
@@ -23,7 +23,7 @@ import (
 // Dirs are the packages that write a registry's storage.
 var Dirs = []string{"internal/blob/disk", "internal/layout", "internal/registry"}
 
-// durable are the calls after which something has survived a crash.
+// durable are the calls that make something survive a crash.
 var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"} // Rename of the storage has a label
 
 // bare are functions whose callers announce the step.
@@ -48,7 +48,7 @@ func Read(root string) ([]string, error) {
 			s.files = append(s.files, f)
 		}
 	}
-	for range 3 { // methods that hand their label on are known after those that they call
+	for range 3 { // methods that pass their label on are known after those that they call
 		s.learn()
 	}
 	return s.points()

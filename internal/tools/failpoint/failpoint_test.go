@@ -22,7 +22,7 @@ func TestEveryDurableCallIsNamed(t *testing.T) {
 	t.Logf("%d points", len(points))
 }
 
-// TestAForgottenStepIsFound gives small sources, right and wrong.
+// TestAForgottenStepIsFound checks small sources, correct and wrong ones.
 func TestAForgottenStepIsFound(t *testing.T) {
 	const head = "package p\nimport \"os\"\ntype F struct{}\nfunc (f *F) Step(string) {}\n" +
 		"func (f *F) Put(label string, x *os.File) error { f.Step(label + \".sync\"); return x.Sync() }\n"

@@ -1,4 +1,5 @@
-// Package fulltest lets tests leave to make test-full what make test need not try in every run.
+// Package fulltest lets tests reserve slow cases for make test-full, which make test need not run
+// every time.
 //
 // It is test code that is imported by tests only, and does not run tests itself.
 //
@@ -11,13 +12,13 @@ import (
 	"testing"
 )
 
-// allOf is the environment variable that makes tests try all their cases.
+// allOf is the environment variable that makes tests run all their cases.
 const allOf = "BUILDYARD_TEST_ALL"
 
-// All reports whether tests are to try all their cases, as with make test-full.
+// All reports whether tests run all their cases, as with make test-full.
 func All() bool { return os.Getenv(allOf) != "" }
 
-// Only skips a test that runs with make test-full only: others test the same at another layer.
+// Only skips a test except in make test-full: other tests check the same at another layer.
 func Only(t testing.TB) {
 	t.Helper()
 	if !All() {
@@ -25,8 +26,8 @@ func Only(t testing.TB) {
 	}
 }
 
-// Some returns n of the cases of a test, chosen by chance and in their order, so that many
-// runs try all of them. With All it returns every case.
+// Some returns n of a test's cases, chosen randomly and in their order, so that many runs cover all
+// of them. With All it returns every case.
 func Some[T any](t testing.TB, n int, cases []T) []T {
 	t.Helper()
 	if All() || n >= len(cases) {

@@ -30,7 +30,7 @@ func TestSome(t *testing.T) {
 	}
 }
 
-// quiet keeps a thousand lines out of the log.
+// quiet suppresses a thousand lines of the log.
 type quiet struct{ testing.TB }
 
 func (quiet) Logf(string, ...any) {}

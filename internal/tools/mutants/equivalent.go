@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// An excuse says why a mutant cannot be noticed: what it makes is as right as what was there.
+// excuse states why a mutant cannot be detected: its code is as correct as the original.
 type excuse struct {
 	pkg, function, operator, source, reason string
 	line                                    int
@@ -19,8 +19,8 @@ func (e *excuse) fits(pkg string, m *mutant) bool {
 	return e.pkg == pkg && e.function == m.Function && e.operator == m.Operator && e.source == m.Source
 }
 
-// readExcuses reads lines of five fields with tabs between them: package, function, operator,
-// source, reason. Empty lines, and lines that begin with #, are left out.
+// readExcuses reads lines of five fields, separated by tabs: package, function, operator, source,
+// reason. Empty lines, and lines that begin with #, are left out.
 func readExcuses(r io.Reader) ([]*excuse, error) {
 	var all []*excuse
 	line := 0
@@ -38,8 +38,8 @@ func readExcuses(r io.Reader) ([]*excuse, error) {
 	return all, nil
 }
 
-// withoutExcused returns the mutants that have no excuse, and fails when an excuse for the package
-// fits none of them: then the code has changed, and so may have the reason.
+// withoutExcused returns the mutants without an excuse. It fails when an excuse for the package
+// matches none of them: then the code has changed, and the reason may have, too.
 func withoutExcused(pkg string, mutants []*mutant, excuses []*excuse) ([]*mutant, error) {
 	var left []*mutant
 next:

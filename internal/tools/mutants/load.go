@@ -32,15 +32,15 @@ type file struct {
 	ast  *ast.File
 }
 
-// listed is what go list says about a package.
+// listed is the output of go list about a package.
 type listed struct {
 	ImportPath, Name, Dir, Export string
 	GoFiles                       []string
 	DepOnly                       bool
 }
 
-// copyModule copies a module, without what Git and make put there. Mutants are planted into the
-// copy, and its tests run there: one that has lost a bound may write anywhere in it.
+// copyModule copies a module, without what Git and make store there. Mutants are planted in the
+// copy, and its tests run there: a mutant without a bound may write anywhere in it.
 func copyModule(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -68,7 +68,7 @@ func copyModule(from, to string) error {
 	return nil
 }
 
-// load parses and type-checks the package that pattern names, in the module that dir belongs to.
+// load parses and type-checks the package that pattern names, in the module of dir.
 func load(ctx context.Context, dir, pattern string) (*source, error) {
 	packages, err := list(ctx, dir, pattern)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Mutants plants errors in the guarding code of packages, one at a time, and says which of them
-// the package's own tests notice. Nothing of it stays in the tree: every mutant of a package is
-// compiled into one test binary, behind a switch that the environment sets, from a copy of the module.
+// Mutants plants errors in the guarding code of packages, one at a time, and reports which of them
+// the package's own tests detect. The tree is not changed: every mutant of a package is compiled
+// into one test binary, with a switch that the environment sets, from a copy of the module.
 //
 // Packages are directories below that of the module, such as ./internal/farm.
 //
 //	mutants [-n 60] [-seed 1] [-all] [-json FILE] PACKAGE...
 //
-// A mutant that no test reaches counts as unnoticed. The exit status is 1 when less than the
-// least share is noticed in a package.
+// A mutant that no test reaches counts as undetected. The exit status is 1 when less than the
+// required share is detected in a package.
 package main
 
 import (
@@ -33,24 +33,24 @@ import (
 //go:embed equivalent.txt
 var equivalentText []byte
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	n, jobs int
 	grace   time.Duration // see binary.grace
 	seed    uint64
 	all     bool
-	least   float64 // per cent
+	least   float64 // percent
 	json    string
 	dir     string // a directory of the module
 	excuses []byte // as in equivalent.txt
 }
 
-// report is what became of one package.
+// report is the result for one package.
 type report struct {
 	Package string    `json:"package"`
 	Noticed int       `json:"noticed"`
 	Tried   int       `json:"tried"`
-	Mutants int       `json:"mutants"` // without those that are excused
+	Mutants int       `json:"mutants"` // without the excused ones
 	Excused int       `json:"excused"`
 	Seconds float64   `json:"seconds"`
 	List    []*mutant `json:"list"` // those that were tried
@@ -80,7 +80,7 @@ func main() {
 	}
 }
 
-// run tries the packages one after the other, and says whether all of them are good.
+// run tries the packages one after the other, and reports whether all of them pass.
 func run(ctx context.Context, o options, packages []string, out io.Writer) (bool, error) {
 	excuses, err := readExcuses(bytes.NewReader(o.excuses))
 	if err != nil {
@@ -180,8 +180,8 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 	return r, nil
 }
 
-// choose takes some of the mutants by the seed, in the order of the code. Which ones hangs on
-// each mutant alone: a change of other code leaves them.
+// choose selects some of the mutants by the seed, in the order of the code. The selection depends
+// on each mutant alone: a change of other code does not affect it.
 func (o options) choose(mutants []*mutant) []*mutant {
 	if o.all || o.n >= len(mutants) {
 		return mutants

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fixture is a module with one package, whose tests notice some mutants.
+// fixture is a module with one package, whose tests detect some mutants.
 var fixture = map[string]string{
 	"go.mod": "module example.test/m\n\ngo 1.26\n",
 	"m.go": `package m
@@ -101,7 +101,7 @@ func TestCount(t *testing.T) {
 `,
 }
 
-// fixtureReport is what a run prints about the fixture.
+// fixtureReport is the output of a run for the fixture.
 const fixtureReport = `  m.go:12 check operand dropped (not reached): n < 0
   m.go:12 check boundary moved (not reached): n < 0
   m.go:25 (*file).isClosed bool flipped (not reached): f.closed
@@ -111,7 +111,7 @@ const fixtureReport = `  m.go:12 check operand dropped (not reached): n < 0
 0 passed, 1 failed, 0 skipped
 `
 
-// fixtureNoticed is what the fixture's tests notice.
+// fixtureNoticed lists what the fixture's tests detect.
 const fixtureNoticed = `12 check guard removed: noticed: if n < 0 || n > limit
 12 check condition negated: noticed: n < 0 || n > limit
 12 check operand dropped: noticed: n > limit

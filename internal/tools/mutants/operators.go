@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// texting are methods whose result is for the eyes of people, or for metrics.
+// texting are methods whose result is for people or for metrics.
 var texting = []string{"String", "GoString", "Error", "Format", "LogValue", "Describe", "Collect"}
 
-// quietPackages are those whose calls leave no trace in what a program does: logs and metrics.
+// quietPackages are those whose calls do not affect the results of a program: logs and metrics.
 var quietPackages = []string{
 	"log", "log/slog", "go.uber.org/zap", "runtime",
 	"github.com/prometheus/client_golang/prometheus",
 }
 
-// keptCalls are functions whose call is not removed: no test can tell, or none but one that hangs.
+// keptCalls are functions whose call is not removed: no test can detect that, or only by hanging.
 var keptCalls = []string{
 	"Lock", "Unlock", "RLock", "RUnlock", "Add", "Done", "Close", "Stop", "cancel", "stop", "close", "Sleep", "Grow",
 }
 
-// condition plants what makes a condition of an if or a case wrong.
+// condition plants mutants of the condition of an if or a case.
 func (p *planter) condition(cond ast.Expr, whole ast.Node, guard bool) {
 	if !p.isBool(cond) {
 		return
@@ -36,7 +36,7 @@ func (p *planter) condition(cond ast.Expr, whole ast.Node, guard bool) {
 	p.wrap(cond, "(", fmt.Sprintf(") != mutantIs(%d)", id))
 }
 
-// cases plants the conditions of a switch without a value.
+// cases plants mutants of the conditions of a switch without a value.
 func (p *planter) cases(n *ast.CaseClause) {
 	s, ok := p.parents[len(p.parents)-2].(*ast.SwitchStmt)
 	if !ok || s.Tag != nil || p.onlyQuiet(n.Body) {
@@ -47,7 +47,8 @@ func (p *planter) cases(n *ast.CaseClause) {
 	}
 }
 
-// isGuard reports whether an if does nothing but leave: the branch that holds off what is wrong.
+// isGuard reports whether an if only leaves the function or loop: the branch that rejects invalid
+// values.
 func isGuard(n *ast.IfStmt) bool { return n.Else == nil && leaves(n.Body.List) }
 
 func leaves(body []ast.Stmt) bool {
@@ -61,8 +62,8 @@ func leaves(body []ast.Stmt) bool {
 	return false
 }
 
-// binary plants wrong operators: of a comparison, the boundary and the constant; of a
-// conjunction or disjunction, each operand gone.
+// binary plants wrong operators: of a comparison, the boundary and the constant; of a conjunction
+// or disjunction, the removal of each operand.
 func (p *planter) binary(n *ast.BinaryExpr) {
 	if p.info.Types[n].Value != nil || !guards(n, p.parents) {
 		return
@@ -78,8 +79,8 @@ func (p *planter) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// guards reports whether an expression with these parents is part of what decides whether to leave,
-// or of the answer of a function that others ask.
+// guards reports whether an expression with these parents is part of the decision to leave, or of
+// the result of a predicate.
 func guards(n ast.Node, parents []ast.Node) bool {
 	for _, parent := range slices.Backward(parents) {
 		switch parent := parent.(type) {
@@ -88,7 +89,7 @@ func guards(n ast.Node, parents []ast.Node) bool {
 		case *ast.IfStmt:
 			return parent.Cond == n && isGuard(parent)
 		case *ast.CaseClause:
-			return leaves(parent.Body) // whether n is in the list or in the body, it is whole there
+			return leaves(parent.Body) // whether n is in the list or in the body, it is complete there
 		case *ast.ReturnStmt:
 			return true
 		default:
@@ -126,7 +127,7 @@ func (p *planter) comparison(n *ast.BinaryExpr) {
 	function := comparisons[n.Op]
 	switch equality := n.Op == token.EQL || n.Op == token.NEQ; {
 	case equality && !(counts && types.Identical(p.info.Types[n.X].Type, types.Typ[t.Kind()])):
-		return // members of an enumeration are no counts
+		return // members of an enumeration are not counts
 	case equality:
 		function += "Const"
 		arguments = fmt.Sprint(p.addNode(constantOff, n))
@@ -142,7 +143,8 @@ func (p *planter) comparison(n *ast.BinaryExpr) {
 	p.swaps = append(p.swaps, edit{at: p.offset(n.OpPos), remove: len(n.Op.String()), text: ","})
 }
 
-// isCount reports whether an operand is a constant, and neither a character nor the zero that stands for none.
+// isCount reports whether an operand is a constant, and neither a character nor a zero that stands
+// for none.
 func (p *planter) isCount(e ast.Expr) bool {
 	literal, ok := e.(*ast.BasicLit)
 	return p.info.Types[e].Value != nil && !(ok && (literal.Kind == token.CHAR || literal.Value == "0"))
@@ -160,8 +162,8 @@ func (p *planter) shifts(e ast.Expr) bool {
 	return found
 }
 
-// returned plants lost errors and wrong answers. What a guard returns is not changed: it makes a
-// difference where the guard's absence makes one.
+// returned plants lost errors and wrong results. The result of a guard is not changed: it matters
+// where the guard's absence does.
 func (p *planter) returned(n *ast.ReturnStmt) {
 	results := p.signature().Results()
 	if results.Len() != len(n.Results) || endsGuard(n, p.parents) {
@@ -195,7 +197,7 @@ func endsGuard(n *ast.ReturnStmt, parents []ast.Node) bool {
 	return ok && isGuard(guard) && guard.Body.List[len(guard.Body.List)-1] == n
 }
 
-// statement plants the absence of a call whose result is not used.
+// statement plants the removal of a call whose result is not used.
 func (p *planter) statement(n *ast.ExprStmt) {
 	call, ok := n.X.(*ast.CallExpr)
 	if !ok || p.quiet(call) || !inBlock(p.parents[len(p.parents)-1]) {
@@ -215,7 +217,7 @@ func inBlock(parent ast.Node) bool {
 	return false
 }
 
-// call plants the absence of a call that gives an error and nothing else, such as Sync.
+// call plants the removal of a call whose only result is an error, such as Sync.
 func (p *planter) call(n *ast.CallExpr) {
 	if !isError(p.info.Types[n].Type) || p.info.Types[n.Fun].IsType() || p.makesError(n) || p.closesFile(n) {
 		return
@@ -235,7 +237,7 @@ func (p *planter) call(n *ast.CallExpr) {
 	p.wrap(n, fmt.Sprintf("mutantCall(%d, func() error { return ", p.addNode(callRemoved, n)), " })")
 }
 
-// makesError reports whether a call only makes an error out of something.
+// makesError reports whether a call only converts something to an error.
 func (p *planter) makesError(n *ast.CallExpr) bool {
 	f, ok := p.callee(n).(*types.Func)
 	if ok && f.Pkg() != nil && (f.Pkg().Path() == "errors" || f.Pkg().Path() == "fmt") || p.makers[f] {
@@ -246,7 +248,7 @@ func (p *planter) makesError(n *ast.CallExpr) bool {
 		strings.HasSuffix(name, "error") || strings.HasSuffix(name, "errorf")
 }
 
-// errorMakers are the functions of the package that do nothing but make an error out of a text.
+// errorMakers returns the functions of the package that only make an error from a text.
 func (s *source) errorMakers() map[*types.Func]bool {
 	makers := map[*types.Func]bool{}
 	for _, f := range s.files {
@@ -269,15 +271,15 @@ func (s *source) errorMakers() map[*types.Func]bool {
 	return makers
 }
 
-// closesFile reports whether a call closes a file of the system. One that stays open does nothing wrong
-// that a test sees; the error of its Close is dropped by another operator.
+// closesFile reports whether a call closes a file of the system. A file that stays open is not
+// detected by a test; another operator drops the error of its Close.
 func (p *planter) closesFile(n *ast.CallExpr) bool {
 	f, ok := p.callee(n).(*types.Func)
 	return ok && f.Name() == "Close" && f.Pkg() != nil && f.Pkg().Path() == "os"
 }
 
-// quiet reports whether a call leaves no trace in what the program does: it logs, counts, makes
-// the text of an error, or stops the program over a mistake of the programmer.
+// quiet reports whether a call does not affect the results of the program: it logs, counts, makes
+// the text of an error, or panics over a programming error.
 func (p *planter) quiet(n *ast.CallExpr) bool {
 	switch f := p.callee(n).(type) {
 	case *types.Builtin:
@@ -298,7 +300,7 @@ func (p *planter) callee(n *ast.CallExpr) types.Object {
 	return nil
 }
 
-// onlyQuiet reports whether statements do nothing but log, count or panic.
+// onlyQuiet reports whether statements only log, count or panic.
 func (p *planter) onlyQuiet(body []ast.Stmt) bool {
 	for _, s := range body {
 		e, ok := s.(*ast.ExprStmt)
@@ -322,7 +324,7 @@ func callName(n *ast.CallExpr) string {
 	return ""
 }
 
-// isBool is false for named boolean types, and for constants.
+// isBool reports whether an expression is of the unnamed boolean type and not a constant.
 func (p *planter) isBool(e ast.Expr) bool {
 	t, ok := types.Unalias(p.info.Types[e].Type).(*types.Basic)
 	return ok && t.Info()&types.IsBoolean != 0

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The operators: what a mutant does to the code.
+// The operators: how a mutant changes the code.
 const (
 	guardRemoved    = "guard removed"     // if cond { ...; return } is never entered
 	conditionNegate = "condition negated" // if cond is if !cond
@@ -19,7 +19,7 @@ const (
 	constantOff     = "constant off"      // a < 8 is a < 7
 	operandDropped  = "operand dropped"   // a && b is a
 	errorDropped    = "error dropped"     // return err is return nil
-	callRemoved     = "call removed"      // f() does nothing, and gives nil as its error
+	callRemoved     = "call removed"      // f() does nothing, and returns a nil error
 	boolFlipped     = "bool flipped"      // return true is return false
 )
 
@@ -30,17 +30,17 @@ type mutant struct {
 	Line     int    `json:"line"`
 	Function string `json:"function"`
 	Operator string `json:"operator"`
-	Source   string `json:"source"` // the text that it changes, on one line
+	Source   string `json:"source"` // the text that it replaces, on one line
 	Result   string `json:"result,omitempty"`
 }
 
-// edit inserts text into a file, in place of as many bytes as it removes.
+// edit inserts text into a file, replacing the number of bytes that it removes.
 type edit struct {
 	at, remove int
 	text       string
 }
 
-// planter puts every mutant of a file behind a switch.
+// planter adds all mutants of a file, each with a switch.
 type planter struct {
 	*source
 	makers  map[*types.Func]bool // see errorMakers
@@ -57,7 +57,7 @@ type planter struct {
 var switchText string
 
 // plant returns the mutants of a package, numbered from 1, and its files with all of them inside.
-// Lines keep their numbers. One file is new: it holds the switch.
+// Lines keep their numbers. One file is new: it contains the switch.
 func (s *source) plant(moduleDir string) ([]*mutant, map[string]string, error) {
 	var mutants []*mutant
 	makers := s.errorMakers()
@@ -93,7 +93,7 @@ func (p *planter) walk() {
 	})
 }
 
-// visit plants what fits a node, and says whether what is inside it may be changed.
+// visit plants the mutants of a node, and reports whether its children may be changed.
 func (p *planter) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -142,7 +142,7 @@ func (p *planter) wrap(n ast.Node, before, after string) {
 
 func (p *planter) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
 
-// function names the function around the node: "name", "(T).name" or "(*T).name".
+// function names the function of the node: "name", "(T).name" or "(*T).name".
 func (p *planter) function() string {
 	for _, n := range p.parents {
 		d, ok := n.(*ast.FuncDecl)
@@ -157,8 +157,8 @@ func (p *planter) function() string {
 	return "var"
 }
 
-// text is the file with all edits made: at one place, what ends comes before what begins, the inner
-// end before the outer one, and the outer beginning before the inner one.
+// text returns the file with all edits applied: at one position, ends come before beginnings, the
+// inner end before the outer one, and the outer beginning before the inner one.
 func (p *planter) text() string {
 	slices.Reverse(p.closes)
 	all := slices.Concat(p.closes, p.swaps, p.opens)

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// What became of a mutant.
+// The results of a mutant.
 const (
 	noticed    = "noticed"
-	timedOut   = "timed out" // counts as noticed
+	timedOut   = "timed out" // counts as detected
 	unnoticed  = "unnoticed"
-	notReached = "not reached" // no test makes the place matter; counts as unnoticed
+	notReached = "not reached" // no test reaches the place; counts as undetected
 )
 
-// maxData bounds the memory that a process of a test writes to: a mutant may remove the bound.
+// maxData limits the memory of a test process: a mutant may remove a bound.
 const maxData = 4 << 30
 
 // binary is the compiled test binary of a package with every mutant inside.
@@ -39,10 +39,10 @@ type binary struct {
 type test struct {
 	name    string
 	took    time.Duration
-	reached []byte // by identifier; 1 is reached
+	reached []byte // by mutant; 1 is reached
 }
 
-// compile makes the test binary of a package in temp, from its files with these texts.
+// compile creates the test binary of a package in temp, from its files with these texts.
 func compile(ctx context.Context, src *source, texts map[string]string, temp string) (*binary, error) {
 	for path, text := range texts {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -78,7 +78,7 @@ func (b *binary) list(ctx context.Context) error {
 	return nil
 }
 
-// record runs every test by itself without a mutant, and learns its time and what it reaches.
+// record runs every test alone without a mutant, and records its time and the mutants it reaches.
 func (b *binary) record(ctx context.Context, mutants int) error {
 	if err := b.list(ctx); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (b *binary) record(ctx context.Context, mutants int) error {
 	err := parallel(b.jobs, b.tests, func(t *test) error {
 		file := filepath.Join(b.temp, t.name+".reached")
 		var output string
-		for range 3 { // one that fails now and then says nothing about mutants
+		for range 3 { // one that fails occasionally reports nothing about mutants
 			if err := os.WriteFile(file, make([]byte, mutants+1), 0o600); err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (b *binary) record(ctx context.Context, mutants int) error {
 	return err
 }
 
-// try runs the tests that reach a mutant with it, the fastest first.
+// try runs the tests that reach a mutant with the mutant enabled, the fastest first.
 func (b *binary) try(ctx context.Context, m *mutant) error {
 	m.Result = notReached
 	var names []string
@@ -134,7 +134,7 @@ func (b *binary) try(ctx context.Context, m *mutant) error {
 	return nil
 }
 
-// run runs tests in a process group of their own, with a temporary directory that goes with them.
+// run runs tests in a separate process group, with a temporary directory that is removed afterwards.
 func (b *binary) run(ctx context.Context, names []string, limit time.Duration, env string) (result, output string) {
 	temp, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *binary) run(ctx context.Context, names []string, limit time.Duration, e
 	return unnoticed, ""
 }
 
-// parallel calls do for each of all, a few at a time, and gives the first error.
+// parallel calls do for each of all, with jobs calls at a time, and returns the first error.
 func parallel[T any](jobs int, all []T, do func(T) error) error {
 	var wg sync.WaitGroup
 	var once sync.Once

@@ -1,7 +1,7 @@
-// Testreport closes a run of gotestsum: it reads the events of go test -json that gotestsum kept,
-// lists every skipped, flaky and failed test, and prints "N passed, N failed, N skipped" last. A
-// test is flaky when it failed and passed when it was run again. The exit status is 1 when a test
-// failed, none ran, or more than three were flaky. See scripts/test.sh.
+// Testreport completes a run of gotestsum: it reads the events of go test -json that gotestsum
+// stored, lists every skipped, flaky and failed test, and prints "N passed, N failed, N skipped"
+// last. A test is flaky when it failed and passed when it was run again. The exit status is 1 when
+// a test failed, none ran, or more than three were flaky. See scripts/test.sh.
 //
 //	testreport [-status 0] [-slow] [-no-skips] EVENTS
 package main

@@ -28,7 +28,7 @@ type id struct{ pkg, test string }
 
 func (i id) String() string { return strings.TrimSuffix(i.pkg+" "+i.test, " ") }
 
-// run is what happened to a test the last time that it ran, and the first time that it failed.
+// run is the last result of a test, and its first failure.
 type run struct {
 	last    string  // the last event: "run", "pass", "fail" or "skip"
 	elapsed float64 // seconds, of the longest run
@@ -36,7 +36,7 @@ type run struct {
 	failure string  // the output of the first failure, with the seed of the order of tests
 }
 
-// report adds up the events of a run. Use newReport.
+// report sums up the events of a run. Create it with newReport.
 type report struct {
 	out  io.Writer
 	runs map[id]*run
@@ -50,7 +50,7 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, runs: map[id]*run{}, seed: map[string]string{}}
 }
 
-// read takes events until the end; other lines are passed over, as gotestsum has printed them.
+// read reads events until the end; other lines are ignored, as gotestsum has printed them.
 func (r *report) read(in io.Reader) error {
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadBytes('\n')
@@ -96,8 +96,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// finish prints the end of the report and says whether the run is good; ran says whether
-// gotestsum found it good.
+// finish prints the end of the report and reports whether the run is good; ran is gotestsum's result.
 func (r *report) finish(ran bool) bool {
 	r.sort()
 	r.list("skipped", r.skipped, func(i id) string { return ": " + reason(r.runs[i].output) })
@@ -122,8 +121,8 @@ func (r *report) finish(ran bool) bool {
 	return failed == 0
 }
 
-// unseen is the output that gotestsum does not show: that of a package whose tests did not come to
-// their end, and of the test that ran then.
+// unseen returns the output that gotestsum does not show: that of a package whose tests did not
+// complete, and of the test that was running then.
 func (r *report) unseen(i id) string {
 	if i.test == "" {
 		return "\n" + indent(r.runs[i].output)
@@ -134,10 +133,10 @@ func (r *report) unseen(i id) string {
 	return "\n" + indent(r.runs[i].output+r.of(id{pkg: i.pkg}).output)
 }
 
-// sort puts every test where it belongs. A package that failed though none of its tests did counts
-// as a test: it did not build, or its TestMain failed.
+// sort assigns every test to its result. A package that failed although none of its tests did
+// counts as a test: it did not build, or its TestMain failed.
 func (r *report) sort() {
-	failedIn := map[id]bool{} // what has a test inside that failed at least once
+	failedIn := map[id]bool{} // tests with a subtest that failed at least once
 	for i, t := range r.runs {
 		if i.test != "" && (t.failure != "" || t.last == "run") {
 			for _, outer := range outers(i) {
@@ -164,7 +163,7 @@ func (r *report) sort() {
 	}
 }
 
-// outers are the tests that a test is part of, and its package.
+// outers returns the tests that a test is part of, and its package.
 func outers(i id) []id {
 	all := []id{{pkg: i.pkg}}
 	for at, c := range i.test {
@@ -200,13 +199,13 @@ func (r *report) list(title string, all []id, more func(id) string) {
 	}
 }
 
-// reason finds in the output of a skipped test what it gave as a reason.
+// reason returns the reason in the output of a skipped test.
 func reason(output string) string {
 	said := strings.Join(strings.Fields(indent(output)), " ")
 	return cmp.Or(said, "no reason given")
 }
 
-// indent returns the output of a test without the marks of the test runner.
+// indent returns the output of a test without the markers of the test runner.
 func indent(output string) string {
 	var kept []string
 	for line := range strings.Lines(output) {

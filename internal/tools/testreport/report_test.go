@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// flakyModule has a test that fails the first time, and what must not be taken for flaky.
+// flakyModule has a test that fails the first time, and tests that must not count as flaky.
 var flakyModule = map[string]string{
 	"go.mod": "module example.test/m\n\ngo 1.26\n",
 	"flaky/flaky_test.go": `package flaky
@@ -58,7 +58,7 @@ func TestBad(t *testing.T) { t.Error("every time") }
 `,
 }
 
-// brokenModule has the failures that are not those of a test.
+// brokenModule has failures that are not those of a test.
 var brokenModule = map[string]string{
 	"go.mod": "module example.test/m\n\ngo 1.26\n",
 	"build/build_test.go": `package build
@@ -140,7 +140,7 @@ failed:
 	}
 }
 
-// runTests runs scripts/test.sh on a module, which must fail, and gives what it prints.
+// runTests runs scripts/test.sh on a module, which must fail, and returns the output.
 func runTests(t *testing.T, files map[string]string, args ...string) string {
 	t.Helper()
 	script, err := filepath.Abs("../../../scripts/test.sh")
@@ -169,7 +169,7 @@ func runTests(t *testing.T, files map[string]string, args ...string) string {
 	return stderr.String() + string(out)
 }
 
-// events are what go test -json says about tests of package p, given as "test action".
+// events returns the output of go test -json for tests of package p, specified as "test action".
 func events(all ...string) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -189,7 +189,7 @@ func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events string
-		ran    bool // what gotestsum says
+		ran    bool // gotestsum's result
 		good   bool
 		last   string
 	}{

@@ -1,7 +1,7 @@
-// Package xfstest runs tests of a package once more, with their temporary directories on a file system that can clone
-// files: XFS, in a file, mounted where no other process sees it.
+// Package xfstest runs tests of a package once more, with their temporary directories on a file
+// system that can clone files: XFS, in an image file, mounted where no other process sees it.
 //
-// It is not for programs, and it does nothing on other systems than Linux.
+// It is not for programs, and it does nothing on systems other than Linux.
 //
-// Invariant: whatever ends the tests, no mount and no loop device stays.
+// Invariant: however the tests end, no mount and no loop device remains.
 package xfstest

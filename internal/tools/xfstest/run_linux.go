@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// imageBytes is how much the tests may write. The image is sparse.
+	// imageBytes limits the bytes that the tests write. The image is sparse.
 	imageBytes = 4 << 30
-	// noMount is what the child ends with when nothing can be mounted.
+	// noMount is the exit status of the child when nothing can be mounted.
 	noMount = 77
-	// mount makes the file system, in a mount namespace that ends with the child.
+	// mount mounts the file system, in a mount namespace that ends with the child.
 	mount = `mount -o loop "$1" "$2" || exit 77; shift 2; exec "$@"`
 )
 

@@ -11,7 +11,7 @@ import (
 
 func TestRun(t *testing.T) { xfstest.Run(t, "TestFolders") }
 
-// TestFolders: in the child, temporary directories are where files can be cloned.
+// TestFolders: in the child, temporary directories are on a file system with clones.
 func TestFolders(t *testing.T) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(t.TempDir(), &fs); err != nil {

@@ -1,9 +1,9 @@
-// Package inject has a registry die, or its disk fill up, at one of the named steps of its writes.
+// Package inject kills a registry, or fills its disk, at one of the named steps of its writes.
 //
-// It is in no program that users get: only one that is built with the tag "failpoint", for the fault suite, asks
-// for it.
+// No released program contains it: only a build with the tag "failpoint", for the fault suite, uses
+// it.
 //
-// Invariant: what happens depends on the plan and on the steps that were announced, never on time.
+// Invariant: what happens depends on the plan and on the announced steps, never on time.
 package inject
 
 import (
@@ -19,16 +19,16 @@ import (
 // Env names the environment variable with a Plan in JSON.
 const Env = "BUILDYARD_FAILPOINT"
 
-// Plan says what happens where. The zero value of a field changes nothing.
+// Plan defines what happens at which step. The zero value of a field changes nothing.
 type Plan struct {
-	Trace string `json:"trace,omitempty"` // file that gets the name of every step, a line each
+	Trace string `json:"trace,omitempty"` // file that receives the name of every step, one per line
 	Step  string `json:"step,omitempty"`  // at which something happens
-	Nth   int    `json:"nth,omitempty"`   // time that the process comes to it, from 1
-	Fill  string `json:"fill,omitempty"`  // file that then takes all room of its file system; "": the process dies
+	Nth   int    `json:"nth,omitempty"`   // occurrence of the step, from 1
+	Fill  string `json:"fill,omitempty"`  // file that then uses all free space of its file system; "": the process dies
 
 	Reserve     int64         `json:"reserve,omitempty"`     // of the registry's disk; 0: it has none
 	FoldPulls   int           `json:"fold_pulls,omitempty"`  // lines of a log of pulls
-	Consolidate time.Duration `json:"consolidate,omitempty"` // how often chains are looked at
+	Consolidate time.Duration `json:"consolidate,omitempty"` // how often chains are checked
 }
 
 // FromEnvironment reads the plan that the process was started with.
@@ -49,10 +49,10 @@ func (p Plan) Setting() (string, error) {
 	return Env + "=" + string(raw), err
 }
 
-// Hook returns what is to be called before every step. What it cannot do ends the process, so that nothing is taken
-// for tried that was not.
+// Hook returns a function to call before every step. A plan that it cannot carry out ends the
+// process, so that no step counts as tested that was not.
 func (p Plan) Hook() func(step string) {
-	var mu sync.Mutex // guards met; held over what happens
+	var mu sync.Mutex // guards met; held during the action
 	met := 0
 	return func(step string) {
 		mu.Lock()
@@ -88,7 +88,7 @@ func (p Plan) trace(step string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Fill writes a file until its file system has no room for another byte.
+// Fill writes a file until its file system has no space for another byte.
 func Fill(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

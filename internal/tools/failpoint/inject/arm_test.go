@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 )
 
-// The child of a test announces steps as its plan says.
+// The child process of a test announces steps as its plan requires.
 func TestMain(m *testing.M) {
 	if os.Getenv(inject.Env) == "" {
 		os.Exit(m.Run())
