@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// relayed are the headers of a browser's request that its questions to the API have too: who
-// asks, from where, and from the page of which site.
+// relayed are the headers of a browser's request that are copied to its calls of the API: the
+// credentials, the address, and the site of the page.
 var relayed = []string{
 	"Authorization", "Cookie", "Origin", "Referer", "Sec-Fetch-Mode", "Sec-Fetch-Site", "User-Agent",
 	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
@@ -66,7 +66,7 @@ func (a *answer) WriteHeader(code int) {
 	}
 }
 
-// Write refuses more than anybody here makes a page of, so that whoever sends a large file stops.
+// Write fails once the answer exceeds maxAnswer, so that the handler stops sending a large file.
 func (a *answer) Write(text []byte) (int, error) {
 	a.told = true
 	if a.body.Len()+len(text) > maxAnswer+1 {

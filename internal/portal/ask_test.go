@@ -24,8 +24,8 @@ func TestEndOfALog(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswers: an answer of the API that breaks off, or is too long for a page, is a failure
-// that a page tells of, and does not take the page with it.
+// TestBrokenAnswers: an answer of the API that is cut off, or is too long for a page, is a failure
+// that a page reports, and does not break the page.
 func TestBrokenAnswers(t *testing.T) {
 	line := strings.Repeat("x", 1<<20)
 	written := 0

@@ -197,7 +197,7 @@ func TestGroupsFilter(t *testing.T) {
 	w.get("/groups?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
 }
 
-// TestPushesAreTold: a page of templates is told of a push at once.
+// TestPushesAreTold: a page of templates is notified of a push immediately.
 func TestPushesAreTold(t *testing.T) {
 	w := newWorld(t, nil)
 	r, err := http.NewRequestWithContext(t.Context(), "GET", w.URL()+"/live?topics=templates", nil)

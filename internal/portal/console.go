@@ -39,7 +39,7 @@ func showConsole(v *visit) (any, error) {
 	return out, nil
 }
 
-// noConsole returns why there is no console of an instance, "" where there is.
+// noConsole returns the reason why an instance has no console, "" where it has one.
 func noConsole(v *visit, id, state string) string {
 	if state != string(farm.Started) {
 		return "Only an instance that runs has a console"

@@ -19,7 +19,7 @@ func (p *portal) dashboardPages() []page {
 
 // dashboard is the front page.
 type dashboard struct {
-	Empty   bool // there is no node yet
+	Empty   bool // without any node yet
 	Join    joinView
 	Tiles   []tile
 	Ranges  []chip

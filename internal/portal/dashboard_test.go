@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// TestDashboardOfAnEmptyCloud teaches how to make a node.
+// TestDashboardOfAnEmptyCloud: the dashboard of an empty cloud explains how to add a node.
 func TestDashboardOfAnEmptyCloud(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/").has(200, "No node yet", "buildnode join "+w.URL()+" --token-file token", "buildnode run", "no node takes starts", "Registry storage", "!Not shown")

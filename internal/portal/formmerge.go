@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A form may lie open while somebody else changes what it is about. So it tells what it has shown,
-// in fields that are called was_NAME, and only what was changed in it counts: everything else stays
-// as it has become meanwhile. A form that does not tell counts as a whole.
+// A form may be open while another user changes the same record. So it also sends the values that
+// it has shown, in fields named was_NAME, and only fields that differ from them are applied: all
+// others keep their current values. A form without these fields is applied as a whole.
 
 // changed reports whether a field of a form was changed in it.
 func changed(q url.Values, name string) bool {

@@ -83,10 +83,10 @@ func (h *health) registry(v *visit) {
 	h.Scrub, h.Held = &stats.Scrub, stats.Disks+stats.States
 }
 
-// cure is what to do about damage in a registry.
+// cure is the recommended action for damage in a registry.
 const cure = "Push the same image again, or revert the version; or put the file back from a backup and run buildyard registry repair."
 
-// nameOf gives a template its name, as far as the visitor may see it.
+// nameOf returns the name of a template, or its ID if the visitor may not see it.
 func (h *health) nameOf(v *visit, id string) string {
 	if t, err := v.Template(v, id); err == nil {
 		return t.Name
@@ -144,7 +144,7 @@ func (h *health) nodes(v *visit) error {
 	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsOfPage})
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Nodes: "+refusal(err))
-		return nil //nolint:nilerr // it is told on the page
+		return nil //nolint:nilerr // the page reports it
 	}
 	for _, n := range page.Nodes {
 		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State), "See whether its machine runs, its agent runs (buildnode run) and it reaches the controller."
@@ -162,7 +162,7 @@ func (h *health) nodes(v *visit) error {
 	return nil
 }
 
-// LicenceIs returns what Status.LicenseExpires is to the license.
+// LicenceIs describes how Status.LicenseExpires relates to the license.
 func (h *health) LicenceIs() string {
 	at := h.Status.LicenseExpires
 	switch {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestPace: a page is told once a second, and less often where refreshing all of them would take
-// more of a core than it may.
+// TestPace: a page is notified once a second, and less often where refreshing all pages would
+// exceed freshShare of a core.
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		pages int

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// capabilities is what the visitor may do, as far as that can be told before it is tried. The API judges
-// in any case.
+// capabilities is what the visitor may do, as far as that is known before an attempt. The API
+// authorizes in any case.
 type capabilities struct {
 	rights *api.Rights // nil: everything, or it could not be asked
 	lacks  []string    // permissions that something on the page needs
@@ -68,8 +68,8 @@ func (v *visit) can() *capabilities {
 	return v.mine
 }
 
-// Do offers something: where that leads, what the button says, and what more there is to say for
-// those who do not see what it stands beside. on is the node that it is about.
+// Do offers an action: its path, the text of the button, and an optional label for users of screen
+// readers, who do not see its context. on is the node that it concerns.
 func (m *capabilities) Do(what, on, path, name string, label ...string) actionLink {
 	a := acts[what]
 	a.Path, a.Name, a.Not = path, name, m.Not(what, on)
@@ -79,7 +79,7 @@ func (m *capabilities) Do(what, on, path, name string, label ...string) actionLi
 	return a
 }
 
-// offer is Do for what a page knows by itself whether it may be done.
+// offer is Do for actions whose permission the page has already checked.
 func offer(not, path, name, class string, label ...string) actionLink {
 	a := actionLink{Path: path, Name: name, Class: class, Not: not, Dialog: class == "d"}
 	if len(label) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// nodeView is the page of one node. A part that the visitor may not see says why.
+// nodeView is the page of one node. A part that the visitor may not see states the reason.
 type nodeView struct {
 	nodeRow
 	Gauges []gauge

@@ -26,7 +26,7 @@ type nodeRow struct {
 	api.Node
 	Why  string // it is in its state
 	Back string // the page that it stands on
-	// Fixed says why the visitor cannot change what the node may hold; "": they can.
+	// Fixed is the reason why the visitor cannot change the node's capacity; "": they can.
 	Fixed string
 }
 
@@ -171,7 +171,8 @@ func wrongFilter(err error, filter string) string {
 	return ""
 }
 
-// whyNode says in one line why a node is as it is, or what continues there.
+// whyNode describes in one line why a node is in its state, or which operation is in progress
+// there.
 func whyNode(n api.Node) string {
 	var parts []string
 	if n.StateReason != "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// browser is what browsers say that they take.
+// browser is the Accept header that browsers send.
 var browser = map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 // TestNoSuchPage: a browser that comes to an address of nothing gets a page, with the headers of

@@ -37,7 +37,7 @@ type visit struct {
 
 	registry *client.Registry // nil where it is another process
 	guarded  bool             // callers have to log in
-	stranger error            // the API knows nobody by these credentials; nil: it does
+	stranger error            // the API does not accept these credentials; nil: it does
 
 	about client.RightsQuery // what the page is about; set before can is called
 	mine  *capabilities      // what the visitor may do, once that was asked
@@ -49,7 +49,7 @@ type view struct {
 	Nav      []navItem
 	Here     string // path of the area that the page belongs to
 	URL      string // of this very look, for what refreshes it
-	Live     string // address of what tells of changes; "": the page does not change
+	Live     string // address of the change notifications; "": the page does not change
 	Assets   string // prefix of the paths of files
 	Version  string
 	Registry string // how it is, in a word
@@ -213,7 +213,7 @@ type failure struct {
 	Request string // its id, for the log
 	Next    string // what to do
 
-	topic Topics // of the page, where it may come back by itself
+	topic Topics // of the page, where it may be refreshed automatically
 }
 
 // fail sends the page of something that failed, or leads to the log-in.

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// granter is a service that has permissions of its own.
+// granter is a service that has its own permissions.
 type granter interface {
 	Permissions(ctx context.Context) ([]api.Permission, error)
 	PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error)

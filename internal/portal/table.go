@@ -17,7 +17,7 @@ type column struct {
 	Name  string
 	Field string // that it is sorted by; "": it cannot be
 	Num   bool
-	Wide  bool // a phone has no room for it
+	Wide  bool // hidden on narrow screens
 	Young bool // by age: the first click shows the newest first
 
 	Path   string // that sorts by it
@@ -60,8 +60,8 @@ func (a tableQuery) options() client.PageOptions {
 	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
 }
 
-// beyond reports whether what was asked for is behind the end of a table, which may have become shorter
-// meanwhile; then it is the last part that is asked for.
+// beyond reports whether the requested page is behind the end of a table, which may have become
+// shorter since then; it then selects the last page.
 func (a *tableQuery) beyond(rows, total int) bool {
 	if rows > 0 || total == 0 {
 		return false

@@ -179,7 +179,7 @@ type distributionRow struct {
 	Why      string
 }
 
-// spreadOrder is the order of the states in the table: what needs somebody comes first.
+// spreadOrder is the order of the states in the table: what needs an operator comes first.
 var spreadOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
 
 func oneDistribution(v *visit) (any, error) {
@@ -226,10 +226,10 @@ func oneDistribution(v *visit) (any, error) {
 	return out, nil
 }
 
-// idsOfFilter is how many ids a filter has room for.
+// idsOfFilter is the maximum number of IDs in one filter.
 const idsOfFilter = 50
 
-// namesOf gives nodes their names by their ids, as far as the visitor may see them.
+// namesOf returns the names of nodes by their IDs, as far as the visitor may see them.
 func (v *visit) namesOf(ids []string) map[string]string {
 	names := map[string]string{}
 	for some := range slices.Chunk(ids, idsOfFilter) {
@@ -307,5 +307,5 @@ func (s *scanView) take(matches []api.ScanMatch) {
 	}
 }
 
-// severityTones are how severities look, beside their words.
+// severityTones are the colors of severities, shown in addition to their names.
 var severityTones = map[string]string{"critical": "bad", "high": "bad", "medium": "warn"}

@@ -62,7 +62,7 @@ func span(d time.Duration) string {
 // stamp is a time for <time datetime>.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// absolute is a time as people read it, for whoever points at a relative one.
+// absolute formats a time in full, for the tooltip of a relative one.
 func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}

@@ -119,7 +119,7 @@ type scanSummary struct {
 type count struct {
 	Name string
 	N    int
-	Tone string // how it looks, beside its name
+	Tone string // its color, in addition to its name
 }
 
 func shortScan(s *api.ScanSummary) *scanSummary {

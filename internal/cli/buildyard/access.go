@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/authrest"
 )
 
-// access is how one service knows its callers, and what they may do. A nil one lets everybody
-// do everything.
+// access authenticates and authorizes the callers of one service. A nil access lets every caller do
+// everything.
 type access struct {
 	guard    *rest.Guard
 	routes   []rest.Route
@@ -28,11 +28,11 @@ type access struct {
 	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
 	provider *oidc.Provider    // nil: there is none
 	o        accessOptions
-	tier     farm.Tier // that the judge knows
-	kept     bool      // the store knows whether permissions count
+	tier     farm.Tier // that the authorizer uses
+	kept     bool      // the store records whether permissions are enforced
 }
 
-// accessOptions say what a service judges its callers by.
+// accessOptions are the options of openAccess.
 type accessOptions struct {
 	Service       farm.Service
 	Settings      *config.Values
@@ -43,7 +43,7 @@ type accessOptions struct {
 	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
 	Show          authrest.Show                   // the page of the log-in; nil: the usual one
-	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
+	Auditor       rest.Auditor                    // nil: audited actions go only to the log
 	Chores        []periodic.Job                  // that access needs besides its own
 	Logger        *slog.Logger
 }
@@ -56,8 +56,8 @@ type accessStores struct {
 	Signer *auth.Signer
 }
 
-// switches are the settings that mean nothing without authentication: whoever gives one must not
-// get an open service.
+// switches are the settings that have no effect without authentication. A service in which one of
+// them is set must not start without authentication.
 var switches = []string{config.EnableAPIKeys, config.ResourceManagement}
 
 // checkAccess refuses settings of authentication that do not go together. authorizations are
@@ -102,7 +102,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 	return nil
 }
 
-// openAccess makes what judges the callers of a service.
+// openAccess creates the authenticator, the authorizer and the routes of a service.
 func openAccess(o accessOptions) (*access, error) {
 	a := &access{o: o, tier: o.Tier(), who: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
@@ -186,7 +186,7 @@ func (a *access) sites() rest.Sites {
 	return rest.NewSites(v.List(config.AllowedHosts), a.o.Service == farm.ServiceController && v.Bool(config.AllowCORS))
 }
 
-// run does what has to be done beside the requests, until ctx ends.
+// run runs the background jobs of authentication and authorization until ctx ends.
 func (a *access) run(ctx context.Context) {
 	if a == nil {
 		return

@@ -25,7 +25,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// secure stands before a service and speaks TLS: to anybody, or to whom has the certificate mine.
+// secure is a TLS proxy in front of a service. It accepts every client, or only clients with the
+// certificate mine.
 func secure(t *testing.T, service string, mine *x509.Certificate) *httptest.Server {
 	t.Helper()
 	to, err := url.Parse(service)

@@ -143,7 +143,7 @@ func (o *offline) Close() error { return errors.Join(o.ReadCloser.Close(), o.sto
 // progressEvery is how often a long backup says how far it is.
 const progressEvery = 5 * time.Second
 
-// progress says now and then how much went through it.
+// progress is a reader that periodically prints how many bytes it has read.
 type progress struct {
 	from        io.Reader
 	done, total int64

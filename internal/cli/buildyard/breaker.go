@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// errNotAsked is the cause of a failure that a breaker answers by itself.
+// errNotAsked is the cause of a failure that an open breaker returns without a call.
 var errNotAsked = errors.New("it did not answer a moment ago")
 
 // breakerRetry is how long a breaker stays open until one call tries again.
 const breakerRetry = 2 * time.Second
 
 // breaker keeps callers from waiting, one after the other, for a service that does not answer:
-// after such a failure one call in breakerRetry is made, the others fail at once. The zero value
-// is ready.
+// after such a failure one call per breakerRetry is made, the others fail immediately. The zero
+// value is ready.
 type breaker struct {
 	mu    sync.Mutex
 	retry time.Time // when the next call is made; zero: all are
@@ -72,7 +72,8 @@ type saidRights struct {
 	at     time.Time
 }
 
-// rightsKey tells callers apart by everything that their rights depend on: what the registry is told of them.
+// rightsKey distinguishes callers by everything that their rights depend on: the identity sent to
+// the registry.
 func rightsKey(c rest.Caller, template string) string {
 	who := c.Named()
 	groups := slices.Sorted(slices.Values(who.Groups))

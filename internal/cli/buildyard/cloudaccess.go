@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// openAccess makes what judges the callers of the controller, and of a registry in the same
-// process: they share keys, used secrets and the signatures of sessions.
+// openAccess creates the access of the controller, and of a registry in the same process: they
+// share API keys, used nonces and the session signing keys.
 func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
 	s.passes = s.farPasses()
 	if !s.settings.Bool(config.EnableAuth) {

@@ -51,8 +51,8 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
-	trail    *rest.AuditTrail // nil: there is no authentication, or no log of events
-	chores   []periodic.Job   // of whichever replica reconciles
+	trail    *rest.AuditTrail // nil without authentication or without an event log
+	chores   []periodic.Job   // that only the reconciling replica runs
 	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store

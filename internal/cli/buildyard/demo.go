@@ -31,7 +31,7 @@ type DemoOptions struct {
 	User     string // of the guest
 	Password string
 	Scanner  string // program imagescan, which scans the template; "": nothing does
-	Once     bool   // end by itself
+	Once     bool   // end without waiting for the user
 	Dir      string // of everything the demo keeps; "": a temporary one that is removed
 	Out, Err io.Writer
 }

@@ -53,7 +53,8 @@ func noVMs(t *testing.T, dir string) {
 	}
 }
 
-// TestDemoEndsTheInstancesOfItsUser: Ctrl-C leaves no VM behind, whoever started it.
+// TestDemoEndsTheInstancesOfItsUser: Ctrl-C leaves no VM behind, neither of the demo nor of its
+// user.
 func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	dir, invited := t.TempDir(), make(chan struct{})
 	out := &watched{want: "Ctrl-C ends", seen: func() { close(invited) }}

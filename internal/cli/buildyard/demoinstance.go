@@ -69,7 +69,7 @@ func (d *demo) started(ctx context.Context, id string) (api.Instance, error) {
 	return d.api.WaitStarted(ctx, id, nil)
 }
 
-// scripted waits for the script's end and gives what it said.
+// scripted waits for the script's end and returns its output.
 func (d *demo) scripted(ctx context.Context, id string) (said string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("waited 2m0s for the script to end"))
 	defer cancel()

@@ -77,8 +77,8 @@ func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
 	return errors.Join(err, d.removeVMs(sweep))
 }
 
-// endInstances terminates every instance and waits until no VM is left. It looks
-// anew each time: a start may have been under way.
+// endInstances terminates every instance and waits until no VM is left. It lists the instances
+// again each time, since a start may have been in progress.
 func (d *demo) endInstances(ctx context.Context) error {
 	asked := map[string]bool{}
 	return d.await(ctx, endLimit, "the instances to end", func() (bool, error) {

@@ -23,8 +23,8 @@ const demoAdvisory = `{
 }
 `
 
-// scan looks for known vulnerabilities in the template where the registry keeps it, under a
-// licence of an authority that the demo makes.
+// scan scans the template in the registry for known vulnerabilities, under a license of an
+// authority that the demo creates.
 func (d *demo) scan(ctx context.Context) error {
 	if d.Scanner == "" || d.Driver == "sim" {
 		return nil

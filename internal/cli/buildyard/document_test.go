@@ -35,8 +35,8 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHelps: a command says what it does and gives an example, and those that
-// belong together have the same groups.
+// TestEveryCommandHelps: each command has a description and an example, and related commands have
+// the same groups.
 func TestEveryCommandHelps(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 )
 
-// says runs a command of the program and gives what it prints.
+// says runs a command of the program and returns its output.
 func says(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -88,8 +88,8 @@ func TestFullDataDisk(t *testing.T) {
 	}
 }
 
-// TestDamagedStoreNamesItsRemedy: the start of a controller ends with one line that names the file, and the command that
-// restores the newest whole backup.
+// TestDamagedStoreNamesItsRemedy: the start of a controller ends with one line that names the file,
+// and the command that restores the newest complete backup.
 func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	dir, backups := t.TempDir(), t.TempDir()
 	s, stop := startUp(t, dir)

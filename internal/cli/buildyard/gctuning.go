@@ -19,12 +19,12 @@ const (
 	growthRoom  = 64 << 20 // bytes
 )
 
-// A storm of requests would have a small heap collected many times a second, which was
-// a sixth of what the storm costs. When two collections come within stormy, the heap
-// gets stormRoom between them, until none has come for stormOver; then the memory goes
-// back to the system, which would take minutes by itself. While callers are refused often,
-// as in no burst of honest ones, it gets refusedRoom: a larger room would be memory that
-// hostile callers take (docs/decisions/0148).
+// A burst of requests would have a small heap collected many times a second, which was a sixth of
+// the cost of the burst. When two collections come within stormy, the heap may grow by stormRoom
+// between them, until none has come for stormOver; then the memory is returned to the system, which
+// would take minutes otherwise. While callers are refused often, which no burst of legitimate
+// callers causes, it may grow by refusedRoom only: more would be memory that hostile callers can
+// consume (docs/decisions/0148).
 const (
 	stormy       = 2 * time.Second
 	stormRoom    = 256 << 20 // bytes
@@ -49,8 +49,9 @@ func stormGrowth(live, room uint64) int {
 	return max(least, int(100*room/max(live, 1<<20)))
 }
 
-// nextGrowth returns the per cent after a collection, which comes so long after the one before. What was set when little
-// lived would be gigabytes of garbage when more does: the room is never more than that of a storm.
+// nextGrowth returns the growth in per cent to set after a collection; since is the time since the
+// previous one. A growth set while little memory was live would be gigabytes of garbage when more
+// is: the headroom never exceeds that of a burst.
 func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
 		return stormGrowth(live, room)
@@ -130,8 +131,8 @@ func (r *refusalCount) room(now time.Time) uint64 {
 	return stormRoom
 }
 
-// afterCollection calls do after every collection until ctx ends: an object that nobody
-// needs is found by each.
+// afterCollection calls do after every collection until ctx ends: each collection finds an object
+// that nothing references.
 func afterCollection(ctx context.Context, do func()) {
 	litter := new([32]byte) // too large to share its memory with others
 	runtime.AddCleanup(litter, func(struct{}) {

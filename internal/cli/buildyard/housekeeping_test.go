@@ -38,7 +38,7 @@ func guarded() map[string]string {
 	}
 }
 
-// startOwnRegistry runs a registry by itself.
+// startOwnRegistry runs a registry alone.
 func startOwnRegistry(t *testing.T, dir string, settings map[string]string) (s *RegistryService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
@@ -71,7 +71,7 @@ func startOwnRegistry(t *testing.T, dir string, settings map[string]string) (s *
 	}
 }
 
-// askAsRoot makes a request and gives the answer and the id of the request.
+// askAsRoot sends a request as root and returns status, request ID and body of the response.
 func askAsRoot(t *testing.T, method, url, body string) (code int, request string, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -132,8 +132,8 @@ func awaitEvents(t *testing.T, file string, n int) []string {
 	}
 }
 
-// TestAuditReachesTheLogOfEvents: of both services of a process, what was done and by whom, and
-// nothing of those who were not let in; and no secret.
+// TestAuditReachesTheLogOfEvents: the event log has what was done and by which principal in both
+// services of a process, nothing of callers that were rejected, and no secret.
 func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startController(t, dir, true, guarded())
@@ -288,7 +288,7 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	}
 }
 
-// longGone is a key that nobody has prolonged for more than a month.
+// longGone is a key that was not renewed for more than a month.
 var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 * time.Hour)}
 
 // awaitGone waits for the end of that key.
@@ -342,7 +342,8 @@ func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
 	awaitGone(t, s.access.o.Stores.Keys)
 }
 
-// TestUpkeepFindsTheLocalPort: whoever manages a storage on its machine needs no credentials.
+// TestUpkeepFindsTheLocalPort: an operator who manages a storage on its machine needs no
+// credentials.
 func TestUpkeepFindsTheLocalPort(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startOwnRegistry(t, dir, guarded())

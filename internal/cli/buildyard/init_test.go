@@ -58,8 +58,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestInitThenUp: what init makes switches authentication and HTTPS on for a service that is told
-// nothing but the data directory.
+// TestInitThenUp: what init creates switches authentication and HTTPS on for a service that is
+// given only the data directory.
 func TestInitThenUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	said := runInit(t, "--data-dir", dir, "--tls", "--name", "build.example,192.0.2.7")

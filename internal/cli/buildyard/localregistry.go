@@ -20,7 +20,7 @@ import (
 // and over HTTP the questions would cost more than the rest of the start.
 type localRegistry struct {
 	reg   *registry.Registry
-	rules func() *auth.Rules // that its callers are judged by; it gives nil where nobody is
+	rules func() *auth.Rules // that authorize its callers; returns nil without authorization
 }
 
 var _ pausable = localRegistry{}

@@ -120,7 +120,7 @@ func (m *mover) distribute(ctx context.Context, rng *rand.Rand) {
 		in["tag"] = m.tags(ctx, id, 0)
 	}
 	request := m.distributeTo(ctx, in)
-	if request == "" { // refused: the tag was reverted meanwhile
+	if request == "" { // refused: the tag was reverted concurrently
 		return
 	}
 	time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)

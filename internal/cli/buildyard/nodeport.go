@@ -85,8 +85,8 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 	return p.listener.serve(rest.WithJoinPolicy(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
-// guard judges the callers of the interface: those whom the controller knows, and machines by
-// certificates of the interface's own authorities. nil: none is known.
+// guard returns the guard of the interface: it authenticates callers that the controller knows, and
+// machines by certificates of the interface's own authorities. It is nil where there are neither.
 func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	who := &auth.Authenticator{}
 	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
@@ -94,7 +94,7 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	case a != nil:
 		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
 	case p.edge.clients == nil:
-		return nil, nil // nobody is judged
+		return nil, nil // every caller is allowed
 	}
 	if p.edge.clients != nil {
 		who.Certificate = p.edge.clients.Identity

@@ -10,7 +10,7 @@ import (
 // pipeURL is the address of requests through a pipe. No connection to it is ever made.
 const pipeURL = "http://127.0.0.1"
 
-// pipe is a listener that only this process can connect to. Its server judges callers as on the
+// pipe is a listener that only this process can connect to. Its server authorizes callers as on the
 // port for programs of this machine.
 type pipe struct {
 	conns  chan net.Conn

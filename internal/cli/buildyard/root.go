@@ -75,7 +75,7 @@ var (
 	_ service = (*RegistryService)(nil)
 )
 
-// serveCommand makes a command that runs a service until it is told to stop.
+// serveCommand makes a command that runs a service until it receives a signal.
 func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), table)
 	cmd.Args = cobra.NoArgs

@@ -41,7 +41,7 @@ func newListener(socket net.Listener, log *slog.Logger) *listener {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // OPTIONS * is judged as everything else is
+		DisableGeneralOptionsHandler: true, // OPTIONS * passes the guard as every other request
 	}}
 }
 
@@ -86,8 +86,8 @@ func (l *listener) url() string {
 	return l.scheme() + net.JoinHostPort(host, fmt.Sprint(addr.Port))
 }
 
-// serve answers requests until the context ends, then lets open ones finish for as
-// long as grace. Requests that hang on purpose see their context end at once.
+// serve answers requests until the context ends, then lets open ones finish for as long as grace.
+// The context of long polls is canceled immediately.
 func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.Duration) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -77,7 +77,8 @@ func (k *storageCommand) ask(address string) (err error) {
 	return err
 }
 
-// here does work on a storage that nobody has open. When a registry has it, it says so and k asks that one.
+// here runs work on a storage that no process has open. If a registry has it open, here returns
+// false and k calls that registry.
 func (k *storageCommand) here(work func() error) (bool, error) {
 	if k.api != nil {
 		return false, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// upstream is the registry as the controller calls it: where it is, and as whom. What the
-// controller asks for a user carries that user's name.
+// upstream is the registry as the controller calls it: its address and the credentials. Requests on
+// behalf of a user carry that user's name.
 type upstream struct {
 	address string
 	tls     certs.ClientTrust
@@ -68,7 +68,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	return nil, nil // none are shown
 }
 
-// authorize puts on a request as whom and for whom it is made.
+// authorize adds the credentials to a request, and the user on whose behalf it is made.
 func (u *upstream) authorize(r *http.Request) error {
 	rest.ActFor(r)
 	if u.creds == nil {
@@ -100,8 +100,8 @@ func (u *upstream) client() (*transfer.Client, error) {
 	return transfer.New(transfer.Options{BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew})
 }
 
-// passing is how long the registry may take until it begins to answer what is passed on:
-// clients give up after 5 s.
+// passing is how long the registry may take until it begins to answer what is passed on: clients
+// time out after 5 s.
 const passing = 4 * time.Second
 
 // transport makes the connections for what the controller passes on to the registry.

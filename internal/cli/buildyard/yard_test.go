@@ -55,8 +55,8 @@ func newYard(t testing.TB) *yard {
 	return y
 }
 
-// freeAddress returns an address of this machine that nobody has now, so that what is
-// started again is found where it was.
+// freeAddress returns an address of this machine that no process uses now, so that a restarted
+// service keeps its address.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	var lc net.ListenConfig
@@ -76,7 +76,7 @@ func (y *yard) up() {
 	y.api.base = y.service.URL()
 }
 
-// nodes joins nodes, or takes those of that name up again, and gives what ends them.
+// nodes joins nodes, or starts those of that name again, and returns the function that stops them.
 func (y *yard) nodes(name string, count int, edits ...func(*fleet.Options)) (end func()) {
 	y.t.Helper()
 	o := fleet.Options{
