@@ -34,20 +34,20 @@ var (
 	errBasicToken = denied("the root token is wrong")
 )
 
-// Verify judges Basic credentials, the base64 text of user:token. The user is root or empty.
+// Verify verifies Basic credentials, the base64 text of user:token. The user is root or empty.
 func (r *RootToken) Verify(basic string) (Identity, error) {
 	user, token, err := parseBasic(basic)
 	if err != nil {
 		return Identity{}, err
 	}
-	who, err := r.VerifyToken(token) // whoever the user is
+	who, err := r.VerifyToken(token) // for every user name, so that the time does not depend on it
 	if user != "" && user != RootName {
 		return Identity{}, errBasicUser
 	}
 	return who, err
 }
 
-// VerifyToken judges a token by itself, as it is typed into a page.
+// VerifyToken verifies a token without a user name, as it is typed into a page.
 func (r *RootToken) VerifyToken(token string) (Identity, error) {
 	if len(token) > MaxRootToken || !r.token.Equal(token) {
 		return Identity{}, errBasicToken

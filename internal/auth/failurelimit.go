@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// How many handshakes of one key or one address may fail before it is told to wait, and
-// how much later the next ones may.
+// How many handshakes of one key or one address may fail before further ones are rejected, and the
+// interval after which another may fail.
 const (
 	failBurst = 30
 	failEvery = 2 * time.Second
-	failTable = 4096 // keys or addresses that are told apart; all others share one allowance
+	failTable = 4096 // keys or addresses that are tracked; all others share one allowance
 )
 
-// FailureLimiter says who fails too often. Whoever does not fail is never asked about. The zero
-// value is ready.
+// FailureLimiter limits the failures of keys and addresses. Successful callers are not limited. The
+// zero value is ready.
 type FailureLimiter struct {
 	mu          sync.Mutex // guards what follows
 	byID, byWho tokenBuckets
 }
 
-// Count notes a failed attempt and says whether there were too many, of the id or of the
+// Count counts a failed attempt and reports whether there were too many, of the ID or of the
 // address.
 func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	now := time.Now()
@@ -34,7 +34,7 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	return !a || !b
 }
 
-// CountFrom is Count for what is nobody's by name.
+// CountFrom is Count for attempts that name no API key.
 func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ type Grants struct {
 	Groups map[string][]farm.Permission `json:"groups,omitempty"`
 	// Resources maps the name of a permission group to its rights on single resources.
 	Resources map[string][]farm.ResourcePermission `json:"resources,omitempty"`
-	// Enforced says that permissions have counted before: no change of the license ends that.
+	// Enforced reports that permissions were enforced before: no change of the license ends that.
 	Enforced bool `json:"enforced,omitempty"`
 }
 
@@ -133,7 +133,7 @@ func checkGroupName(name string) error {
 	return nil
 }
 
-// checkResources judges and copies rights on resources.
+// checkResources validates and copies resource rights.
 func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.ResourcePermission, error) {
 	if len(list) > MaxGrantsOn {
 		return nil, farm.Refused("A permission group has rights on at most %d resources", MaxGrantsOn)

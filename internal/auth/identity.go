@@ -12,11 +12,11 @@ const (
 	ByCertificate Method = "certificate" // a client certificate
 	ByOIDC        Method = "oidc"        // a token of, or a log-in at, the identity provider
 	ByNode        Method = "node"        // the credentials of a node
-	ByLocal       Method = "local"       // the loopback port; Name is the logged-in user for whom the call is, or ""
+	ByLocal       Method = "local"       // the loopback port; Name is the user on whose behalf the call is, or ""
 )
 
-// Identity is who is calling. It is made by whatever verified the credentials, and it is not
-// changed; the zero value is nobody.
+// Identity is an authenticated caller. It is created by the code that verified the credentials, and
+// is immutable; the zero value is an unauthenticated caller.
 type Identity struct {
 	Name   string   // of the user, or the id of the node
 	Groups []string // as they are now; not to be changed

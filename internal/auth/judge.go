@@ -13,8 +13,8 @@ import (
 type GrantStore interface {
 	// Grants returns all grants.
 	Grants() Grants
-	// Change makes what do gives of the grants the ones that are stored, unless it gives an
-	// error. It may be called again when somebody else was first.
+	// Change replaces the grants by the result of do, unless do fails. It may call do again after a
+	// concurrent change.
 	Change(ctx context.Context, do func(Grants) (Grants, error)) error
 	// Watch has a function called after each change, by whatever replica. It must not block.
 	Watch(changed func())
@@ -83,7 +83,7 @@ type Authorizer struct {
 	watchers []func()
 }
 
-// NewJudge judges by a policy and the grants of a store, which it follows.
+// NewJudge returns an Authorizer for a policy and the grants of a store, whose changes it follows.
 func NewJudge(p Policy, store GrantStore) *Authorizer {
 	j := &Authorizer{store: store, policy: p}
 	store.Watch(j.renew) // before it reads: no change may come in between

@@ -79,8 +79,8 @@ func (k *Keys) Live(id string) (farm.APIKey, bool) {
 	return key, ok && !key.Expired(time.Now())
 }
 
-// Create makes a key. Without a public key it makes a pair and gives the private one, which
-// is kept nowhere. A key of the same id must have expired.
+// Create creates an API key. Without a public key it generates a pair and returns the private key,
+// which is stored nowhere. A key of the same ID must have expired.
 func (k *Keys) Create(ctx context.Context, n NewKey) (private Secret, err error) {
 	if err := n.check(); err != nil {
 		return Secret{}, err
@@ -161,7 +161,7 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	return k.swap(id, func(old farm.APIKey) error { return k.store.Delete(ctx, old) })
 }
 
-// swap changes a key as it is, again when somebody else was first.
+// swap changes the current record of a key, and retries after a concurrent change.
 func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 	for range swapTries {
 		old, err := k.Get(id)
@@ -225,7 +225,7 @@ func (n NewKey) check() error {
 	return checkGroups(n.Groups)
 }
 
-// checkID judges the id of a new key. It is a user name too.
+// checkID validates the ID of a new key. It is a user name too.
 func checkID(id string) error {
 	switch {
 	case len(id) == 0 || len(id) > MaxKeyID:

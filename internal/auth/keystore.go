@@ -13,9 +13,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// KeyStore keeps the records of user keys permanently. Reads are from memory and see a change
-// before the call that made it returns. A change is durable when its call returns without
-// an error; after an error nobody knows.
+// KeyStore stores the records of API keys permanently. Reads are from memory and see a change
+// before the call that made it returns. A change is durable when its call returns without an error;
+// after an error it is unknown whether it is.
 type KeyStore interface {
 	// Get returns the key of an id.
 	Get(id string) (farm.APIKey, bool)

@@ -88,7 +88,8 @@ func TestUnordered(t *testing.T) {
 	}
 }
 
-// TestHowFarAScopeReaches: what a node may pull, look at and upload is what its orders name, and nothing beside it.
+// TestHowFarAScopeReaches: a node may pull, look up and upload what its orders name, and nothing
+// else.
 func TestHowFarAScopeReaches(t *testing.T) {
 	latest := ""
 	s := NodeScope{

@@ -92,8 +92,8 @@ var (
 	errPassExpired = denied("the pass of a node has expired")
 )
 
-// Verify judges a pass. The groups are those that the key of the node has now: none, when it
-// has ended.
+// Verify verifies a node token. The groups are the current ones of the API key that the node has
+// joined with: none, when that has expired.
 func (p *NodeTokens) Verify(value string) (Identity, error) {
 	text, ok := strings.CutPrefix(value, passPrefix)
 	if !ok {

@@ -19,7 +19,7 @@ const (
 	ringLimit = 64
 )
 
-// RingAge is the age of the newest signing key at which another takes its place by itself.
+// RingAge is the age of the newest signing key at which it is replaced automatically.
 const RingAge = 30 * 24 * time.Hour
 
 const ringForm = 1
@@ -44,7 +44,7 @@ func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 // MarshalText returns the mask, in JSON too: storing a ring takes Encode.
 func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// NewRing makes a ring of one key, which signs at once.
+// NewRing returns a ring of one key, which signs immediately.
 func NewRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
 
 func newSigningKey(version uint32, from time.Time) *signingKey {

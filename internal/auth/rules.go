@@ -101,7 +101,7 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	if who.Root {
 		return true
 	}
-	bit := r.known[p] // 0, which nobody has, for the root user's own and for unknown ones
+	bit := r.known[p] // 0, which no caller has, for root's own permissions and for unknown ones
 	switch {
 	case bit == 0 || who.Method == "":
 		return false
@@ -113,8 +113,8 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	return !r.enforced || r.has(who.Name, who.Groups, bit)
 }
 
-// KeyAllows reports whether the user key that a node has joined with does not keep it from using a
-// permission. It is no right of its own.
+// KeyAllows reports whether the API key that a node has joined with permits it to use a permission.
+// It grants nothing.
 func (r *Rules) KeyAllows(who Identity, p farm.Permission) bool {
 	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.known[p])
 }
@@ -132,8 +132,8 @@ func (r *Rules) has(name string, groups []string, bit bits) bool {
 }
 
 // AllowsOn reports whether a caller has a right on one resource. It comes after Allows, which
-// asks for the permission as such. A node may pull what it was ordered to hold; what it saves
-// is judged as a push.
+// checks the permission as such. A node may pull what it was ordered to cache; what it saves is
+// authorized as a push.
 func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm.Permission) bool {
 	if who.Root {
 		return true
@@ -165,7 +165,7 @@ const pullRight farm.Permission = "pull"
 // Enforced reports whether permissions count.
 func (r *Rules) Enforced() bool { return r.enforced }
 
-// Service says of which service the rules are.
+// Service returns the service to which the rules apply.
 func (r *Rules) Service() farm.Service { return r.service }
 
 // Managed reports whether rights on single resources count.

@@ -11,8 +11,8 @@ import (
 // masked is what is seen of a secret.
 const masked = "***"
 
-// Secret is a text that is not shown: printing it in any form, JSON and logs give "***". The
-// zero value is no secret.
+// Secret is a text that is not shown: printing it in any form, JSON and logs show "***". The zero
+// value is the absence of a secret.
 type Secret struct {
 	text *string // a pointer, since fmt prints the fields of what is unexported without asking
 }

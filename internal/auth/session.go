@@ -40,7 +40,7 @@ func NewSessions(keys *Keys, signer *Signer, ttl time.Duration) *Sessions {
 	return &Sessions{keys, signer, min(ttl, MaxSessionTTL)}
 }
 
-// Open makes a session of a key, for somebody who has shown to hold it.
+// Open creates a session for a caller who has proved possession of the key.
 func (s *Sessions) Open(key farm.APIKey) api.Session {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:])
@@ -58,8 +58,8 @@ var (
 	errSessionForeign = denied("the session was not made here, or its key was made again")
 )
 
-// Verify judges the value after "Bearer ": base64, of either alphabet, of a session as JSON
-// in whatever form. The groups are those that the key has now.
+// Verify verifies the value after "Bearer ": base64, of either alphabet, of a session as JSON in
+// any formatting. The groups are the current ones of the key.
 func (s *Sessions) Verify(bearer string) (Identity, error) {
 	session, err := parseBearer(bearer)
 	if err != nil {

@@ -82,8 +82,8 @@ func (s *Signer) Unseal(p Purpose, text string, ttl time.Duration, bound ...stri
 	return signed[sealHead:], nil
 }
 
-// mac signs a purpose, a content and what that is bound to. Each part goes in with its
-// length, so that no two lists of parts give the same text.
+// mac signs a purpose, a content and the values to which that is bound. Each part is prefixed by
+// its length, so that no two lists of parts produce the same text.
 func (k *signingKey) mac(p Purpose, content []byte, bound ...string) (sum [macSize]byte) {
 	msg := make([]byte, 0, 320)
 	msg = part(msg, p)
