@@ -40,7 +40,7 @@ func (r *RootToken) Verify(basic string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	who, err := r.VerifyToken(token) // for every user name, so that the time does not depend on it
+	who, err := r.VerifyToken(token) // for every user name
 	if user != "" && user != RootName {
 		return Identity{}, errBasicUser
 	}

@@ -11,7 +11,7 @@ const forDecoys Purpose = "tap-decoy"
 
 // decoy returns a public key for an unknown ID, always the same while the signing key is the same,
 // on every replica: a hand for an unknown ID is answered like any other, so that it does not reveal
-// which IDs exist. There is no known private key for it.
+// which IDs exist. Its private key is unknown.
 func (t *TAP) decoy(id string) *rsa.PublicKey {
 	key := t.sessions.signer.ring.Load().signing(time.Now())
 	modulus := make([]byte, 0, madeKeyBits/8)

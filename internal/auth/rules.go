@@ -94,9 +94,9 @@ func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
 }
 
 // Allows reports whether a caller has a permission. Root has all. A node has those that its orders
-// need, also where permissions do not count, and one that joined with a key only those that the
-// key has too. Others have what their name or one of their groups was granted, and everything
-// where permissions do not count. What no table has is denied.
+// need, also where permissions are not enforced, and one that joined with a key only those that the
+// key has too. Others have what their name or one of their groups was granted, and everything where
+// permissions are not enforced. Unknown permissions are denied.
 func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	if who.Root {
 		return true

@@ -311,7 +311,7 @@ var errDisk = errors.New("disk full")
 
 func (broken) Use(context.Context, Nonce, time.Time) (bool, error) { return true, errDisk }
 
-// TestNoMarkNoSession: if the nonce cannot be stored, there is no session, and no failure is
+// TestNoMarkNoSession: if the nonce cannot be stored, no session is created, and no failure is
 // counted.
 func TestNoMarkNoSession(t *testing.T) {
 	w := newWorld(t).replica(broken{})
