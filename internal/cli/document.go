@@ -25,10 +25,10 @@ func Document(root *cobra.Command) []byte {
 
 type document struct {
 	out    bytes.Buffer
-	shared *pflag.FlagSet // flags that are said once
+	shared *pflag.FlagSet // flags that are documented once
 }
 
-// sharedFlags are those of every command that asks a cloud.
+// sharedFlags returns the flags of every command that calls a cloud.
 func sharedFlags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	AddFlags(fs, config.ClientTable)

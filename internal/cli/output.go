@@ -114,7 +114,7 @@ func (g *Grid) Row(cells ...any) {
 	_, _ = fmt.Fprintln(g.w, strings.Join(text, "\t"))
 }
 
-// Plain keeps a name that somebody else chose from steering the terminal or the table.
+// Plain escapes an untrusted name so that it cannot control the terminal or the table.
 func Plain(s string) string { return sanitize.EscapeText(s) }
 
 // PlainText is Plain for a text that may have several lines.

@@ -78,8 +78,8 @@ var access = Table{
 // NoAddr is the value of an address that switches its port off.
 const NoAddr = "none"
 
-// localListen is the port of a registry for programs of its own machine. In the process of a
-// controller it is off while authentication is on: nothing in there needs it.
+// localListen is the port of a registry for programs of the same machine. In the process of a
+// controller it is off while authentication is on: the process does not need it.
 func localListen(withAuth string) Setting {
 	s := Setting{
 		Key: LocalListenAddr, Flag: "local-listen-addr", Default: withAuth, Kind: String, Check: checkLoopback,

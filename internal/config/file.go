@@ -109,7 +109,7 @@ func beforeComment(text string) string {
 	return text
 }
 
-// quoted reads up to the closing quote and gives what follows it.
+// quoted reads up to the closing quote and returns the text and what follows it.
 func quoted(text string, quote byte) (value, rest string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

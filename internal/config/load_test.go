@@ -72,8 +72,8 @@ func TestDefaultsOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestPrecedence sets one setting in every subset of the sources: the strongest one
-// that says something wins.
+// TestPrecedence sets one setting in every subset of the sources: the strongest one that has a
+// value wins.
 func TestPrecedence(t *testing.T) {
 	order := []struct {
 		origin Origin
@@ -222,7 +222,7 @@ func TestSecretFileRefused(t *testing.T) {
 	}
 }
 
-// TestFileSuffixIsForSecretsOnly: SVC_NAME_FILE is no setting.
+// TestFileSuffixIsForSecretsOnly: SVC_NAME_FILE is not a setting.
 func TestFileSuffixIsForSecretsOnly(t *testing.T) {
 	_, err := Load(sample, Sources{File: writeFile(t, "# a comment\n\nSVC_NAME_FILE=/x\n")})
 	if err == nil || !strings.Contains(err.Error(), "line 3: unknown setting SVC_NAME_FILE") {

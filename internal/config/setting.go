@@ -23,7 +23,7 @@ type Setting struct {
 // Table is the settings of one service, in the order in which they are printed.
 type Table []Setting
 
-// Kind says what form a value has.
+// Kind is the form of a value.
 type Kind int
 
 // The kinds. String, Addr, Path, Secret and SecretText are read with Values.String.

@@ -149,7 +149,7 @@ var ClientTable = append(Table{
 	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
 }, caller...)
 
-// caller is the settings of whoever asks a service: as whom, and whom to trust.
+// caller is the settings of a client of a service: its credentials, and what it trusts.
 var caller = Table{
 	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
 	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "id of the user key to be known by"},

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Unsupported is a setting that clients of this API family know and this program cannot
-// honour yet. It is refused at the start: an operator must not get another service than
-// the one that was asked for.
+// Unsupported is a setting that clients of this API family know and this program does not support
+// yet. It is rejected at the start: an operator must not get another service than the one that was
+// requested.
 type Unsupported struct {
-	Key     string // a trailing * stands for any ending
-	Feature string // what brings it, in words
-	Already string // the value that asks for what the program does anyway; "" for none
+	Key     string // a trailing * matches any ending
+	Feature string // the feature that it belongs to, in words
+	Already string // the value that requests what the program does anyway; "" for none
 }
 
 // objectStore is a feature that is not built yet, as the refusal names it.

@@ -50,7 +50,7 @@ func (t Table) check(key string) error {
 	return fmt.Errorf("unknown setting %s: --print-config lists the settings", key)
 }
 
-// ownerOf returns whose setting a key is; "" when nobody has it.
+// ownerOf returns the program that a setting belongs to; "" when there is none.
 func ownerOf(key string) string {
 	switch {
 	case ControllerTable.knows(key):

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Code says what kind of failure an error is. The set is closed: the REST layer
-// maps every code to one HTTP status, and an error without a code is internal.
+// Code is the kind of failure of an error. The set is closed: the REST layer maps every code to one
+// HTTP status, and an error without a code is internal.
 type Code string
 
 // The codes.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MAC is the address of a network card: 48 bits, the first byte highest. Numbers of
-// neighbours differ by one. The zero value is the address of no card.
+// MAC is the address of a network card: 48 bits, the first byte highest. Numbers of adjacent
+// addresses differ by one. The zero value is the address of no card.
 type MAC uint64
 
 // macDigits is how many hexadecimal digits an address has.

@@ -18,7 +18,7 @@ type PermissionInfo struct {
 	Description string // a sentence
 }
 
-// Service is a program with permissions of its own.
+// Service is a program with its own permissions.
 type Service string
 
 // The services.

@@ -61,12 +61,11 @@ type Task struct {
 	Restart *RestartOptions `json:"restart,omitempty"`
 }
 
-// taskState says in which state an instance has a task of a kind.
+// taskState maps the kind of a task to the state of an instance with such a task.
 var taskState = map[TaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
 
-// FinishTask takes the task from an instance whose state is not, or no longer, the
-// one that the task goes with. It belongs behind every change of a state, before the
-// record is stored.
+// FinishTask removes the task of an instance whose state is not, or no longer, the one that belongs
+// to the task. It must follow every change of a state, before the record is stored.
 func (i *Instance) FinishTask() {
 	if i.Task != nil && taskState[i.Task.Kind] != i.State {
 		i.Task = nil
@@ -148,7 +147,7 @@ const (
 	EventNodeUnregistered EventName = "NodeUnregistered"
 )
 
-// EventKinds says which kind each event is.
+// EventKinds maps each event to its kind.
 var EventKinds = map[EventName]EventKind{
 	EventStartVM: APIAction, EventVMStarted: SystemAction, EventVMFailedToStart: SystemAction,
 	EventTerminateVM: APIAction, EventVMTerminated: SystemAction, EventDistribute: APIAction,

@@ -59,7 +59,8 @@ func TestOptionsOverrideTheTemplate(t *testing.T) {
 	}
 }
 
-// TestNetworkOfAnInstance: what was asked for wins over the template's, and shared is what nobody said.
+// TestNetworkOfAnInstance: the requested network wins over the template's, and the default is
+// shared.
 func TestNetworkOfAnInstance(t *testing.T) {
 	var i farm.Instance
 	for _, step := range []struct {

@@ -23,9 +23,9 @@ const (
 	maxWhy         = 240 // bytes
 )
 
-// Enter moves the instance to a state and notes that; entering the state that it is
-// in already is no transition. Of too many transitions the middle ones go: how it
-// began and how it ended say the most. The change of the message comes after it.
+// Enter moves the instance to a state and records that; entering the current state is not a
+// transition. Of too many transitions the middle ones are dropped: the first and the last ones tell
+// the most. The message must be changed after the call.
 func (i *Instance) Enter(to InstanceState, at time.Time) {
 	if to == i.State {
 		return

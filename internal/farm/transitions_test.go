@@ -58,7 +58,7 @@ func readExpectations(t *testing.T) map[pair]string {
 	return want
 }
 
-// outcome says in the words of the file what a table answered.
+// outcome describes the result of a table in the words of the file.
 func outcome(from, to string, known bool) string {
 	switch {
 	case !known && from == to:

@@ -41,8 +41,8 @@ func (u *Update) DueAt() time.Time {
 	return u.After
 }
 
-// BeginUpdate begins a try of the update that is asked for, under an id of its own, and
-// says whether the node is in a state for it.
+// BeginUpdate begins a try of the requested update, under a separate ID, and reports whether the
+// state of the node permits it.
 func (n *Node) BeginUpdate(id string, now time.Time) bool {
 	if !n.Update.Open() || !n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now) {
 		return false
@@ -53,8 +53,8 @@ func (n *Node) BeginUpdate(id string, now time.Time) bool {
 	return true
 }
 
-// EndUpdate ends the present try: the agent is what was asked for (failure ""), or why it
-// is not. A node that is not Updating any more keeps its state.
+// EndUpdate ends the current try: failure is "" when the agent has the requested version, else why
+// it does not. A node that is no longer Updating keeps its state.
 func (n *Node) EndUpdate(failure string, now time.Time) {
 	reason := ""
 	if failure == "" {

@@ -9,9 +9,9 @@
 // are compared (age>10m size>=4GB vms<2). A word alone is looked for in the fields that
 // things are called by.
 //
-// It knows no resource: a Table says which fields one has. It is no search engine: nothing is
-// ranked, and nothing but the records at hand is looked at.
+// It does not know any resource: a Table describes the fields of one. It is not a search engine:
+// nothing is ranked, and only the given records are matched.
 //
-// Invariant: parsing and matching take time that is bounded by the length of the text and of
-// the values, whatever both say.
+// Invariant: the time for parsing and matching is bounded by the length of the text and of the
+// values, whatever they contain.
 package filter

@@ -37,7 +37,7 @@ type Filter[T any] struct{ terms []func(T, time.Time) bool }
 // Empty reports whether the filter lets everything through.
 func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
 
-// Match reports whether a thing fits; now is what ages count up to.
+// Match reports whether a record matches; now is the end of ages.
 func (f Filter[T]) Match(v T, now time.Time) bool {
 	for _, fits := range f.terms {
 		if !fits(v, now) {
@@ -47,7 +47,7 @@ func (f Filter[T]) Match(v T, now time.Time) bool {
 	return true
 }
 
-// Error says what is wrong with a filter's text, and where.
+// Error describes what is wrong with a filter's text, and where.
 type Error struct {
 	At  int // the byte at which it is wrong, from 1
 	Why string

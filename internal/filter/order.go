@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Order is an order of things by one of their fields. The zero value leaves them as they are.
+// Order is an order of records by one of their fields. The zero value keeps their order.
 type Order[T any] struct {
 	name string
 	down bool
 	text func(T) string  // of fields that are text; nil: number is set
-	num  func(T) float64 // of others; NaN for things that have none, which come last
+	num  func(T) float64 // of others; NaN for records without one, which come last
 }
 
-// Order reads the name of a field; with - before it the order is the other way round. The error is
-// an *Error. "" gives the order that leaves things as they are.
+// Order parses the name of a field; with - before it the order is descending. The error is an
+// *Error. "" returns the order that keeps records as they are.
 func (t Table[T]) Order(text string) (o Order[T], err error) {
 	if text == "" {
 		return o, nil

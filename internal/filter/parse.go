@@ -15,7 +15,7 @@ type term struct {
 type value struct {
 	at     int
 	text   string
-	quoted bool // * is no wildcard
+	quoted bool // * is not a wildcard
 }
 
 // reader walks over a filter's text.
@@ -54,8 +54,7 @@ func (r *reader) blanks() {
 	}
 }
 
-// peek returns the next byte, 0 at the end: a filter with a zero byte in it is read up to there
-// by nobody, see value.
+// peek returns the next byte, 0 at the end: a zero byte in a filter ends it as well, see value.
 func (r *reader) peek() byte {
 	if r.at < len(r.text) {
 		return r.text[r.at]

@@ -86,7 +86,7 @@ func drawRequest(t *rapid.T, id string) Request {
 		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Template: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
 	}
-	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share request groups and classes
+	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share groups
 	r.MemoryMB = r.VCPU * 1024
 	if rapid.IntRange(0, 5).Draw(t, "pin?") == 0 {
 		r.Pinned = rapid.SampledFrom(someNodes).Draw(t, "pin")

@@ -89,7 +89,7 @@ func (a *Command) open(src config.Sources, retries int) error {
 	return err
 }
 
-// Options returns how settings want a service to be asked, and as whom that is.
+// Options returns the client options in the settings, and the caller of its credentials.
 func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	o = client.Options{UserAgent: "buildyard", TLS: client.TLS{
 		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
@@ -102,7 +102,7 @@ func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	return o, as, err
 }
 
-// Target is which service a command has asked, and as whom.
+// Target is the service that a command has called, and its caller.
 type Target struct {
 	Flag, Key string // with its address; Key "": the flag alone has it
 	As        Caller
@@ -197,7 +197,7 @@ func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answe
 	return out, err
 }
 
-// interrupted says that something which is followed broke off and is taken up again.
+// interrupted reports that a followed stream broke off and is resumed.
 func (a *Command) interrupted(err error) {
 	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
 }

@@ -66,7 +66,7 @@ func contextsPath() (string, error) {
 func readContexts() (c contexts, err error) {
 	path, err := contextsPath()
 	if err != nil {
-		return c, nil // whoever has no home has no contexts
+		return c, nil // a user without a home directory has no contexts
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Caller is whom a command asks as. The zero value is nobody.
+// Caller is the identity of a command. The zero value is an unauthenticated caller.
 type Caller struct {
 	name    string // as sentences have it
 	wrong   string // what to look at when it is not taken
@@ -34,8 +34,8 @@ var ways = []struct {
 // rank orders origins: what is nearer to the user counts.
 var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
-// credentials returns what a command shows to a service besides a certificate, and as whom
-// that is. Of several the one counts that was given nearest to the user.
+// credentials returns the credentials of a command in addition to a certificate, and their caller.
+// Of several the one set nearest to the user is used.
 func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
 	best, chosen := 0, []int(nil)
 	for i, way := range ways {
@@ -126,7 +126,7 @@ func privateKey(file string) error {
 func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
-		return err // it says all
+		return err // it is complete
 	case c.name == "":
 		return fmt.Errorf("%w: give the root token (%s, or --token-file), a user key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
 	case !c.expired.IsZero() && time.Now().After(c.expired):

@@ -112,7 +112,7 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 	}
 }
 
-// scriptText says in a line how a script ended.
+// scriptText describes in one line how a script ended.
 func scriptText(r api.ScriptResult) string {
 	if r.DidTimeout {
 		return "took too long"

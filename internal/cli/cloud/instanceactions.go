@@ -118,7 +118,7 @@ func (o *terminateOptions) knowsFilters(ctx context.Context) error {
 	return err
 }
 
-// findAll gives the ids of what a user means, each once.
+// findAll returns the IDs of the items that a user names, each once.
 func (k kind) findAll(ctx context.Context, c *client.Controller, texts []string) (ids []string, err error) {
 	seen := map[string]bool{}
 	for _, text := range texts {

@@ -187,7 +187,7 @@ func (a *Command) search(ctx context.Context, service string, want *regexp.Regex
 	for _, f := range files {
 		s, err := a.API.Logs().View(ctx, client.LogView{Service: service, File: f.Name})
 		if errors.Is(err, client.ErrNotFound) {
-			continue // it went meanwhile
+			continue // it was removed concurrently
 		}
 		if err != nil {
 			return err

@@ -40,8 +40,8 @@ var (
 	beginning = regexp.MustCompile(`^[0-9a-fA-F-]{1,36}$`) // of an id
 )
 
-// find gives the id of what a user means. A whole id is taken as it is: whether it is
-// there is said by what is asked of it.
+// find returns the ID of the item that a user names. A full ID is returned unchanged: whether it
+// exists is checked by the call that uses it.
 func (k kind) find(ctx context.Context, c *client.Controller, text string) (string, error) {
 	if uuidForm.MatchString(text) {
 		return strings.ToLower(text), nil
@@ -123,7 +123,7 @@ func (k kind) named(err error, text string) error {
 	return err
 }
 
-// completionTime bounds what a completion may take: somebody has pressed a key.
+// completionTime bounds a completion: a user who has pressed a key waits for it.
 const completionTime = 2 * time.Second
 
 // completions bounds how many ids are offered.

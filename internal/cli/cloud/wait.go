@@ -17,7 +17,7 @@ type waitOptions struct {
 	limit time.Duration
 }
 
-// addWait is for a command that waits when it is told to.
+// addWait adds the flags of a command that waits on request.
 func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait "+what)
 	w.addLimit(cmd)
@@ -53,8 +53,8 @@ func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	}
 }
 
-// during waits as long as the user wants to. When that ends first, the error says what
-// goes on without the command.
+// during waits as long as the user wants to. When that ends first, the error names what continues
+// without the command.
 func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
 	ctx, cancel := within(ctx, w.limit)
 	defer cancel()
@@ -80,14 +80,14 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("it took longer than %s (--timeout)", e.limit)
 }
 
-// cutShort returns the error of something that --timeout or the user has ended, with what
-// goes on without it.
+// cutShort returns the error of an operation that --timeout or the user has ended, with what
+// continues without it.
 func cutShort(ctx context.Context, err error, goesOn string) error {
 	cause := context.Cause(ctx)
 	code, text := cli.ExitInterrupted, "interrupted"
 	if late, ok := errors.AsType[timeoutError](cause); ok {
 		if code, text = cli.ExitTimeout, late.Error(); errors.Is(err, cause) && err.Error() != cause.Error() {
-			text = err.Error() // it says what kept it
+			text = err.Error() // it contains the cause
 		}
 	}
 	if goesOn != "" {
