@@ -34,7 +34,7 @@ type Sources struct {
 	In    io.Reader                       // the standard input, for a secret; nil for none
 }
 
-// FromFile returns the value of a setting in the file; "" when there is no file or no such value.
+// FromFile returns the value of a setting in the file; "" when the file or the value is missing.
 func (s Sources) FromFile(table Table, key string) (string, error) {
 	if s.File == "" {
 		return "", nil

@@ -82,7 +82,7 @@ func send(ctx context.Context, by *http.Client, what, body string, header ...str
 	return a, err
 }
 
-// endless reports whether an answer may go on for as long as somebody listens.
+// endless reports whether a response may continue for as long as a client reads.
 func endless(resp *http.Response) bool {
 	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 }
@@ -92,7 +92,8 @@ func basic(user, token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token))
 }
 
-// asRoot makes a request of the root user, which must succeed, and gives the body of its answer.
+// asRoot makes a request of the root user, which must succeed, and returns the body of its
+// response.
 func (s *deployment) asRoot(ctx context.Context, service, method, path string, in any) (json.RawMessage, error) {
 	raw, err := json.Marshal(in)
 	if err != nil {

@@ -270,13 +270,13 @@ func jwtColumn(name string, group func(row) string) column {
 	}}
 }
 
-// The headers by which a program says for whom it calls the registry.
+// The headers with which a program names the user on whose behalf it calls the registry.
 const (
 	userHeader  = "X-Buildyard-User"
 	groupHeader = "X-Buildyard-Group"
 )
 
-// restricted are the columns of calls that the root user makes for somebody.
+// restricted are the columns of calls that the root user makes on behalf of another user.
 var restricted = []column{
 	forColumn("root for a user without", without), forColumn("root for a user with only", only),
 }
@@ -289,7 +289,7 @@ func forColumn(name string, group func(row) string) column {
 	}}
 }
 
-// local are the columns of the registry's port for programs of its own machine.
+// local are the columns of the registry's port for programs of the same machine.
 var local = []column{
 	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
 	simple("by another name", caller{rebound: true}, func(*deployment, row) []string { return []string{"Host", "registry.example"} }),

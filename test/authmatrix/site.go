@@ -57,7 +57,7 @@ type deployment struct {
 	ca           *certstest.Authority
 	idp, foreign *oidctest.Provider
 	plain        *http.Client
-	guesser      *http.Client            // comes from an address of its own, which the services limit
+	guesser      *http.Client            // comes from a separate address, which the services limit
 	clients      map[string]*http.Client // by the name in the certificate that they show
 
 	private  *rsa.PrivateKey   // of all user keys

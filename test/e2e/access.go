@@ -79,7 +79,8 @@ func usePermissionGroups(p *page) error {
 	)
 }
 
-// partly are pages with parts that somebody who may only see instances may not see.
+// haveFewRights views pages with parts that a user who may only list instances and nodes may not
+// see.
 func haveFewRights(p *page) error {
 	forbidden := func(path, permission string) func() error {
 		return func() error {

@@ -173,8 +173,8 @@ func (p *page) clean() bool {
 	return len(p.axe)+len(p.console)+len(p.outside) == 0
 }
 
-// checkRules runs the rules of accessibility over the page and returns what they find. A page that
-// is left meanwhile takes them along: they run once more over the one that follows.
+// checkRules runs the rules of accessibility over the page and returns what they find. If the page
+// is left during that, they run once more over the next one.
 func (p *page) checkRules() (found []string, err error) {
 	text, err := axeFiles.ReadFile("axe/axe.min.js")
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *page) checkRules() (found []string, err error) {
 	return found, err
 }
 
-// leftPage is what the browser says of a script whose page is left while it runs.
+// leftPage is the browser's error for a script whose page is left while it runs.
 const leftPage = "Inspected target navigated or closed"
 
 // shot takes a picture of the page, and runs the rules of accessibility over it.

@@ -77,7 +77,7 @@ func (p *page) refusal(code int) func() error {
 	}
 }
 
-// without says that the controller will be away.
+// without records that the controller will be unavailable.
 func (p *page) without() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func (p *page) at(path string) func() error {
 	return p.holds(fmt.Sprintf("(location.pathname + location.search).endsWith(%q)", path))
 }
 
-// live waits until the page is told of changes.
+// live waits until the page receives change notifications.
 func (p *page) live() func() error { return p.there(`[data-live-is][data-is="on"]`) }
 
 // holds waits until an expression of JavaScript is true.

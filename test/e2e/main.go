@@ -105,7 +105,7 @@ func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) 
 	return failed == 0 && skipped == 0, nil
 }
 
-// looked is what became of a flow in a look.
+// looked is the result of a flow in a look.
 type looked struct {
 	*page
 	as   look
@@ -113,7 +113,7 @@ type looked struct {
 	took time.Duration
 }
 
-// tell prints it, and says whether all was well.
+// tell prints it, and reports whether it passed.
 func (l looked) tell(f flow, out io.Writer) bool {
 	word, fine := "ok  ", l.err == nil && l.clean()
 	if !fine {

@@ -255,7 +255,7 @@ func (p *page) cookie() error {
 	return nil
 }
 
-// alone checks that strangers made no group, and deletes the one of the flow.
+// alone checks that the untrusted site created no group, and deletes the one of the flow.
 func (p *page) alone() error {
 	all, err := p.root.Groups(p, client.ListOptions{})
 	if err == nil && (len(all) != 1 || all[0].Name != p.name()) {

@@ -35,7 +35,7 @@ func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	return c, nil
 }
 
-// NewSplitCloud prepares a cloud whose registry is a process of its own.
+// NewSplitCloud prepares a cloud whose registry is a separate process.
 func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	c, err := prepare(ctx, p, dir)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Cloud) Processes() []*Process {
 	return []*Process{c.Process, c.Store}
 }
 
-// Await waits until controller and registry are ready, and fails at once when one of
-// them has ended.
+// Await waits until controller and registry are ready, and fails immediately when one of them has
+// ended.
 func (c *Cloud) Await(ctx context.Context) error {
 	if err := Ready(ctx, c.Process, c.Controller); err != nil || c.Store == nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestProcess runs a real program: it ends by a kill, and ending by itself is an error.
+// TestProcess runs a real program: it ends by a kill, and an end without one is an error.
 func TestProcess(t *testing.T) {
 	p := NewProcess(t.TempDir(), "sleeper", "sleep", "600")
 	if p.Running() || p.Kill() != nil {
@@ -99,7 +99,7 @@ func TestOutputBrokenOff(t *testing.T) {
 	}
 	cmdline := filepath.Join("/proc", strings.TrimSpace(string(raw)), "cmdline")
 	for range 100 {
-		if line, err := os.ReadFile(cmdline); err != nil || len(line) == 0 { // it has ended, or nobody has waited for it yet
+		if line, err := os.ReadFile(cmdline); err != nil || len(line) == 0 { // it has ended, or is a zombie
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -103,7 +103,7 @@ func isLog(path string) bool {
 	return strings.HasSuffix(path, ".log") || strings.Contains(path, "/central-logs/") || strings.Contains(path, "/files/logs/")
 }
 
-// mostFound bounds what is said of one file.
+// mostFound bounds the findings that are reported per file.
 const mostFound = 3
 
 func (s *Secrets) searchFile(path, name string) (found []string, err error) {

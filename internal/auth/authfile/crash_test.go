@@ -116,7 +116,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// child runs one child, and gives what it said and whether it was killed.
+// child runs one child, and returns its output and whether it was killed.
 func child(t *testing.T, dir string, at int) (said map[string]bool, killed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -60,7 +60,7 @@ type nonceLog struct {
 	until time.Time // when all its marks may be forgotten
 }
 
-// Marks opens the marks. Records that a crash has cut off were never promised to anybody.
+// Marks opens the used nonces. Records that a crash has cut off were never acknowledged.
 func (f *Dir) Marks() (*Nonces, error) {
 	m := &Nonces{folder: f, next: newBatch()}
 	names, err := f.names(markPrefix)

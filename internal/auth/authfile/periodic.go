@@ -11,7 +11,7 @@ import (
 // seldom is how often it is looked whether something has become old.
 const seldom = time.Hour
 
-// Chores are what has to be done for the keys of a directory. Used secrets manage themselves.
+// Chores returns the background jobs for the keys of a directory. Used nonces need none.
 func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
 	return []periodic.Job{
 		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {

@@ -145,7 +145,7 @@ func live() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkChange is one change of a group among 100,000 rights of others, with the judge that
+// BenchmarkChange is one change of a group among 100,000 rights of others, with the authorizer that
 // follows it.
 func BenchmarkChange(b *testing.B) {
 	r := newCluster(mem.New()).open(b)

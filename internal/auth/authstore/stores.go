@@ -121,13 +121,12 @@ func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service]
 // share.
 func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 
-// Rotate adds a signing key, which signs a minute later. What was signed stays good for its
-// time. When several do so at once there is one new key.
+// Rotate adds a signing key, which signs a minute later. Existing signatures stay valid for their
+// lifetime. Concurrent calls add one key.
 func (s *Stores) Rotate(ctx context.Context) error { return s.ring.rotate(ctx) }
 
-// Sweep removes what is over, a bounded number of records a call, and says how many. It
-// belongs into the reconciling of whoever holds the lease, every few seconds; if several
-// call it nothing goes wrong.
+// Sweep removes expired records, a bounded number per call, and returns their number. The replica
+// that holds the lease should call it every few seconds; concurrent calls are harmless.
 func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	if err := s.ring.ensure(ctx); err != nil {
 		return 0, err
@@ -148,14 +147,15 @@ func (s *Stores) Fresh(ctx context.Context) error {
 	return s.ring.st.WaitDelivered(ctx)
 }
 
-// Of the background jobs: what is over goes soon, since it fills memory; keys that have expired are kept
-// for a month, and signing keys serve as long.
+// Intervals of the background jobs: expired nonces are removed soon, since they use memory; expired
+// API keys are kept for a month, and signing keys are used as long.
 const (
 	sweepEvery = 5 * time.Second
 	seldom     = time.Hour
 )
 
-// Chores are what has to be done for keys, which are those of s, by one replica at a time.
+// Chores returns the background jobs for keys, which are those of s, to be run by one replica at a
+// time.
 func (s *Stores) Chores(keys *auth.Keys) []periodic.Job {
 	return []periodic.Job{
 		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {

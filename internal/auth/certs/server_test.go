@@ -132,7 +132,7 @@ func serve(t *testing.T, config *tls.Config, h http.HandlerFunc) string {
 	return "https://" + l.Addr().String()
 }
 
-// client makes requests; each client has connections of its own.
+// client makes requests; each client has separate connections.
 func client(t *testing.T, config *tls.Config) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}

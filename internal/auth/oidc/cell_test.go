@@ -59,7 +59,7 @@ func TestCellFetchesOnce(t *testing.T) {
 	})
 }
 
-// TestCellWaits: nobody waits longer than they want to, nor than a request may take.
+// TestCellWaits: no caller waits longer than its context, nor than the limit of a request.
 func TestCellWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newTestCell()

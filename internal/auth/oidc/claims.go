@@ -51,7 +51,7 @@ func (p *Provider) identify(c claims) (user, error) {
 	if strings.EqualFold(name, auth.RootName) {
 		return user{}, errors.New("the user has the name of the root user, who is not known by the identity provider")
 	}
-	// Whoever may write any address into a profile must not become its owner.
+	// A user who may write any address into a profile must not become its owner.
 	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" && raw != `"true"` {
 		return user{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
 	}

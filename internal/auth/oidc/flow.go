@@ -22,8 +22,8 @@ const (
 	maxReturn  = 1024             // bytes of the address to return to
 )
 
-// loginFlow is a log-in that is under way. Its browser keeps it in a signed cookie, so that any
-// replica can end it and nothing is stored.
+// loginFlow is a login in progress. Its browser keeps it in a signed cookie, so that any replica
+// can end it and nothing is stored.
 type loginFlow struct {
 	State    string    `json:"s"` // comes back in the callback's address: the log-in was begun by this browser
 	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this log-in
@@ -40,10 +40,10 @@ func newFlow(redirect, back string, now time.Time) loginFlow {
 	}
 }
 
-// forFlows is what a flow's signature is for.
+// forFlows is the purpose of a flow's signature.
 const forFlows auth.Purpose = "log-in at an identity provider"
 
-// seal writes a flow so that nobody else can.
+// seal encodes a flow with a signature of this service.
 func (p *Provider) seal(f loginFlow) string {
 	raw, _ := json.Marshal(f) // texts and a time
 	return p.o.Signer.Seal(forFlows, raw)

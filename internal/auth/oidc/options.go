@@ -39,8 +39,8 @@ type Options struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// Public is what everybody may know of the provider: the member oidc of the answer of
-// GET /config/v1/auth, which clients discover the log-in by.
+// Public is the public description of the provider: the member oidc of the response of GET
+// /config/v1/auth, with which clients discover the login.
 type Public struct {
 	UserNameField string `json:"user_name_field"`
 	GroupsField   string `json:"groups_field"`

@@ -24,7 +24,7 @@ const (
 	minRSA        = 2048 // bits
 )
 
-// metadata is what a provider says of itself (OpenID Connect Discovery, section 3).
+// metadata is a provider's description of itself (OpenID Connect Discovery, section 3).
 type metadata struct {
 	Issuer        string   `json:"issuer"`
 	Authorization string   `json:"authorization_endpoint"`
@@ -35,7 +35,7 @@ type metadata struct {
 }
 
 // newHTTP makes the client of all calls to the provider: bounded in time and size, and never
-// led from https to where answers can be forged.
+// redirected from https to an insecure address.
 func newHTTP(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		transport = &http.Transport{
@@ -68,7 +68,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// getJSON asks the provider; token is "" for what everybody may know.
+// getJSON calls the provider; token is "" for public documents.
 func (p *Provider) getJSON(ctx context.Context, address, token string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Provider) getJSON(ctx context.Context, address, token string, into any)
 	return nil
 }
 
-// discover asks the provider for its description.
+// discover requests the provider's description.
 func (p *Provider) discover(ctx context.Context) (metadata, error) {
 	var m metadata
 	if err := p.getJSON(ctx, strings.TrimSuffix(p.issuer, "/")+discoveryPath, "", &m); err != nil {
@@ -164,12 +164,12 @@ func usable(k jose.JSONWebKey) bool {
 	return k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig")
 }
 
-// Warm asks the provider for what is needed to verify its tokens, so that the first caller
-// need not wait. The cell's log says how that went; a service starts without it.
+// Warm fetches what is needed to verify the provider's tokens, so that the first caller need not
+// wait. The result is logged; a service starts without it.
 func (p *Provider) Warm(ctx context.Context) error {
 	_, err := p.keys.get(ctx, whatever)
 	return err
 }
 
-// Alarm returns what an operator has to look at; "" for nothing.
+// Alarm returns the problem that an operator has to fix; "" for none.
 func (p *Provider) Alarm() string { return cmp.Or(p.metadata.alarm(), p.keys.alarm()) }
