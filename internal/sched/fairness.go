@@ -12,7 +12,7 @@ import (
 // again each time, all others continue to age. So owners of equal priority take turns, a more
 // urgent request still goes first, and no request starves.
 //
-// 	turn: groups -> placeable request groups of the group -> fair queues -> queues of one owner -> requests
+//	turn: groups -> placeable request groups of the group -> fair queues -> queues of one owner -> requests
 //
 // Every level is a heap. Serving an owner makes its claims later in all its queues; a queue applies
 // that only when it comes to the top (reorderGroup), since a claim that is too early can only be

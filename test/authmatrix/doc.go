@@ -1,7 +1,7 @@
 // Command authmatrix calls every route of both services as every kind of caller, and compares each
 // response with the tables of the specification and the contract.
 //
-// 	go run ./test/authmatrix [-only REGEXP] [-json FILE] [-keep]
+//	go run ./test/authmatrix [-only REGEXP] [-json FILE] [-keep]
 //
 // The rows are the routes that the services really have, an unknown path and a wrong method; the
 // columns are callers: unauthenticated ones, the root user, API keys without the permission of the

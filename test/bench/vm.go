@@ -196,7 +196,7 @@ func (b *bench) resumed(ctx context.Context, s *stage) (start, error) {
 	return start{}, nil
 }
 
-// idle starts the idle guests at once and measures what they cost.
+// idle starts the idle guests together and measures what they cost.
 func (b *bench) idle(ctx context.Context, s *stage) error {
 	if !b.Wants(rowIdle) {
 		return nil

@@ -89,7 +89,7 @@ func (c *client) inspect(ctx context.Context, id string) (inst api.Instance, err
 	return inst, err
 }
 
-// startDate is when the VM of an instance was started; zero when nobody knows.
+// startDate is when the VM of an instance was started; zero when unknown.
 func startDate(inst api.Instance) time.Time {
 	if inst.VMInfo == nil {
 		return time.Time{}

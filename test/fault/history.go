@@ -106,7 +106,7 @@ func (h *history) errored() int {
 	return len(h.failed)
 }
 
-// write keeps the history for whoever looks for the cause of a failure.
+// write writes the history to a file, for the analysis of a failure.
 func (h *history) write(path string) (err error) {
 	if h.spill != nil {
 		return h.spill.close()

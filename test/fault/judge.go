@@ -217,8 +217,8 @@ func judgeCalm(book *ledger, w world, r rules, f *findings) {
 	judgeMachines(w.Machines, records, f)
 }
 
-// judgeTwins looks for creates that made more instances than were acknowledged, and
-// for instances that nobody asked for.
+// judgeTwins looks for creates that made more instances than were acknowledged, and for instances
+// without a request.
 func judgeTwins(creates map[string][]string, records []record, f *findings) {
 	for _, rec := range records {
 		ids, asked := creates[rec.ExternalID]

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// trial is what a target knows of its own run when it is judged.
+// trial is what a target contributes to its evaluation.
 type trial struct {
 	ends  map[string]int // step -> terminations that met it
 	node  string         // that starts the saved versions; "": any
 	found findings       // so far
 }
 
-// judgeSaved judges the calm world, the empty one, the history, and starts every
-// version that was saved.
+// judgeSaved checks the idle cloud, the empty one, the history, and starts every version that was
+// saved.
 func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	r := s.result()
 	var last world

@@ -61,13 +61,13 @@ func (j *saveJob) wish() saveExpectation {
 	return w
 }
 
-// scripted gives a save a script, whose end nobody knows when the agent is killed in it.
+// scripted adds a script to a save, whose end is unknown when the agent is killed during it.
 func (w *saveExpectation) scripted() {
 	w.Script, w.May = saveScript(w.Tag), append(w.May, lostScript)
 	w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
 }
 
-// save asks for a save and waits for its end, or terminates the instance meanwhile.
+// save requests a save and waits for its end, or terminates the instance before that.
 func (j *saveJob) save(ctx context.Context) error {
 	w := j.wish()
 	id, err := j.load.client.save(ctx, w)
@@ -130,7 +130,7 @@ func (j *saveJob) ended(ctx context.Context, id string) (api.SaveImage, error) {
 	return api.SaveImage{}, ctx.Err()
 }
 
-// gone looks a few times whether an instance that was saved goes by itself.
+// gone polls a few times whether an instance that was saved ends automatically.
 func (j *saveJob) gone(ctx context.Context) {
 	for range 20 {
 		if state, err := j.load.client.look(ctx, j.id); err == nil && state == notFound {

@@ -50,10 +50,10 @@ type stormSum struct {
 	P99      time.Duration `json:"create_p99_ns"`     //
 	Longest  time.Duration `json:"longest_wait_ns"`   // from the acknowledgement of a create to Started
 	Seen     int           `json:"seen"`              // states that were seen of instances
-	Streams  int           `json:"streams"`           // watches that told of everything there was
+	Streams  int           `json:"streams"`           // watches that reported everything
 	Fullest  int           `json:"most_on_a_node"`    // instances that surely had a slot of one node at a time
 	Slots    int           `json:"slots_of_a_node"`   //
-	Restarts int           `json:"orderly_restarts"`  // beside the kills
+	Restarts int           `json:"orderly_restarts"`  // in addition to the kills
 	Begin    time.Duration `json:"-"`                 // of the first create
 	End      time.Duration `json:"-"`                 // of the last create
 	Need     float64       `json:"needed_per_s"`      // offered
@@ -64,7 +64,7 @@ func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
 	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{}, sum: stormSum{Begin: never, Slots: slots}}
 }
 
-// judge reads the whole history and gives how the load went.
+// judge reads the whole history and returns the figures of the load.
 func (j *stormJudge) judge(calls iter.Seq[call], f *findings) stormSum {
 	for c := range calls {
 		judgeCall(j.lives, c, j.rules, f)
@@ -154,7 +154,8 @@ func (t *instanceTrace) wrong(c call, state farm.InstanceState) string {
 	}
 }
 
-// reaches tells which states can follow a state, at once or by others: looks miss some.
+// reaches maps a state to the states that can follow it, directly or through others: polls miss
+// some.
 var reaches = reachable()
 
 func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestEnv provides what helpers of tests need (authorities, identity providers) in a program that
-// is not a test. A failure is an error of Do; there is no other way to use one.
+// is not a test. A failure is an error of Do; it can be used in no other way.
 type TestEnv struct {
 	testing.TB // nil: what is not here may not be called
 

@@ -12,11 +12,11 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// rest is how long everything is left alone between two measurements.
+// rest is the pause between two measurements.
 const rest = 500 * time.Millisecond
 
-// started says that many instances are Started. A failed one counts too, so that a wait
-// ends: whole says whether there are any.
+// started returns whether at least n instances are Started. A failed one counts too, so that a wait
+// ends: whole reports whether there are any.
 func started(n int) func(counts) bool {
 	return func(c counts) bool { return c.started+c.failed >= n }
 }
@@ -232,7 +232,7 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 	return nil
 }
 
-// running measures what instances cost that nobody asks about.
+// running measures what idle instances cost, without requests about them.
 func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	if !b.Wants(rowRunning) {
 		return nil

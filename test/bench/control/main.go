@@ -91,7 +91,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.out, "%6.1fs %s\n", time.Since(b.Began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// part measures some rows on a cloud of its own.
+// part measures some rows on a separate cloud.
 type part struct {
 	name  string
 	nodes int // of the fleet that it needs; 0: none

@@ -15,15 +15,15 @@ import (
 
 func main() { rig.Main("bench-host", run) }
 
-// part is some rows and what measures them. A new part goes into a file of its own and
-// into the list of parts.
+// part is some rows and what measures them. A new part goes into a separate file and into the list
+// of parts.
 type part struct {
 	rows    func(rounds int) []row.Row
 	measure func(context.Context, *bench) error
 }
 
-// Those that use the same service come one after the other: rest is first, as it is the one
-// that needs nothing to have happened before.
+// Those that use the same service come one after the other: rest is first, since it requires that
+// nothing has happened before.
 var parts = []part{programPart, fullPart, restPart, foreignPart, arrivalPart, stormPart}
 
 // rows lists those of all parts.
@@ -39,7 +39,7 @@ func rows(rounds int) []row.Row {
 type options struct {
 	only   map[string]bool // rows to measure
 	rounds int             // of the full scan
-	shared string          // folder with data/vuln
+	shared string          // directory with data/vuln
 	json   string
 	check  bool
 	keep   bool

@@ -73,7 +73,7 @@ func (b *bench) round(ctx context.Context, n int) (err error) {
 	return nil
 }
 
-// pushBase measures the push of the base beside reading it.
+// pushBase measures the push of the base compared to reading it.
 func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error) {
 	base := s.b.disks.base
 	var read contender
@@ -101,8 +101,8 @@ func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error)
 
 func mbs(bytes int64, seconds float64) float64 { return float64(bytes) / seconds / 1e6 }
 
-// pulls measures the pull of the base beside copies of its layer and its image, and
-// beside the peer.
+// pulls measures the pull of the base compared to copies of its layer and its image, and to the
+// peer.
 func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 	b := s.b
 	if !b.Wants(rowPull, rowNaive, rowPeerPull) {
@@ -188,8 +188,8 @@ func (s *benchEnv) copying(work func(path string) error) contender {
 	}
 }
 
-// pull pulls a version in a process of its own, compares what came with the disk that
-// it must be, and removes it.
+// pull pulls a version in a separate process, compares the result with the expected disk, and
+// removes it.
 func (s *benchEnv) pull(ctx context.Context, want disk, o order) (out outcome, err error) {
 	o.Registry, o.Dir = s.registry, s.path("pull")
 	if err := rig.MakeDir(o.Dir); err != nil {

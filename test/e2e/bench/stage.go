@@ -31,8 +31,8 @@ type stage struct {
 	ids []string   // of the instances, the oldest first
 }
 
-// openStage starts a cloud where callers log in, and fills it. A stage that is given has to be
-// closed, also beside an error.
+// openStage starts a cloud where callers log in, and fills it. A returned stage must be closed,
+// also after an error.
 func openStage(ctx context.Context, b *bench) (s *stage, err error) {
 	programs, err := rig.Build(ctx, b.dir)
 	if err != nil {

@@ -20,7 +20,7 @@ type trial struct {
 	meeting
 	op   operation
 	full bool
-	dir  string // on a file system of its own
+	dir  string // on a separate file system
 	base string // storage below dir
 
 	out      Outcome
@@ -180,7 +180,8 @@ func (t *trial) repeat(ctx context.Context, s *server, state string) error {
 	return nil
 }
 
-// tool runs a command on the storage at rest and gives what it printed. That something is lost is no failure of it.
+// tool runs a command on the storage at rest and returns its output. A reported loss is not a
+// failure of it.
 func (t *trial) tool(ctx context.Context, args ...string) ([]byte, error) {
 	args = append([]string{"registry"}, append(args, "--json", "--base-path", t.base)...)
 	raw, err := exec.CommandContext(ctx, t.program, args...).Output()
