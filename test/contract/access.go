@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// access is who makes the calls of a run with authentication. A nil one is nobody, of whom no
-// service asks anything.
+// access has the credentials of the calls of a run with authentication. A nil one has none, and the
+// services require none.
 type access struct {
 	kind    string // one of the credentials below
 	dir     string
@@ -312,10 +312,10 @@ type signing struct {
 	p *proxy
 }
 
-// rootOnly are the beginnings of paths that are the root user's own.
+// rootOnly are the beginnings of paths that only the root user may call.
 var rootOnly = []string{"/api/v1/apikey", "/v1/apikey", "/api/v1/admin/backup"}
 
-// unsigned are the beginnings of paths whose callers are nodes, or nobody.
+// unsigned are the beginnings of paths that are called by nodes, or without authentication.
 var unsigned = []string{"/queue/", "/pkg/", "/tap/"}
 
 func begins(path string, with []string) bool {

@@ -67,10 +67,10 @@ func wrongType(s *openapi3.Schema) any {
 	return map[string]any{"wrong": true}
 }
 
-// fault says in words what is wrong with a value, with which field of it, and what is allowed.
+// fault describes what is wrong with a value, with which field of it, and what is allowed.
 type fault struct{ text, inner, says string }
 
-// beyond gives values just outside of the limits of a schema.
+// beyond returns values just outside of the limits of a schema.
 func beyond(s *openapi3.Schema) map[fault]any {
 	out := map[fault]any{}
 	for _, one := range s.OneOf {
@@ -226,7 +226,7 @@ var bases = map[string]map[string]any{
 	},
 }
 
-// nobody is an id that nothing has.
+// nobody is the ID of no record.
 const nobody = "11111111-2222-4333-8444-555555555555"
 
 // base makes a request of a route that is good in form and meets nothing that exists.

@@ -164,7 +164,7 @@ func (l *coverage) claim(claims []string) {
 	}
 }
 
-// tally is how much of something was met.
+// tally is how much of something was covered.
 type tally struct {
 	Met, All int
 	Missing  []string
@@ -186,7 +186,7 @@ func (t *tally) add(key string, m *marks) {
 
 func (t tally) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
 
-// sum returns what of the file and of the rows was met.
+// sum returns how much of the file and of the rows was covered.
 func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

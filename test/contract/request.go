@@ -196,13 +196,14 @@ type answer struct {
 	value  any // of a JSON body
 }
 
-// limits of one call: clients give up after five seconds.
+// limits of one call: clients time out after five seconds.
 const (
 	callTime = 5 * time.Second
 	most     = 32 << 20 // bytes of an answer
 )
 
-// clientBy sends requests and takes answers as they are: no gzip of its own, no redirects.
+// clientBy sends requests and returns answers unchanged: without transparent gzip, without
+// redirects.
 func clientBy(connections http.RoundTripper) *http.Client {
 	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

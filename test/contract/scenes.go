@@ -132,7 +132,7 @@ func devices(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.
+// importedDisk pushes an imported disk, which has a rule for ssh, in addition to one that was made.
 func importedDisk(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	disk, home := filepath.Join(c.dir, "disk.img"), filepath.Join(c.dir, "importer")
@@ -356,7 +356,7 @@ func brokenStorage(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// controllerKilled kills the controller beside running instances.
+// controllerKilled kills the controller while instances run.
 func controllerKilled(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	id, err := c.start(ctx, "node_work", "Started")

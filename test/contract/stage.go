@@ -70,7 +70,7 @@ var fleets = []fleet{
 	{"split", "full", []string{"--nodes", "1", "--capacity", "1"}},
 }
 
-// openStage starts the clouds. What is given has to be closed, also beside an error.
+// openStage starts the clouds. A returned stage must be closed, also after an error.
 func openStage(ctx context.Context, st *stage) (*stage, error) {
 	st.ledger, st.clouds = newLedger(), map[string]*cloud{}
 	var err error

@@ -56,7 +56,7 @@ func damagedStore(ctx context.Context, s *site, o *outcome) {
 	o.effect("%d files damaged in %d ways, the whole store started again", len(files), len(damages))
 }
 
-// damages are what becomes of a file, as a share of its length.
+// damages are the changes of a file, at a share of its length.
 var damages = []struct {
 	name   string
 	change func(text []byte) []byte

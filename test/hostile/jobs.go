@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// jobs are what others want of a cloud meanwhile: instances that are started, used for a while and ended.
+// jobs is the normal load during an attack: instances that are started, used for a while and ended.
 type jobs struct {
 	by       *client.Controller
 	template string

@@ -281,7 +281,8 @@ func (m *member) claim(id string) string {
 	return ""
 }
 
-// orders returns what the node holds, describes what it is asked about, and gives the VMs that it is to remove.
+// orders sends the inventory of the node, describes the requested VMs, and returns those that it is
+// ordered to remove.
 func (m *member) orders(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := m.poll(ctx, held)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// hostilePusher are the attacks of somebody who may push.
+// hostilePusher has the attacks of a caller who may push.
 var hostilePusher = family{name: "hostile pusher", site: arrangement{nodes: 4}, attacks: []attack{
 	{"241 empty negotiations", emptyNegotiations, false},
 	{"reservations of the whole disk", reservations, false},

@@ -50,7 +50,7 @@ type site struct {
 	controller, registry string // addresses
 	root                 string // token
 	joinToken            string
-	rooted               caller // the root user, from an address of its own
+	rooted               caller // the root user, from a separate address
 	other                *client.Controller
 	builds, empty        string // ids of node groups: with all simulated nodes, and with no node
 	a, b                 string // ids of templates with the tags v1 and v2
