@@ -43,8 +43,8 @@ func (a *Authenticator) Schemes() (out []string) {
 	return out
 }
 
-// Identify returns who makes a request. The header Authorization decides when there is one, then
-// a browser's log-in: what they say is never overlooked in favor of a certificate.
+// Identify returns the caller of a request. The header Authorization decides when there is one,
+// then a browser's login: they always take precedence over a certificate.
 func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	given := r.Header["Authorization"]
 	switch {
@@ -128,8 +128,8 @@ func foreign(name string, groups []string, by Method) (Identity, error) {
 	return Identity{Name: name, Groups: groups, Method: by}, nil
 }
 
-// refused makes what another package says of credentials a refusal, unless it could not
-// tell.
+// refused converts another package's error about credentials into a refusal, unless it could not
+// check them.
 func refused(err error) error {
 	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == farm.CodeUnavailable {
 		return err

@@ -62,12 +62,12 @@ func Neighborhood(addr string) string {
 // failure moves it on by failEvery; it may be failBurst of these away.
 type tokenBuckets struct {
 	full  map[string]time.Time
-	rest  time.Time // of all who find no room
+	rest  time.Time // of all that are not in the table
 	swept time.Time
 }
 
-// find gives from when on the allowance of a name is whole again, and whether the name has one of
-// its own.
+// find returns when the allowance of a name is complete again, and whether the name has a separate
+// one.
 func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known bool) {
 	full, known = a.full[name]
 	if !known && len(a.full) >= failTable && !a.sweep(now) {
@@ -118,8 +118,8 @@ func (a *tokenBuckets) take(name string, now time.Time) bool {
 	return ok
 }
 
-// sweep forgets whose allowance is whole, at most once a second, and says whether there is
-// room.
+// sweep removes names whose allowance is complete, at most once a second, and reports whether there
+// is a free entry.
 func (a *tokenBuckets) sweep(now time.Time) bool {
 	if now.Sub(a.swept) >= time.Second {
 		a.swept = now

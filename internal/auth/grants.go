@@ -90,8 +90,8 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	return g, nil
 }
 
-// WithoutResources takes the rights on some resources of a type from all permission groups; changed says whether
-// there were any.
+// WithoutResources removes the rights on some resources of a type from all permission groups;
+// changed reports whether there were any.
 func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without Grants, changed bool) {
 	gone := make(map[resource]bool, len(ids))
 	for _, id := range ids {

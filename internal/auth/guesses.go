@@ -46,8 +46,8 @@ func (g *GuessLimiter) Allow(addr string) error {
 	return tooManyFailures(wait)
 }
 
-// Note takes down how the comparison of an attempt from an address ended. Errors that do not say
-// that the secret was wrong do not count.
+// Note records the result of the comparison of an attempt from an address. Only errors that mean a
+// wrong secret count.
 func (g *GuessLimiter) Note(addr string, err error) {
 	now, from := time.Now(), Neighborhood(addr)
 	g.mu.Lock()

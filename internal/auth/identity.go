@@ -2,7 +2,7 @@ package auth
 
 import "github.com/buildyard/buildyard/internal/farm"
 
-// Method is how a caller has shown who they are.
+// Method is how a caller has authenticated.
 type Method string
 
 // The methods.
@@ -20,7 +20,7 @@ const (
 type Identity struct {
 	Name   string   // of the user, or the id of the node
 	Groups []string // as they are now; not to be changed
-	KeyID  string   // of the user key behind a session or a node; "" for none
+	KeyID  string   // of the API key behind a session or a node; "" for none
 	Method Method
 	Root   bool      // the root user
 	Scope  NodeScope // of a node: what it has been ordered to do, which is all that it may

@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of user keys.
+// Limits of API keys.
 const (
 	MaxKeys      = 10_000
 	MaxKeyID     = 128 // bytes
@@ -41,7 +41,7 @@ type KeyChange struct {
 	Groups *[]string
 }
 
-// Keys are the user keys of a service.
+// Keys are the API keys of a service.
 type Keys struct {
 	store  KeyStore
 	making chan struct{} // one pair is made at a time: that takes a processor for a while
@@ -54,7 +54,7 @@ type publicKey struct {
 	key        *rsa.PublicKey
 }
 
-// NewKeys keeps user keys in a store.
+// NewKeys returns the API keys in a store.
 func NewKeys(store KeyStore) *Keys {
 	k := &Keys{store: store, making: make(chan struct{}, 1)}
 	store.Watch(func(id string) { k.parsed.Delete(id) })
@@ -175,8 +175,8 @@ func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 	return farm.Errorf(farm.CodeBusy, "The key is changed too often; try again")
 }
 
-// Sweep removes the keys that have expired a month ago, and says how many. It belongs into
-// a service's reconciling.
+// Sweep removes the keys that have expired a month ago, and returns their number. It is meant to be
+// called periodically by a service.
 func (k *Keys) Sweep(ctx context.Context) (int, error) {
 	n, before := 0, time.Now().Add(-keepExpired)
 	for _, key := range k.store.List() {
@@ -208,7 +208,7 @@ func (k *Keys) public(key farm.APIKey) (*rsa.PublicKey, error) {
 	return parsed, nil
 }
 
-// generation makes the mark that tells a key from one that had its id before.
+// generation returns a value that distinguishes a key from an earlier one with its ID.
 func generation() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])

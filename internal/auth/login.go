@@ -45,7 +45,7 @@ type login struct {
 	Groups []string `json:"g,omitempty"`
 }
 
-// The first letters of a cookie's text say what kind of log-in it is.
+// The first letter of a cookie's text is the kind of login.
 const (
 	loginOfRoot     = 'r'
 	loginOfProvider = 'p'
@@ -81,7 +81,8 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	return text, nil
 }
 
-// bound is what a kind of log-in ends with; ok is false when there is none of the kind.
+// bound returns the values to which a kind of login is bound; ok is false when there is no such
+// kind.
 func (l *LoginCookies) bound(kind byte) (bound []string, ok bool) {
 	switch {
 	case kind == loginOfRoot && l.root != nil:
@@ -125,7 +126,8 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	return foreign(content.Name, content.Groups, ByOIDC)
 }
 
-// identify returns which user a browser has logged in; ok is false when it shows no log-in.
+// identify returns the user that a browser has logged in; ok is false when it sends no login
+// cookie.
 func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err error) {
 	size := 0
 	for _, line := range r.Header["Cookie"] {

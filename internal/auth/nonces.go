@@ -66,7 +66,7 @@ func (t *MemoryNonces) Use(_ context.Context, m Nonce, until time.Time) (bool, e
 	return true, nil
 }
 
-// sweepLocked forgets what is over.
+// sweepLocked removes expired nonces.
 func (t *MemoryNonces) sweepLocked(minute int64) {
 	if minute == t.swept {
 		return

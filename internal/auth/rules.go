@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Policy is what settings and license say about permissions.
+// Policy is the part of settings and license that concerns permissions.
 type Policy struct {
 	Service       farm.Service
 	Tier          farm.Tier
@@ -21,8 +21,8 @@ func (p Policy) Enforces(g Grants) bool {
 	return p.Authorization && (g.Enforced || p.Tier.Covers(farm.TierEnterprisePlus))
 }
 
-// Latch returns the grants with what has to be remembered of the policy: that permissions
-// counted, until they are switched off. changed says that this has to be stored.
+// Latch returns the grants with what has to be stored of the policy: that permissions were
+// enforced, until they are switched off. changed reports that this has to be stored.
 func (p Policy) Latch(g Grants) (latched Grants, changed bool) {
 	was := g.Enforced
 	g.Enforced = p.Enforces(g)

@@ -33,7 +33,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal compares with a text that a caller gave, in a time that says nothing of the secret,
+// Equal compares with a text that a caller sent, in a time that reveals nothing about the secret,
 // its length included.
 func (s Secret) Equal(text string) bool {
 	want, got := sha256.Sum256([]byte(s.Reveal())), sha256.Sum256([]byte(text))

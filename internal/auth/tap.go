@@ -21,8 +21,8 @@ const SecretTTL = 3 * time.Minute
 // forHands is the purpose of the signatures in secrets.
 const forHands Purpose = "tap"
 
-// A secret is the time it was made at in seconds, a random number, and the begin of a
-// signature over both, the key and its generation: 20 bytes, 27 URL-safe characters.
+// A secret is the time it was made at in seconds, a random number, and the beginning of a signature
+// over both, the key and its generation: 20 bytes, 27 URL-safe characters.
 const (
 	secretTime = 4
 	secretHead = secretTime + 6
@@ -145,7 +145,7 @@ func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, re
 // maxTapBody bounds the body of a hand or shake, in bytes.
 const maxTapBody = 16 << 10
 
-// ParseHand reads the body of a hand, whatever its type says.
+// ParseHand parses the body of a hand, whatever its content type.
 func ParseHand(body []byte) (api.HandRequest, error) {
 	var r api.HandRequest
 	if err := parseBody(body, &r); err != nil {
@@ -157,7 +157,7 @@ func ParseHand(body []byte) (api.HandRequest, error) {
 	return r, nil
 }
 
-// ParseShake reads the body of a shake, whatever its type says.
+// ParseShake parses the body of a shake, whatever its content type.
 func ParseShake(body []byte) (api.ShakeRequest, error) {
 	var r api.ShakeRequest
 	if err := parseBody(body, &r); err != nil {

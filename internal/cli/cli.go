@@ -1,9 +1,9 @@
 // Package cli is what the programs' commands have in common: how a command ends.
 //
-// It is not the commands themselves; those are in a sub-package a program.
+// It is not the commands themselves; those are in one sub-package per program.
 //
-// Invariant: a program that fails says so in one line on standard error, and its
-// exit code is one of those listed here.
+// Invariant: a program that fails prints one line on standard error, and its exit code is one of
+// those listed here.
 package cli
 
 import (
@@ -24,9 +24,9 @@ const (
 	ExitTimeout     = 4   // what was waited for did not come in time
 	ExitUnreachable = 5   // the service does not answer, or cannot serve just now
 	ExitDenied      = 6   // no credentials, or they lack a permission
-	ExitPartly      = 7   // some of several things failed
+	ExitPartly      = 7   // some of several items failed
 	ExitFound       = 8   // what was looked for, so that a pipeline stops, is there
-	ExitSignal      = 128 // and the number of the signal that ended it, as shells say it
+	ExitSignal      = 128 // plus the number of the signal that ended it, as in shells
 	ExitInterrupted = ExitSignal + 2
 	ExitTerminated  = ExitSignal + 15
 )

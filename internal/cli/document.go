@@ -59,7 +59,7 @@ func (d *document) command(cmd *cobra.Command) {
 	}
 }
 
-// own returns the flags of a command that are not said for all of them.
+// own returns the flags of a command that are not documented for all of them.
 func (d *document) own(cmd *cobra.Command) *pflag.FlagSet {
 	asks := cmd.LocalFlags().Lookup("context") != nil
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

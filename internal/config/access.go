@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Keys of who may do what, and of TLS.
+// Keys of authentication, authorization and TLS.
 const (
 	EnableAuth              = "SVC_ENABLE_AUTH"
 	AuthRootToken           = "SVC_ROOT_TOKEN"      //nolint:gosec // the name of a setting
@@ -49,7 +49,7 @@ const (
 	MaxLogStreams           = "SVC_MAX_LOG_STREAMS"
 )
 
-// access is the settings of who may call a service, which both services have.
+// access is the settings of authentication and authorization, which both services have.
 var access = Table{
 	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "let in only who shows a credential"},
 	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},

@@ -47,8 +47,8 @@ func readFile(path string, table Table) (map[string]string, error) {
 	return values, nil
 }
 
-// parseFile reads KEY=value lines. Empty lines and lines that start with # say
-// nothing; a key may be set once only.
+// parseFile parses KEY=value lines. Empty lines and lines that start with # are ignored; a key may
+// be set once only.
 func parseFile(raw []byte) ([]entry, error) {
 	if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 {
 		return nil, errors.New("it is not a text in UTF-8")

@@ -136,7 +136,7 @@ func (l *loader) find(s Setting) (value, error) {
 	return value{s.Default, FromDefault}, nil
 }
 
-// flagged returns what the command line says of a setting: a text, or the file that has it.
+// flagged returns the value of a setting on the command line: a text, or the file that has it.
 func (l *loader) flagged(s Setting) (text *string, file string, err error) {
 	if l.flags == nil {
 		return nil, "", nil
@@ -163,8 +163,8 @@ func deref(text *string) string {
 	return *text
 }
 
-// given returns what one source says of a setting, read through Key_FILE when it is a
-// secret; "" when it says nothing.
+// given returns the value of a setting in one source, read through Key_FILE when it is a secret; ""
+// when it has none.
 func (l *loader) given(s Setting, origin Origin) (string, error) {
 	text := l.lookup(s.Key, origin)
 	if text == "" && s.Also != "" {

@@ -83,7 +83,7 @@ func ParseMegabytes(text string) (int64, error) {
 	return ParseSize(text)
 }
 
-// parseList splits at commas and drops empty elements; no element gives nil.
+// parseList splits at commas and drops empty elements; it returns nil without elements.
 func parseList(text string) []string {
 	var list []string
 	for item := range strings.SplitSeq(text, ",") {

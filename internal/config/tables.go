@@ -234,8 +234,8 @@ var maxLogSize = Setting{
 	Help: "how many megabytes the central logs may take, and those of VMs that failed; the oldest go",
 }
 
-// dataDir is where a service keeps its data when nothing else is said: the system's
-// directory for root, the user's for others.
+// dataDir is the default directory for the data of a service: the system's directory for root, the
+// user's for others.
 func dataDir(service string) string {
 	if os.Geteuid() == 0 {
 		return filepath.Join("/var/lib/buildyard", service)

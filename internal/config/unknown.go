@@ -24,7 +24,7 @@ func refuseUnknown(table Table, vars []string) error {
 	return nil
 }
 
-// svcKeys returns the sorted names of the variables that look like settings and say something.
+// svcKeys returns the sorted names of the variables that look like settings and are not empty.
 func svcKeys(vars []string) []string {
 	var keys []string
 	for _, v := range vars {

@@ -14,7 +14,7 @@ const (
 	ErrandRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
-// CacheJobEnd is why a cache job is over.
+// CacheJobEnd is why a cache job has ended.
 type CacheJobEnd string
 
 // The ends of cache jobs.

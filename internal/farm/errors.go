@@ -76,7 +76,8 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// Refused makes a CodeRefused error; the message is a sentence that says what and why.
+// Refused returns a CodeRefused error; the message is a sentence that states what is refused and
+// why.
 func Refused(format string, args ...any) *Error { return Errorf(CodeRefused, format, args...) }
 
 // NotFound makes the error of a failed lookup with its exact text.
@@ -87,8 +88,8 @@ func Unavailable(err error, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// CodeOf returns the code of the first farm error in err's chain, or CodeInternal.
-// A nil error has no code and gives "".
+// CodeOf returns the code of the first farm error in err's chain, or CodeInternal. For a nil error
+// it returns "".
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

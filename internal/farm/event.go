@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// EventsDropped is an event of our own: Extra says in "count" how many events were given up
-// that could not be delivered, and in "target" by what.
+// EventsDropped is a Buildyard event: Extra has in "count" how many events were dropped because
+// they could not be delivered, and in "target" by which target.
 const EventsDropped EventName = "EventsDropped"
 
 // EventNodeDrained is a Buildyard event: nothing is left on a node that is drained.
@@ -59,13 +59,13 @@ func (a Actor) tell(fields map[string]any) {
 	}
 }
 
-// Event is something that happened in the cloud, for its log. Its name says the type.
+// Event is something that happened in the cloud, for its log. Its name determines its type.
 type Event struct {
 	Name       EventName
 	InstanceID string // "": it is about no instance
 	Time       time.Time
 	Extra      map[string]any // further keys, none of those that every event has; values are JSON's
-	By         Actor          // who has asked for it
+	By         Actor          // the caller
 }
 
 // Record returns the event as one line of the log, without the line's end: a JSON object with

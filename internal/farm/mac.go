@@ -108,7 +108,7 @@ func (r MACRange) Len() int {
 // Has reports whether an address is among them.
 func (r MACRange) Has(m MAC) bool { return r.Len() > 0 && r.From <= m && m <= r.To }
 
-// String gives <FROM>-<TO>; "" for an empty range.
+// String returns <FROM>-<TO>; "" for an empty range.
 func (r MACRange) String() string {
 	if r.Len() == 0 {
 		return ""

@@ -97,7 +97,7 @@ var permissions = map[Service][]PermissionInfo{
 	}, admin...),
 }
 
-// ResourceType is a kind of things on which rights can be granted one by one.
+// ResourceType is a kind of resources on which rights can be granted one by one.
 type ResourceType string
 
 // The resource types.

@@ -52,8 +52,8 @@ const (
 	TaskRestart TaskKind = "restart"
 )
 
-// Task is what a node was asked to do with the VM of an instance; it stays in the
-// record until the node has said how it ended.
+// Task is the task of a node for the VM of an instance; it stays in the record until the node has
+// reported its end.
 type Task struct {
 	ID   string   `json:"id"` // of a save: that of its SaveRequest
 	Kind TaskKind `json:"kind"`
@@ -79,8 +79,8 @@ type RestartOptions struct {
 	Device      string  `json:"device,omitempty"`       // location of the device that USBDevice gets it
 }
 
-// APIKey is a user key: its public half only. What it points to is never changed: a
-// change makes a new record.
+// APIKey is an API key: its public half only. What it points to is never changed: a change makes a
+// new record.
 type APIKey struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
@@ -90,7 +90,7 @@ type APIKey struct {
 	Generation string    `json:"generation"` // random; a key that is made again under its id has another
 }
 
-// Expired reports whether the key's time is over.
+// Expired reports whether the key has expired.
 func (k APIKey) Expired(now time.Time) bool { return !now.Before(k.Expires) }
 
 // ResourcePermission grants a permission group rights on one node or template.
@@ -114,7 +114,7 @@ type MACAddress struct {
 	Instance string `json:"instance,omitempty"`
 }
 
-// DiskInfo is the room of a registry's disk, in bytes.
+// DiskInfo is the space of a registry's disk, in bytes.
 type DiskInfo struct {
 	Free  int64 `json:"free"`
 	Total int64 `json:"total"`

@@ -21,7 +21,7 @@ type Update struct {
 	Failure string    `json:"failure,omitempty"` // why the last try failed
 }
 
-// UpdateTries is how often an update is tried before it is given up.
+// UpdateTries is how often an update is tried before it fails.
 const UpdateTries = 5
 
 // updatePauses are the times between the end of a try and the next one.

@@ -26,7 +26,7 @@ var (
 	}}
 )
 
-// operators say which order of a field's value and the term's one fits.
+// operators compare a field's value with the term's.
 var operators = map[string]func(field, value float64) bool{
 	">":  func(field, value float64) bool { return field > value },
 	"<":  func(field, value float64) bool { return field < value },

@@ -14,8 +14,8 @@ const (
 	maxValues = 100 // in one term
 )
 
-// Field is one field of a resource. Exactly one of the functions is set, which says what kind
-// of field it is.
+// Field is one field of a resource. Exactly one of the functions is set, which determines the kind
+// of field.
 type Field[T any] struct {
 	Name   string
 	Text   func(T) string
@@ -30,8 +30,8 @@ type Field[T any] struct {
 // Table is the fields of a resource.
 type Table[T any] []Field[T]
 
-// Filter is a filter that was parsed, for things of one type. The zero value lets all through.
-// It may be used by several goroutines.
+// Filter is a parsed filter for records of one type. The zero value matches all. It may be used by
+// several goroutines.
 type Filter[T any] struct{ terms []func(T, time.Time) bool }
 
 // Empty reports whether the filter lets everything through.

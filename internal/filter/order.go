@@ -72,11 +72,11 @@ func ageOf(since time.Time) float64 {
 	return -float64(since.UnixNano())
 }
 
-// keyed is what a thing is put in order by.
+// keyed is a record's sort key.
 type keyed struct {
 	text string
 	num  float64
-	at   int // in the list: of things that are equal the first comes first
+	at   int // in the list: of equal records the first comes first
 }
 
 func (o Order[T]) key(v T, at int) keyed {
@@ -86,7 +86,7 @@ func (o Order[T]) key(v T, at int) keyed {
 	return keyed{num: o.num(v), at: at}
 }
 
-// compare is less than 0 where a comes before b; never 0 of two things in a list.
+// compare is less than 0 where a comes before b; never 0 for two records in a list.
 func (o Order[T]) compare(a, b keyed) int {
 	first := cmp.Compare(a.at, b.at)
 	switch none := math.IsNaN(a.num); {
@@ -105,10 +105,10 @@ func (o Order[T]) compare(a, b keyed) int {
 	return cmp.Or(order, first)
 }
 
-// Sort puts things in order. Those that are equal stay as they were to each other.
+// Sort sorts records. Equal ones keep their order.
 func (o Order[T]) Sort(list []T) { copy(list, o.First(list, len(list))) }
 
-// First returns the first n things of a list in order, as Sort puts it. It keeps no more than n
+// First returns the first n records of a list in order, as Sort would. It keeps no more than n
 // keys, and does not change the list.
 func (o Order[T]) First(list []T, n int) []T {
 	n = max(min(n, len(list)), 0)

@@ -15,14 +15,14 @@ import (
 
 const (
 	watchEvery = 10 * time.Second
-	// soon is how long before the end of a license its program begins to say so.
+	// soon is how long before the end of a license its program begins to warn.
 	soon = 14 * 24 * time.Hour
 )
 
 // Without is the tier of a program that no license was installed for.
 const Without = farm.TierEnterprisePlus
 
-// Options say which license a program has.
+// Options are the license of a program.
 type Options struct {
 	Product   Product
 	Path      string // of the license file; "": none is installed
@@ -44,7 +44,7 @@ type File struct {
 	said    string // the last logged alarm
 }
 
-// stamp tells whether a file has changed.
+// stamp detects changes of a file.
 type stamp struct {
 	at   time.Time
 	size int64

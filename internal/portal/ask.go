@@ -18,7 +18,7 @@ var relayed = []string{
 	"Ssl-Client-Cert", "Ssl-Client-Verify",
 }
 
-// apiTransport asks the API in this process, as the one who asks the portal.
+// apiTransport calls the API in this process, with the credentials of the portal's caller.
 type apiTransport struct {
 	api http.Handler
 	of  *http.Request
@@ -75,7 +75,8 @@ func (a *answer) Write(text []byte) (int, error) {
 	return a.body.Write(text)
 }
 
-// whole has a handler answer. Where it breaks off, as one does whose own source has broken, it says so.
+// whole runs a handler and reports whether its answer is complete. An answer is cut off, for
+// instance, when the handler's own source breaks off.
 func (a *answer) whole(api http.Handler, r *http.Request) (whole bool) {
 	defer func() {
 		if caught := recover(); caught != nil && caught != http.ErrAbortHandler { //nolint:errorlint // it is that very value
@@ -91,7 +92,7 @@ var (
 	errBroken     = errors.New("the answer has broken off, or is longer than a page is made of")
 )
 
-// cloud is the API as the one who asks the portal sees it.
+// cloud returns a client of the API with the credentials of the portal's caller.
 func (p *portal) cloud(r *http.Request) (*client.Controller, error) {
 	return client.NewController("http://"+inside, client.Options{
 		Transport: apiTransport{p.o.API, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer,

@@ -90,7 +90,7 @@ func loadDashboard(v *visit) (any, error) {
 	return d, d.series(v)
 }
 
-// lacks notes what could not be asked. Who is not known is led to the log-in.
+// lacks records what could not be read. Unauthenticated visitors are redirected to the login.
 func (d *dashboard) lacks(what string, err error) error {
 	if err == nil || errors.Is(err, client.ErrUnauthenticated) {
 		return err

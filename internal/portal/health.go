@@ -113,14 +113,14 @@ func (h *health) Verified() string {
 	return said
 }
 
-// scarce is the share of free room from which on it is little.
+// scarce is the share of free space below which it is scarce.
 const scarce = .1
 
 func (h *health) add(what, next, path string) {
 	h.Troubles = append(h.Troubles, problem{what, next, path})
 }
 
-// controller adds what the controller says of itself.
+// controller adds the controller's own status.
 func (h *health) controller() {
 	s := &h.Status
 	for _, alarm := range s.ActiveAlarms {

@@ -16,7 +16,7 @@ type capabilities struct {
 // actionLink is something that a page offers to do.
 type actionLink struct {
 	Path, Name  string
-	Label       string // where the name alone does not say what it is about
+	Label       string // where the name alone is ambiguous
 	Class       string
 	Dialog      bool   // its form is shown over the page
 	Not         string // which permission is missing
@@ -61,7 +61,7 @@ func (v *visit) can() *capabilities {
 	v.mine = &capabilities{}
 	if v.guarded {
 		rights, err := v.Rights(v, v.about)
-		if err == nil { // else it is tried, and the API says what is missing
+		if err == nil { // else it is tried, and the API names what is missing
 			v.mine.rights = &rights
 		}
 	}

@@ -22,7 +22,7 @@ type nodeView struct {
 	Templates    []cachedTemplate
 	Events       eventTable
 	EventsWhy    string
-	Scan         *api.NodeScanSummary // nil: it has told nothing
+	Scan         *api.NodeScanSummary // nil: it has not reported yet
 	ScanWhy      string
 }
 

@@ -218,7 +218,7 @@ func jsonOf(value any) string {
 	return string(text)
 }
 
-// editForm is the form of what an operator says of a node.
+// editForm is the form for the settings of a node.
 type editForm struct {
 	api.Node
 	Back string

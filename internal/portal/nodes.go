@@ -163,7 +163,7 @@ func listNodes(v *visit) (any, error) {
 	return list, nil
 }
 
-// wrongFilter returns what the API says against a filter; "" where it says nothing against it.
+// wrongFilter returns the API's objection to a filter; "" where there is none.
 func wrongFilter(err error, filter string) string {
 	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
 		return told.Message

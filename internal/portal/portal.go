@@ -15,8 +15,8 @@ type Options struct {
 	// Registry is the registry's API, where that is in this process; nil: elsewhere.
 	Registry http.Handler
 	Guarded  bool // callers have to log in
-	// Origins are addresses, as https://host, whose pages may change things besides the portal's own:
-	// those under which a reverse proxy shows it.
+	// Origins are addresses, as https://host, whose pages may change things in addition to the
+	// portal's own: those under which a reverse proxy serves it.
 	Origins []string
 	Version string // of the program
 	// Changes returns the topics that have changed in the cloud since the channel was last read,

@@ -38,7 +38,7 @@ type pager struct {
 	Needed          bool
 }
 
-// tableQuery is what the address of a table says: which rows, in which order.
+// tableQuery is the query in the address of a table: which rows, in which order.
 type tableQuery struct {
 	path, filter, sort string
 	page               int // from 1

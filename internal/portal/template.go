@@ -49,7 +49,7 @@ type tagRow struct {
 type cachingNodeRow struct {
 	ID, Name, State string
 	Tags            []string
-	Old             int // versions that the registry does not have any more
+	Old             int // versions that the registry no longer has
 	Size            int64
 }
 
@@ -97,7 +97,7 @@ func oneTemplate(v *visit) (any, error) {
 	return out, nil
 }
 
-// hold notes which nodes hold what.
+// hold records which nodes have which versions cached.
 func (t *templateView) hold(holders []api.TemplateNode) {
 	t.Holding = len(holders)
 	for _, h := range holders {

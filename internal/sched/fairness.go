@@ -17,12 +17,6 @@ import (
 // Every level is a heap. Serving an owner makes its claims later in all its queues; a queue applies
 // that only when it comes to the top (reorderGroup), since a claim that is too early can only be
 // examined too early.
-//
-//	turn: groups -> pools of the group that may be placed -> lines -> queues of one owner -> requests
-//
-// Every level is a heap. Serving an owner makes its claims later in all its queues;
-// a queue notes that only when it comes to the top (settle), since a claim that is
-// noted too early can only be looked at too early.
 
 // The bounds of a priority; a value outside is moved to the nearer one.
 const (

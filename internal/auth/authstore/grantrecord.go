@@ -28,7 +28,7 @@ const (
 // more is cut into parts.
 const partBytes = 256 << 10
 
-// grantRecord is one of three things.
+// grantRecord is one of three kinds of record.
 type grantRecord struct {
 	Service *serviceRecord `json:"service,omitempty"`
 	Group   *groupRecord   `json:"group,omitempty"`
@@ -133,7 +133,7 @@ func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yiel
 	}
 }
 
-// broken notes a record that is not what it should be.
+// broken records that a record is damaged.
 func (h *storedGrants) broken(id string, why error) {
 	if why == nil {
 		why = errGrantForm
@@ -141,7 +141,7 @@ func (h *storedGrants) broken(id string, why error) {
 	h.damage = errors.Join(h.damage, unreadable(kindGrant, id, why))
 }
 
-// part notes a part that no group was found for yet.
+// part records a part without a group so far.
 func (h *storedGrants) part(view *store.View[cachedRecord[grantRecord]], id string) {
 	r, rev, _ := view.Get(id)
 	if r.Damage != nil || r.Value.Part == nil {

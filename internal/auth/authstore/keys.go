@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// kindKey is the kind of the records of user keys; their ids are those of the keys.
+// kindKey is the kind of the records of API keys; their IDs are those of the keys.
 const kindKey = store.Kind("y")
 
-// keyTable is the table of user keys.
+// keyTable is the table of API keys.
 type keyTable = store.Table[cachedRecord[farm.APIKey]]
 
 func newKeyTable() *keyTable {
@@ -46,7 +46,7 @@ func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	return nil
 }
 
-// Keys are the user keys that all replicas share.
+// Keys are the API keys that all replicas share.
 type Keys struct {
 	st    *store.Store
 	table *keyTable

@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// kindMark is the kind of the marks of used secrets. All that is said of one is in its id, in
-// letters that keep the order of the bytes, so that what is over stands first.
+// kindMark is the kind of the records of used nonces. All data of one is in its ID, in letters that
+// keep the order of the bytes, so that expired ones come first.
 const kindMark = store.Kind("x")
 
 // The bytes of a mark's id: the second from which on it may be forgotten, and the mark.
@@ -50,8 +50,8 @@ type Nonces struct {
 
 var _ auth.NonceStore = (*Nonces)(nil)
 
-// Use implements auth.NonceStore. The backend takes a record only when there is none of its id:
-// of all who use a mark, on whatever replica, one is the first.
+// Use implements auth.NonceStore. The backend creates a record only when its ID is new: of all
+// callers that use a nonce, on whatever replica, one is the first.
 func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (bool, error) {
 	if !until.After(time.Now()) {
 		return false, nil
@@ -102,7 +102,7 @@ func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
 	return mark, time.Unix(int64(seconds), 0), nil
 }
 
-// sweep removes marks that are over, the oldest first, and says how many.
+// sweep removes expired nonces, the oldest first, and returns their number.
 func (m *Nonces) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	for n < m.atOnce {
 		var changes []store.Change

@@ -31,8 +31,7 @@ func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode fun
 		}))
 }
 
-// unreadable is the error of a record that is not what it should be. It says nothing of what
-// the record holds.
+// unreadable is the error of a damaged record. It contains nothing of the record.
 func unreadable(kind store.Kind, id string, why error) error {
 	return fmt.Errorf("the record %s/%s cannot be read: %w", kind, id, why)
 }

@@ -108,7 +108,7 @@ func (s *Stores) check() error {
 	return errors.Join(bad...)
 }
 
-// Keys returns the user keys.
+// Keys returns the API keys.
 func (s *Stores) Keys() *Keys { return s.keys }
 
 // Marks returns the marks of used secrets.
@@ -207,8 +207,8 @@ func (s *Stores) keyChanged(ev store.Event) {
 	}
 }
 
-// told returns when what this process has committed was seen by those who watch, which the
-// callers of a change rely on.
+// told returns when the watchers have seen what this process has committed, on which the callers of
+// a change rely.
 func told(ctx context.Context, st *store.Store) error {
 	if err := st.WaitDelivered(ctx); err != nil {
 		return fmt.Errorf("the change is stored, but was not waited for: %w", err)

@@ -1,9 +1,8 @@
-// Package authtest holds what every store of internal/auth must do, as tests that each
-// implementation runs.
+// Package authtest has the tests that every store of internal/auth must pass.
 //
-// It is not part of a program, and it tests nothing of how a store keeps things.
+// It is not part of a program, and it does not test how a store keeps its data.
 //
-// Invariant: a store that passes can stand in for any other one that does.
+// Invariant: a store that passes can replace any other one that does.
 package authtest
 
 import (
@@ -176,7 +175,7 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 		t.Helper()
 		got := s.Grants()
 		if reflect.DeepEqual(want, got) {
-			return // cmp takes seconds to say so of many rights
+			return // cmp takes seconds for many rights
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("grants: %s", diff)

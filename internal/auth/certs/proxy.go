@@ -29,9 +29,9 @@ var (
 	errForm   = errors.New("the header " + CertHeader + " is not one URL-encoded certificate in PEM form")
 )
 
-// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has
-// shown none, and whether the request came by a proxy that asks for certificates at all. Then
-// the connection's own certificate is the proxy's and says nothing of the caller.
+// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has sent
+// none, and whether the request came by a proxy that requests certificates at all. Then the
+// connection's own certificate is the proxy's and does not identify the caller.
 func passedOn(h http.Header) (text string, proxied bool, err error) {
 	verified, certs := h[VerifyHeader], h[CertHeader]
 	switch {

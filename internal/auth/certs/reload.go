@@ -31,7 +31,7 @@ const (
 type reloadedFiles struct {
 	what  string // they are, in the log
 	paths []string
-	take  func(texts [][]byte) error // puts the contents active, or says why not and changes nothing
+	take  func(texts [][]byte) error // activates the contents, or returns an error and changes nothing
 	warn  func(now time.Time) []string
 	log   *slog.Logger
 	now   func() time.Time
@@ -152,7 +152,7 @@ func (f *reloadedFiles) alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// say logs an alarm that is new.
+// say logs a new alarm.
 func (f *reloadedFiles) say(ctx context.Context) {
 	alarm := f.alarm()
 	f.mu.Lock()

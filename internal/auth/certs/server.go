@@ -38,8 +38,7 @@ type Server struct {
 	trusted *trust // whose config is
 }
 
-// suites are those of TLS 1.2 that keep what was said secret when the key is lost later. Those
-// of TLS 1.3 all do.
+// suites are those of TLS 1.2 with forward secrecy. Those of TLS 1.3 all have it.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,

@@ -14,19 +14,19 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 )
 
-// Limits of what a provider says of a user.
+// Limits of a provider's claims about a user.
 const (
 	maxName   = 256 // bytes
 	maxGroups = 1000
 )
 
-// user is who the provider says that a caller is.
+// user is the user that the provider's claims name.
 type user struct {
 	name   string
 	groups []string
 }
 
-// claims are what a provider says of a user: name of the claim -> its JSON.
+// claims are a provider's statements about a user: name of the claim -> its JSON.
 type claims map[string]json.RawMessage
 
 func claimsOf(t *oidc.IDToken) (claims, error) {

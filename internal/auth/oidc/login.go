@@ -20,7 +20,7 @@ import (
 
 const (
 	maxLogins  = 16               // that call the provider at a time; their begin is not limited
-	loginFor   = 12 * time.Second // for all calls of one log-in
+	loginFor   = 12 * time.Second // for all calls of one login
 	maxSaid    = 200              // characters of the provider's message about a failure
 	returnName = "return"         // parameter of Login
 )
@@ -180,7 +180,7 @@ func unusable(cause error) error {
 	return &farm.Error{Code: farm.CodeForbidden, Message: "The answer of the identity provider cannot be used; the log says why", Err: cause}
 }
 
-// belongs checks that an ID token is of this log-in and for this client.
+// belongs checks that an ID token is of this login and for this client.
 func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access string) error {
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return errors.New("the token is of another log-in (nonce)")
@@ -219,7 +219,7 @@ func (p *Provider) complete(ctx context.Context, m metadata, c claims, access st
 	return nil
 }
 
-// fail logs why a log-in failed and shows the browser a sentence.
+// fail logs why a login failed and shows the browser a sentence.
 func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := map[farm.Code]int{
 		farm.CodeInvalid: http.StatusBadRequest, farm.CodeForbidden: http.StatusForbidden,

@@ -109,8 +109,8 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 	return m, nil
 }
 
-// endpoint is where codes are exchanged. How the client says who it is follows from the
-// description, so that a code is never sent twice to find out.
+// endpoint is where codes are exchanged. How the client authenticates follows from the description,
+// so that a code is never sent twice to find out.
 func (m metadata) endpoint() oauth2.Endpoint {
 	style := oauth2.AuthStyleInHeader
 	if len(m.AuthMethods) > 0 && !slices.Contains(m.AuthMethods, "client_secret_basic") {

@@ -30,8 +30,8 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// types are what a token may say that it is: nothing, an ID token, or an access token (RFC
-// 9068). Tokens for other purposes say so.
+// types are the accepted token types: none, an ID token, or an access token (RFC 9068). Tokens for
+// other purposes have other types.
 var types = []string{"", "jwt", "at+jwt", "application/at+jwt"}
 
 // header is what is looked at of a token before anything else.
@@ -140,10 +140,10 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	return t, nil
 }
 
-// Verify returns who a Bearer value comes from that is a JWT of the provider, as
-// auth.Authenticator asks. The error is
-// farm.CodeUnavailable while the provider cannot be asked, else farm.CodeUnauthenticated, with
-// a cause for the log that holds nothing of the token but its claims' names.
+// Verify returns the user of a Bearer value that is a JWT of the provider, as required by
+// auth.Authenticator. The error is farm.CodeUnavailable while the provider cannot be reached, else
+// farm.CodeUnauthenticated, with a cause for the log that contains nothing of the token but its
+// claims' names.
 func (p *Provider) Verify(ctx context.Context, token string) (name string, groups []string, err error) {
 	who, err := p.bearer(ctx, token)
 	if err != nil && farm.CodeOf(err) != farm.CodeUnavailable {

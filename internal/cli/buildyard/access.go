@@ -42,7 +42,7 @@ type accessOptions struct {
 	Edge          *portTLS
 	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
-	Show          authrest.Show                   // the page of the log-in; nil: the usual one
+	Show          authrest.Show                   // the login page; nil: the default
 	Auditor       rest.Auditor                    // nil: audited actions go only to the log
 	Chores        []periodic.Job                  // that access needs besides its own
 	Logger        *slog.Logger
@@ -172,7 +172,7 @@ func (a *access) openProvider() (err error) {
 	return nil
 }
 
-// guarded makes a guard of this service for callers who are known in some way.
+// guarded returns a guard of this service with a way to identify callers.
 func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	v := a.o.Settings
 	return rest.NewGuard(rest.GuardOptions{
@@ -194,7 +194,7 @@ func (a *access) run(ctx context.Context) {
 	var work sync.WaitGroup
 	work.Go(func() { periodic.Run(ctx, a.chores(), a.o.Logger) })
 	if a.provider != nil {
-		_ = a.provider.Warm(ctx) // its log says how that went
+		_ = a.provider.Warm(ctx) // it logs the result
 	}
 	work.Wait()
 }

@@ -42,7 +42,7 @@ func (b *breaker) allows(now time.Time) bool {
 	}
 }
 
-// record takes over how a call ended. One whose caller has left says nothing.
+// record records the result of a call. A call whose caller has left changes nothing.
 func (b *breaker) record(ctx context.Context, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,13 +54,13 @@ func (b *breaker) record(ctx context.Context, err error) {
 	}
 }
 
-// Bounds of what is remembered of callers' rights.
+// Bounds of the remembered rights of callers.
 const (
 	rightsAge  = time.Hour
 	rightsMost = 4096
 )
 
-// lastRights remembers what the registry last said that callers may do there, for the time that it
+// lastRights remembers the registry's last responses about rights of callers, for the time that it
 // does not answer. The zero value is ready.
 type lastRights struct {
 	mu   sync.Mutex
@@ -91,8 +91,8 @@ func (l *lastRights) put(c rest.Caller, template string, rights *api.CallerRight
 	l.said[rightsKey(c, template)] = saidRights{rights, time.Now()}
 }
 
-// get returns what was said of a caller and a template, or of the caller where rights on single
-// templates do not count.
+// get returns the last response about a caller and a template, or about the caller where resource
+// rights on templates are not enforced.
 func (l *lastRights) get(c rest.Caller, template string) (*api.CallerRights, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,7 @@ import (
 // process. ParseFlags, Open, Run and Close come in this order.
 type ControllerService struct {
 	Stderr       io.Writer // of the log
-	WithRegistry bool      // run a registry too, whatever the settings say
+	WithRegistry bool      // run a registry too, regardless of the settings
 
 	metricsPort
 	settings *config.Values
@@ -60,7 +60,7 @@ type ControllerService struct {
 	licence  *license.File
 	packages *release.Repository
 	meter    *rest.Meter   // nil: requests are not counted
-	refusals chan struct{} // has a value for each caller who was refused, as long as there is room
+	refusals chan struct{} // receives a value for each refused caller, unless it is full
 }
 
 // ParseFlags reads the settings from flags, environment and file.

@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// DemoOptions say what the demo shows.
+// DemoOptions are the options of the demo.
 type DemoOptions struct {
 	Driver   string // qemu or sim
 	Guest    string // disk of the guest, qcow2; with the driver sim not needed
@@ -210,7 +210,7 @@ func (d *demo) reach(ctx context.Context, inst api.Instance) error {
 	return errors.New("the instance has no port rule for guest port 22")
 }
 
-// greeting reads the first line that a server says.
+// greeting reads the first line that a server sends.
 func greeting(ctx context.Context, addr string) (string, error) {
 	var last error
 	for range 20 {
@@ -303,7 +303,7 @@ func (d *demo) await(ctx context.Context, limit time.Duration, what string, so f
 	}
 }
 
-// pause waits, and says whether the context still lives.
+// pause waits, and reports whether the context is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,7 +17,7 @@ type demoRun struct {
 	ready time.Duration // from the start of its VM until it was seen to be Started
 }
 
-// startInstance starts an instance with a script and shows what the script said.
+// startInstance starts an instance with a script and shows the script's output.
 func (d *demo) startInstance(ctx context.Context) (err error) {
 	script := "echo \"nonce " + d.nonce + " from $(uname -sr)\"\n"
 	if d.Driver == "sim" {

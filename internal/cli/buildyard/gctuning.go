@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// How much the heap may grow between two collections, in per cent of what lives. A small
-// heap doubles, which is what collecting costs least at; from about 64 MB on the room
-// for garbage stays the same, since ten thousand parked polls make next to none; and it
-// is never less than two fifths, so that a large heap is not collected all the time.
+// How much the heap may grow between two collections, in per cent of the live heap. A small heap
+// doubles, which is what collecting costs least at; from about 64 MB on the space for garbage stays
+// the same, since ten thousand waiting polls make next to none; and it is never less than 40 %, so
+// that a large heap is not collected all the time.
 const (
 	growthMost  = 100
 	growthLeast = 40
@@ -40,7 +40,7 @@ func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
 
-// stormGrowth is growth while collections come fast.
+// stormGrowth returns the growth while collections follow each other fast.
 func stormGrowth(live, room uint64) int {
 	least := growthLeast
 	if room <= refusedRoom {
@@ -59,8 +59,8 @@ func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	return min(set, stormGrowth(live, room))
 }
 
-// tuneGC keeps the growth of the heap fitting until ctx ends; refusals has a value for each caller who was refused,
-// as long as there is room. GOGC switches it off.
+// tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each refused
+// caller, unless it is full. GOGC switches it off.
 func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -104,7 +104,7 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	}
 }
 
-// refusalCount tells whether callers are refused often.
+// refusalCount determines whether callers are refused often.
 type refusalCount struct {
 	first time.Time // of those that are counted
 	count int
@@ -123,7 +123,7 @@ func (r *refusalCount) add(now time.Time) bool {
 	return true
 }
 
-// room returns how far the heap may grow in a storm of requests, in bytes.
+// room returns how far the heap may grow in a burst of requests, in bytes.
 func (r *refusalCount) room(now time.Time) uint64 {
 	if now.Sub(r.many) <= 2*stormOver { // the next count may be under way
 		return refusedRoom

@@ -68,7 +68,7 @@ It may be run again: what is there stays as it is, above all the token.`,
 	return cmd
 }
 
-// run makes what is missing, and says what there is and what to do next.
+// run creates what is missing, and prints what exists and what to do next.
 func (o *initOptions) run() error {
 	if err := openDataDir(o.dir); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (o *initOptions) run() error {
 	return o.explain(values)
 }
 
-// say notes that something was made, or was there.
+// say prints that something was created, or existed before.
 func (o *initOptions) say(made bool, what, path string) {
 	word := "kept"
 	if made {

@@ -35,7 +35,7 @@ the user that the program runs as. A controller reads its licence from SVC_LICEN
 	}, keygenCommand(io), issueCommand(io), showLicenseCommand(io))
 }
 
-// defaultSecret is where the secret of an authority is when nothing else is said.
+// defaultSecret is the default path of the secret of an authority.
 func defaultSecret() string {
 	if dir := license.UserDir(); dir != "" && os.Geteuid() != 0 {
 		return filepath.Join(dir, secretFile)
@@ -165,7 +165,7 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	return until, nil
 }
 
-// shownLicense is what show says of a key.
+// shownLicense is the output of show for a key.
 type shownLicense struct {
 	Valid   bool            `json:"valid"`
 	Product license.Product `json:"product,omitempty"`

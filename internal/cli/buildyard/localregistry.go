@@ -64,7 +64,7 @@ func versionRef(ref transfer.Ref) registry.Ref {
 	return registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID}
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the free space of the registry's disk.
 func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
 
 // Status returns how the registry is.

@@ -50,7 +50,7 @@ func (s *ControllerService) exposureAlarms() []api.Alarm {
 	return nil
 }
 
-// logIn sends the page of the log-in, as the portal has it.
+// logIn sends the login page of the portal.
 func logIn(w http.ResponseWriter, status int, p authrest.Page) {
 	portal.LogIn(w, status, portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
 }

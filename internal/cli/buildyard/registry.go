@@ -21,7 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// diskReserve is the room, in bytes, that a registry keeps for what is small when its disk is full.
+// diskReserve is the space, in bytes, that a registry reserves for small writes when its disk is
+// full.
 const diskReserve = 64 << 20
 
 // registryGrace is how long a registry that ends lets open requests go on.

@@ -93,7 +93,7 @@ func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.Templat
 	})
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the free space of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
@@ -150,7 +150,7 @@ func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
 	return err
 }
 
-// bounded makes a call within its time, and says which registry did not answer.
+// bounded makes a call within its time limit, and names the registry that did not answer.
 func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

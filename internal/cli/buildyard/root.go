@@ -17,7 +17,7 @@ import (
 // Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// Main runs the program and gives its exit code.
+// Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, io Streams) int {
 	cmd := newCommand(io)
 	cmd.SetArgs(args)

@@ -52,7 +52,8 @@ func (l *listener) speak(e *portTLS) {
 	}
 }
 
-// protect has it refuse pages of other sites and cut clients that are slow, as the settings say.
+// protect makes it reject pages of other sites and disconnect slow clients, according to the
+// settings.
 func (l *listener) protect(v *config.Values, log *slog.Logger) {
 	l.shield = frontOptions(v, l.socket, log)
 	l.slow = rest.NewConcurrencyLimit("slow clients", config.MaxSlowClients, v.Int(config.MaxSlowClients))

@@ -20,7 +20,7 @@ import (
 // upkeepLook is how often a running registry is asked how far it is.
 const upkeepLook = 500 * time.Millisecond
 
-// whoDoes is what the help of every command on a storage says.
+// whoDoes is part of the help of every command on a storage.
 const whoDoes = `
 A storage that no registry has open is opened by the command itself, which keeps registries
 out until it ends. When a registry has it open, that one does the work beside its pushes and

@@ -31,8 +31,8 @@ func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 	return &upstream{address: pipeURL, inner: to, log: log}
 }
 
-// openUpstream returns the way to the registry at an address. local says that it is the port for
-// programs of this machine of the registry in this process, which asks for no credentials.
+// openUpstream returns the registry at an address. local reports that it is the port for programs
+// of this machine of the registry in this process, which requires no credentials.
 func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
 	u := &upstream{address: address, log: log, tls: certs.ClientTrust{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
 	if local {
@@ -48,8 +48,8 @@ func openUpstream(address string, local bool, v *config.Values, log *slog.Logger
 	return u, err
 }
 
-// registryCredentials are what the controller is known by at the registry: a user key, else the
-// root token that both share; nil for nothing.
+// registryCredentials returns the credentials of the controller at the registry: an API key, else
+// the root token that both share; nil for none.
 func registryCredentials(v *config.Values) (client.Credentials, error) {
 	id, private := v.String(config.APIKeyID), v.String(config.APIKeyString)
 	switch {

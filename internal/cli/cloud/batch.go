@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// atOnce is how many calls of a command on many things run at a time.
+// atOnce is how many calls of a command on many items run at a time.
 const atOnce = 8
 
 // result is the result for one of several items.
@@ -33,7 +33,7 @@ func each(ctx context.Context, ids []string, done string, do func(ctx context.Co
 	return out
 }
 
-// further does something more to those of several things that have not failed.
+// further runs another operation on those of several items that have not failed.
 func further(ctx context.Context, all []result, done string, do func(ctx context.Context, id string) error) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, atOnce)
@@ -77,7 +77,7 @@ func (a *Command) outcome(results []result) error {
 	return err
 }
 
-// verdict returns the error of a command that did the same to several things.
+// verdict returns the error of a command on several items.
 func verdict(results []result) error {
 	var failed []error
 	for _, r := range results {

@@ -37,7 +37,7 @@ func (a *Command) Add(cmd *cobra.Command, do func(cmd *cobra.Command, args []str
 	return a.add(cmd, do)
 }
 
-// addAll is Add for a command that shows things which have ids.
+// addAll is Add for a command that shows items which have IDs.
 func (a *Command) addAll(cmd *cobra.Command, do run) *cobra.Command {
 	a.Output.AddAll(cmd)
 	return a.add(cmd, do)
@@ -123,7 +123,7 @@ func (a *Command) asked() Target {
 	return Target{"--controller", config.Controller, a.as}
 }
 
-// exits gives failures of calls their exit codes.
+// exits maps failures of calls to exit codes.
 var exits = map[client.Code]int{
 	client.ErrNotFound:        cli.ExitNotFound,
 	client.ErrNoVersion:       cli.ExitNotFound,

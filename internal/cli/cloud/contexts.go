@@ -143,7 +143,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 	return src, err
 }
 
-// silent makes sure that the file says nothing that a context has its say about.
+// silent checks that the file has no settings that a context defines.
 func silent(src config.Sources) error {
 	for key := range src.Less {
 		text, err := src.FromFile(config.ClientTable, key)
@@ -157,7 +157,7 @@ func silent(src config.Sources) error {
 	return nil
 }
 
-// without leaves out of the environment what a context has its say about.
+// without removes from the environment the settings that a context defines.
 func without(env func(string) (string, bool), values map[string]string) func(string) (string, bool) {
 	return func(key string) (string, bool) {
 		if _, ok := values[key]; ok {

@@ -89,8 +89,8 @@ func userKey(v *config.Values) (client.Credentials, Caller, error) {
 	return key, Caller{name: key.String(), wrong: "was it deleted meanwhile, and do all replicas share their keys?"}, nil
 }
 
-// expiry returns when a token (JWT) expires; the zero time when it does not say so. Nothing of
-// it is trusted: it only helps to say what is wrong.
+// expiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
+// trusted: it only helps to describe what is wrong.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -122,7 +122,7 @@ func privateKey(file string) error {
 	return nil
 }
 
-// unauthenticated returns what to do about a service that does not know who asks.
+// unauthenticated returns what to do about a service that does not know the caller.
 func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
@@ -135,7 +135,7 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 	return fmt.Errorf("%w: %s is not known there; %s", err, c.name, c.wrong)
 }
 
-// forbidden returns who lacks the permission that the service names.
+// forbidden adds the caller to the error about a missing permission.
 func (c Caller) forbidden(err error) error {
 	if c.name == "" {
 		return err

@@ -154,7 +154,7 @@ registry keeps it.`,
 	return cmd
 }
 
-// removed waits for the end of a removal and says what stays.
+// removed waits for the end of a removal and prints what stays.
 func (a *Command) removed(ctx context.Context, request string) error {
 	r, err := a.API.WaitRemoved(ctx, request)
 	if err != nil {

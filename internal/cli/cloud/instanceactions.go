@@ -186,7 +186,7 @@ lifts it.`,
 	return cmd
 }
 
-// doOne does something to one thing and says so.
+// doOne runs an operation on one item and prints the result.
 func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
 	id, err := k.find(ctx, a.API, text)
 	if err != nil {
@@ -198,7 +198,7 @@ func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(
 	return a.done(id, done)
 }
 
-// done returns what was done to one thing.
+// done prints the result for one item.
 func (a *Command) done(id, what string) error {
 	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
 }

@@ -22,10 +22,10 @@ type entry struct {
 	id    string
 	names []string // that it goes by; "" is none
 	about string   // a few words for completion
-	past  bool     // it is over: something else with its name is meant before it
+	past  bool     // it has ended: other items with its name take precedence
 }
 
-// kind is a kind of things that have ids.
+// kind is a kind of records that have IDs.
 type kind struct {
 	name  string
 	shown string // by this command
@@ -181,12 +181,12 @@ func completing(cmd *cobra.Command) (context.Context, *client.Controller, contex
 	return ctx, a.API, cancel, nil
 }
 
-// completeFlag offers things for a flag.
+// completeFlag offers items for a flag.
 func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, k.complete(0))
 }
 
-// kindOf makes a kind of how its things are listed and what they go by.
+// kindOf returns the kind whose records are listed by list and named by by.
 func kindOf[T any](name, shown string, list func(*client.Controller, context.Context, client.ListOptions) ([]T, error), by func(T) entry) kind {
 	return kind{name: name, shown: shown, list: func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error) {
 		all, err := list(c, ctx, o)
