@@ -12,7 +12,7 @@ import (
 
 var errWrong = denied("wrong")
 
-// tries makes attempts with a wrong secret, and says how many of them were compared.
+// tries makes attempts with a wrong secret, and returns how many of them were compared.
 func tries(g *GuessLimiter, addr string, n int) (compared int) {
 	for range n {
 		if g.Allow(addr) == nil {

@@ -8,9 +8,9 @@ type Method string
 // The methods.
 const (
 	ByRoot        Method = "root"        // the root token
-	ByKey         Method = "key"         // a session of a user key
+	ByKey         Method = "key"         // a session of an API key
 	ByCertificate Method = "certificate" // a client certificate
-	ByOIDC        Method = "oidc"        // a token of, or a log-in at, the identity provider
+	ByOIDC        Method = "oidc"        // a token of, or a login at, the identity provider
 	ByNode        Method = "node"        // the credentials of a node
 	ByLocal       Method = "local"       // the loopback port; Name is the user on whose behalf the call is, or ""
 )

@@ -245,7 +245,7 @@ func TestExpiredKeysGo(t *testing.T) {
 	})
 }
 
-// TestOnePairAtATime: who does not want to wait any more does not.
+// TestOnePairAtATime: a caller whose context has ended stops waiting.
 func TestOnePairAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.keys.making <- struct{}{}

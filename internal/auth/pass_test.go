@@ -152,7 +152,8 @@ func TestPassesExpire(t *testing.T) {
 	})
 }
 
-// TestPassesAsCredentials: no other kind of Bearer value is taken for a pass, nor it for them.
+// TestPassesAsCredentials: no other kind of Bearer value is accepted as a node token, nor the
+// reverse.
 func TestPassesAsCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")

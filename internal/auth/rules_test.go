@@ -47,7 +47,7 @@ func TestWhoMayWhat(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		grants Grants
-		who    string // who has p when permissions count, besides those who always have
+		who    string // who has p when permissions are enforced, in addition to those who always have
 	}{
 		{"nothing granted", Grants{}, ""},
 		{"to a name", group(t, Grants{}, reg.Service, "ci", p, q), "key"},
@@ -379,8 +379,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestHolders: which groups have a right where, and that those who follow the rules hear of every
-// change, of a license too.
+// TestHolders: which groups have a right where, and that the watchers of the rules are notified of
+// every change, of a license too.
 func TestHolders(t *testing.T) {
 	const upper, lower = "ABCD", "abcd"
 	table := NewGrantTable(Grants{}, nil)

@@ -41,8 +41,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestHandsForUnknownKeys: a hand does not tell whether there is a key. Each id has a number of its
-// own that stands for its key, the same on every replica, and no two hands are alike.
+// TestHandsForUnknownKeys: a hand does not reveal whether there is a key. Each ID has a separate
+// decoy key, the same on every replica, and no two hands are alike.
 func TestHandsForUnknownKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")

@@ -278,7 +278,8 @@ func TestMetricsSettings(t *testing.T) {
 	}
 }
 
-// TestErrorOfACheckIsOneSentence: a check that says what is wrong does not become what the value must be.
+// TestErrorOfACheckIsOneSentence: the error of a check that describes what is wrong is not combined
+// with what the value must be.
 func TestErrorOfACheckIsOneSentence(t *testing.T) {
 	_, err := Load(ControllerTable, Sources{Env: environment(map[string]string{MACRange: "zz"})})
 	want := `SVC_MAC_ADDR_RANGE="zz": "zz" is no range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF`

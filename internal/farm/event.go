@@ -42,7 +42,7 @@ var eventSubTypes = map[EventName]string{
 // Actor is the caller of an API request. The zero value is an unknown caller.
 type Actor struct {
 	User    string `json:"user,omitempty"`     // user of the credential
-	KeyID   string `json:"key_id,omitempty"`   // of the user key
+	KeyID   string `json:"key_id,omitempty"`   // of the API key
 	Address string `json:"address,omitempty"`  // without a port
 	Request string `json:"request,omitempty"`  // id of the request
 	ForUser string `json:"for_user,omitempty"` // user on whose behalf a program calls

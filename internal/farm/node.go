@@ -51,7 +51,7 @@ type Node struct {
 	RAMOverride  int          `json:"ram_override,omitempty"` // MB
 	Credential   string       `json:"credential"`             // hex sha256 of the node's secret
 	Joined       time.Time    `json:"joined"`
-	KeyID        string       `json:"key_id,omitempty"` // of the user key that it has joined with; "": by another way
+	KeyID        string       `json:"key_id,omitempty"` // of the API key that it has joined with; "": by another way
 	NoCentralLog bool         `json:"no_central_log,omitempty"`
 	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was requested, or it is done
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestEndOfALog: of a long log its end is shown, from the begin of a row on.
+// TestEndOfALog: only the end of a long log is shown, from the beginning of a row on.
 func TestEndOfALog(t *testing.T) {
 	row := strings.Repeat("x", 99) + "\n"
 	for _, n := range []int{0, 1, maxVMLog / 100, maxVMLog/100 + 1, maxVMLog / 50} {

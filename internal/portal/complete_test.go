@@ -76,8 +76,8 @@ func TestNodeHasEverything(t *testing.T) {
 	w.get("/nodes/"+id+"/edit").has(200, `name="name"`, `name="host"`, `name="capacity_mode"`, `name="max_vm_count"`, `name="vcpu_override"`, `name="ram_override"`)
 }
 
-// TestTemplateHasEverything: tags from the oldest to the newest with what each takes and adds, who
-// holds them, and what can be done.
+// TestTemplateHasEverything: tags from the oldest to the newest with the size and the increment of
+// each, the nodes that cache them, and the possible actions.
 func TestTemplateHasEverything(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")

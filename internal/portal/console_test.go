@@ -211,7 +211,7 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	}
 }
 
-// user returns the API as a user sees it who has some permissions at the controller.
+// user returns the API with the credentials of a user who has some permissions at the controller.
 func (w *world) user(id string, permissions ...string) *client.Controller {
 	w.t.Helper()
 	err := w.API.SetPermissionGroup(w.t.Context(), api.PermissionGroup{Name: id, Permissions: permissions})

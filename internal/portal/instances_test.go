@@ -90,7 +90,7 @@ func TestWhoMayLook(t *testing.T) {
 	}
 }
 
-// TestFiles: files come under a name that their content gives, packed where that pays.
+// TestFiles: files have a name derived from their content, and are compressed where that pays.
 func TestFiles(t *testing.T) {
 	w := newWorld(t, nil)
 	page := w.get("/instances").Text

@@ -31,7 +31,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPagesOfOne: one log-in cannot take the places of all others.
+// TestPagesOfOne: one login cannot use up the limit of all others.
 func TestPagesOfOne(t *testing.T) {
 	h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
 	for range mostOfOne {

@@ -30,7 +30,7 @@ func attribute(tag, name string) string {
 	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&#43;", "+", "&amp;", "&").Replace(value)
 }
 
-// leadsTo checks where a form that was sent leads, and gives that.
+// leadsTo checks the redirect of a submitted form, and returns it.
 func (s shown) leadsTo(prefix string) string {
 	s.t.Helper()
 	to := s.Header.Get("Location")

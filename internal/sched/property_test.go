@@ -298,7 +298,7 @@ func (x *Index) check(t *rapid.T) {
 	}
 }
 
-// drain removes everything: nothing is left but a bounded number of pools, which hold no node.
+// drain removes everything: nothing is left but a bounded number of request groups without nodes.
 func (w *world) drain(t *rapid.T) {
 	for _, id := range slices.Concat(sortedKeys(w.waiting), sortedKeys(w.located())) {
 		w.x.RemoveInstance(id)

@@ -34,7 +34,7 @@ var handshakes = []probe{
 	{"only failures are limited", quiet(onlyFailures)},
 }
 
-// quiet is a case that has no figures.
+// quiet wraps a case without figures.
 func quiet(do func(context.Context, *deployment) error) func(context.Context, *deployment) (string, error) {
 	return func(ctx context.Context, s *deployment) (string, error) { return "", do(ctx, s) }
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// caller is who makes the request of a cell: what is sent, and what may be expected of that.
+// caller is the caller of a cell: what is sent, and what may be expected of that.
 type caller struct {
 	by     *http.Client
 	header []string
@@ -93,7 +93,7 @@ func authorization(value func(s *deployment, r row) string) func(*deployment, ro
 // noBase64 is a Bearer value that is none.
 const noBase64 = "Bearer !!!"
 
-// nobodies are the columns of callers who are not known.
+// nobodies are the columns of unauthenticated callers.
 var nobodies = []column{
 	simple("nobody", caller{}, nil),
 	simple("a wrong root token", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root+"x") })),
@@ -109,13 +109,13 @@ var roots = []column{
 	simple("root without a name", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("", s.root) })),
 }
 
-// browser is a log-in.
+// browser is a login.
 var browser = column{name: "a browser of root", of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 	cookie, err := s.logIn(ctx, r.service)
 	return caller{by: s.plain, header: []string{"Cookie", cookie}, known: true, root: true}, err
 }}
 
-// keys are the columns of user keys.
+// keys are the columns of API keys.
 var keys = []column{
 	keyColumn("a key without", without), keyColumn("a key with only", only), keyColumn("a key with all but", allBut),
 	keyColumn("a key with only, of one service", halfOf),
@@ -198,11 +198,11 @@ var nodes = []column{
 type scope struct {
 	orders    []order
 	right     bool // requests name the template that it was ordered to hold, else another one
-	asksAgain bool // it was made for an agent that asks for another one when it hears 401
+	asksAgain bool // it was made for an agent that requests another one when it receives 401
 }
 
-// tokenColumn is a node with the token that it gets for a purpose. One without an order is another node than the
-// one that was told to hold a template.
+// tokenColumn is a node with the token that it gets for a purpose. One without an order is another
+// node than the one that was ordered to cache a template.
 func tokenColumn(name, purpose string, c scope) column {
 	return column{name: name, only: registry, of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
 		if err := s.order(ctx); err != nil {

@@ -66,7 +66,7 @@ const (
 	logsOrder order = "logs"
 )
 
-// openByContract is the contract's list of what is open, with the routes of the log-in page.
+// openByContract is the contract's list of what is open, with the routes of the login page.
 var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand POST:/tap/v1/shake GET:/config/v1/auth GET:/oidc/v1/callback
 	GET:/login POST:/login GET:/login/oidc`)
 

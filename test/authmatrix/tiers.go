@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// tierCase starts the services under one license and then under others. permissions says whether
-// permissions count from then on: what was denied stays denied.
+// tierCase starts the services under one license and then under others. permissions is whether
+// permissions are enforced from then on: what was denied stays denied.
 type tierCase struct {
 	name   string
 	phases []phase

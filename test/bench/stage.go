@@ -22,8 +22,8 @@ type stage struct {
 	template string
 }
 
-// How long things may take, and how often is asked. Asking costs part of what is
-// measured: half a look on average.
+// Time limits and polling intervals. Polling costs part of what is measured: half a look on
+// average.
 const (
 	startLimit = 3 * time.Minute
 	saveLimit  = 3 * time.Minute
@@ -136,7 +136,7 @@ func (s *stage) start(ctx context.Context, tag string) (start, error) {
 	return st, nil
 }
 
-// timed waits until an instance is Started and says how the time was spent.
+// timed waits until an instance is Started and returns how the time was spent.
 func (s *stage) timed(ctx context.Context, id string, began time.Time) (start, error) {
 	st := start{id: id}
 	var inst api.Instance

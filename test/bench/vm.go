@@ -63,7 +63,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	for _, part := range []struct {
 		do    func(context.Context, *stage) error
-		spoil []string // the rows that nothing can be said about when it fails
+		spoil []string // the rows that are not measured when it fails
 	}{
 		{b.warm, []string{rowOverhead, rowResume, rowPause, rowIdle}},
 		{b.suspend, []string{rowResume, rowIdle}},

@@ -41,7 +41,7 @@ const (
 	byCertificate = "client certificate"
 )
 
-// user is the name of the user who makes the calls: id of the key, name in the certificate.
+// user is the name of the user of the calls: ID of the key, name in the certificate.
 const user = "suite"
 
 // everyone is the permission group of that user, which has every permission.
@@ -268,7 +268,7 @@ var secretFields = map[string]string{"credential": "credential of a node", "pass
 // shortestKey is the length of a text that is a private key, where it is the body of an answer.
 const shortestKey = 1000
 
-// learn notes the secrets of an answer.
+// learn records the secrets of an answer.
 func (a *access) learn(got *answer) {
 	if a == nil {
 		return

@@ -130,8 +130,7 @@ func deref(f *float64) float64 {
 	return *f
 }
 
-// insides gives objects, alone or in an array, with one field spoilt and the needed ones
-// good.
+// insides returns objects, alone or in an array, with one broken field and the required ones valid.
 func insides(s *openapi3.Schema) map[fault]any {
 	out := map[fault]any{}
 	inner, wrap, mark := s, func(v map[string]any) any { return v }, "."
@@ -188,7 +187,7 @@ func (b broken) spoil(base *request) *request {
 	return r
 }
 
-// bases are what the good requests of routes need besides what the file says is required.
+// bases are what the valid requests of routes need in addition to what the file requires.
 var bases = map[string]map[string]any{
 	"POST /api/v1/image":                  {"new_template_name": "x"},
 	"PUT /registry/vm/arch":               {"arch": "arm64"},
@@ -272,7 +271,7 @@ func (r *request) put(p param, value any) {
 	r.fields[p.name] = value
 }
 
-// spoilt sends a broken request and says what is wrong with its answer.
+// spoilt sends a broken request and describes what is wrong with its answer.
 func (p *caseRunner) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
 	known := vars(p.stage.vars("up"))

@@ -153,7 +153,7 @@ func goneNode(ctx context.Context, p *caseRunner) error {
 	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": ids[1]}, nil)
 }
 
-// awaitNode looks at a node until it is as wanted, and gives it.
+// awaitNode looks at a node until it is as wanted, and returns it.
 func (c *cloud) awaitNode(ctx context.Context, id any, so func(api.Node) bool) (n api.Node, err error) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		var list []api.Node

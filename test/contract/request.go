@@ -29,7 +29,7 @@ type request struct {
 	route  *route // nil for one that does not exist
 }
 
-// form changes a request into what some client would send for it, and says whether that
+// form changes a request into what some client would send for it, and reports whether that
 // client has such a request at all.
 type form func(*request) bool
 
@@ -273,7 +273,7 @@ func (a *answer) kind() string {
 	return kind
 }
 
-// message gives status and message of an envelope.
+// message returns status and message of an envelope.
 func (a *answer) message() (status, message string) {
 	fields, _ := a.value.(map[string]any)
 	status, _ = fields["status"].(string)

@@ -192,8 +192,8 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("there is no template %q", name)
 }
 
-// directories reads the registry's storage as scanners and scripts do, and compares it with
-// what the registry says.
+// directories reads the registry's storage as scanners and scripts do, and compares it with the
+// registry's answers.
 func directories(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	registry := c.callerOf(c.proxies[1])
@@ -240,7 +240,7 @@ func directories(ctx context.Context, p *caseRunner) error {
 }
 
 // layerList compares a list of layer files, one name a line, with the names that the registry
-// gives, and looks for the files in the directory that all templates share.
+// returns, and looks for the files in the directory that all templates share.
 func layerList(base, file, dir string, names []string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -124,8 +124,8 @@ type trial struct {
 	dir             string
 }
 
-// run starts the service with every setting that has a default, or needs a value here, and
-// sees that it listens where it was told to.
+// run starts the service with every setting that has a default, or needs a value here, and checks
+// that it listens at the configured address.
 func (t trial) run(ctx context.Context, p *caseRunner) error {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t trial) run(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// given gives arguments and environment with the settings.
+// given returns arguments and environment with the settings.
 func (t trial) given(addr, registry string) (args, env []string, err error) {
 	values := map[string]string{
 		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"), config.BasePath: filepath.Join(t.dir, "base"),

@@ -39,7 +39,7 @@ func logInByProvider(p *page) error {
 	)
 }
 
-// grant gives permissions to the group that has the name of the flow in this look.
+// grant grants permissions to the group that has the name of the flow in this look.
 func (p *page) grant(permissions ...string) func() error {
 	return func() error {
 		return p.root.SetPermissionGroup(p, api.PermissionGroup{Name: p.name(), Permissions: permissions})

@@ -47,8 +47,8 @@ type page struct {
 
 	mu                    sync.Mutex // guards the fields below
 	axe, console, outside []string
-	refusals              []int // answers that a flow asks for, which the browser tells in the console
-	absent                bool  // the flow ends the controller, which the browser tells there too
+	refusals              []int // answers that a flow provokes, which the browser logs to the console
+	absent                bool  // the flow ends the controller, which the browser logs there too
 	visits                bool  // the flow leads to the neighbors too
 	scriptless            bool  // the browser runs no script of pages
 }
@@ -72,7 +72,7 @@ func (s *stage) look(ctx context.Context, f flow, as look, shots string) (p *pag
 	return p, p.sweep()
 }
 
-// sweep ends the instances that the flow started in this look: others need the room.
+// sweep ends the instances that the flow started in this look: others need the capacity.
 func (p *page) sweep() error {
 	list, err := p.api.Instances(p, client.ListOptions{Filter: "name:" + p.name() + "*"})
 	for _, item := range list {

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// steps does one after the other, and says which failed.
+// steps runs one function after the other, and returns the first error.
 func steps(all ...func() error) error {
 	for i, step := range all {
 		if err := step(); err != nil {
@@ -112,7 +112,7 @@ func (p *page) see(texts ...string) func() error {
 	}
 }
 
-// gone waits until a text cannot be read on the page any more.
+// gone waits until a text can no longer be read on the page.
 func (p *page) gone(text string) func() error {
 	return p.holds(fmt.Sprintf("!document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
 }

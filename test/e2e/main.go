@@ -81,7 +81,7 @@ func chosen(only string) (list []flow, err error) {
 	return list, nil
 }
 
-// all runs the flows, each in each look, and says what came of them.
+// all runs the flows, each in each look, and prints the results.
 func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) (ok bool, err error) {
 	passed, failed, start := 0, 0, time.Now()
 	used := slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return o.look != "" && o.look != l.String() })

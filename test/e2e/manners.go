@@ -67,7 +67,7 @@ func stayInPlace(p *page) error {
 		return err
 	}
 	told := 0
-	change := func() error { // and wait until the page has heard of it
+	change := func() error { // and wait until the page was notified
 		told++
 		text := fmt.Sprint("told ", told)
 		return errors.Join(p.api.UpdateInstance(p, ids[0], client.InstanceUpdate{Metadata: map[string]any{"news": text}}), p.see(text)())

@@ -66,7 +66,7 @@ func (c *client) terminate(ctx context.Context, id string) error {
 	return err
 }
 
-// look asks for one instance and gives its state, or notFound.
+// look reads one instance and returns its state, or notFound.
 func (c *client) look(ctx context.Context, id string) (string, error) {
 	inst, err := c.inspect(ctx, id)
 	return inst.InstanceState, err

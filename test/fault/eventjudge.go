@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// toldEvent is an event as it was told.
+// toldEvent is an event as it was delivered.
 type toldEvent struct {
 	Name     string `json:"name"`
 	Instance string `json:"instance_id"`

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// loadOptions say how the clients behave.
+// loadOptions are how the clients behave.
 type loadOptions struct {
 	Workers   int
 	Keep      int           // instances that are left alive at a time, so that kills meet some at rest

@@ -101,7 +101,7 @@ func allTargets() string {
 	return strings.Join(names, ",")
 }
 
-// run does the whole test and says whether every required case passed.
+// run runs the whole test and reports whether every required case passed.
 func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	o, err := parse(args, out)
 	if err != nil {

@@ -50,7 +50,7 @@ type verdict struct {
 	Detail  string `json:"detail"`
 }
 
-// report is everything that a run says.
+// report is the report of a run.
 type report struct {
 	Seed    uint64    `json:"seed"`
 	N       int       `json:"n"`

@@ -91,7 +91,7 @@ func (s *scene) sum(w world, ends map[string]int) saveSum {
 	return sum
 }
 
-// enough is an error when too little was saved to say anything.
+// enough is an error when too little was saved for a result.
 func (s saveSum) enough(kills int) error {
 	if s.Done < kills/2 || s.Restarts == 0 {
 		return fmt.Errorf("only %d saves were done and %d restarts accepted in %d kills", s.Done, s.Restarts, kills)
@@ -105,7 +105,7 @@ func (s *saveSum) String() string {
 		s.Done, s.Failed, s.Ended, s.Late, s.Proved, s.Restarts, s.Uploads, listed(s.Hits), listed(s.Ends), listed(s.Reasons))
 }
 
-// ids are what differs between two messages that say the same.
+// ids are what differs between two messages with the same meaning.
 var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // plain makes a message one line that others may share.

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// Where guests write things down: on their disk and in their memory.
+// Where guests write markers: on their disk and in their memory.
 const (
 	diskFile   = "/nonce"
 	savedFile  = "/saved"
@@ -18,7 +18,7 @@ const (
 	twiceFile  = "/twice" // the saves whose script ran twice
 )
 
-// startScript makes a guest one that can be told from all others.
+// startScript returns a script that makes a guest distinguishable from all others.
 func startScript(name string) []byte {
 	return fmt.Appendf(nil, "echo disk %s >%s\necho memory %s >%s\nsync\nsleep 0.2\n", name, diskFile, name, memoryFile)
 }

@@ -247,8 +247,8 @@ func judgeRestarts(calls []call, records []record, f *findings) {
 	}
 }
 
-// judgeRequests holds every look at a save request against what was said before: what
-// was acknowledged is found, and what has ended does not change.
+// judgeRequests compares every look at a save request with the earlier ones: what was acknowledged
+// is found, and what has ended does not change.
 func judgeRequests(calls []call, f *findings) {
 	acked, ended, told := map[string]call{}, map[string]call{}, map[string]bool{}
 	for _, c := range calls {

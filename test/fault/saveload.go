@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// saveOptions say how the clients of the save target behave.
+// saveOptions are how the clients of the save target behave.
 type saveOptions struct {
 	Workers  int
 	Sweepers int    // of those, the ones that terminate in the middle of every step
@@ -161,7 +161,7 @@ func (j *saveJob) started(ctx context.Context, far func(api.Instance) bool) erro
 	return ctx.Err()
 }
 
-// act does one thing with a started instance: a save, a restart, or nothing for a while.
+// act runs one operation on a started instance: a save, a restart, or nothing for a while.
 func (j *saveJob) act(ctx context.Context) error {
 	switch j.rng.IntN(6) {
 	case 0:
@@ -229,8 +229,8 @@ func (j *saveJob) end(ctx context.Context) {
 	l.terminate(ctx, j.id, j.rng.IntN(4) == 0)
 }
 
-// saveSteps are the steps of a save in their order, with the words by which the message
-// of an instance tells them. Any other words are those of the first.
+// saveSteps are the steps of a save in their order, with the words by which the message of an
+// instance names them. Any other words are those of the first.
 var saveSteps = []struct{ name, words string }{
 	{"waiting", "waiting for its node"},
 	{"script", "its script runs"},

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// stormOptions say how much is asked for.
+// stormOptions are the amount of load.
 type stormOptions struct {
 	Rate     int           // creates a second
 	Jobs     int           // of them at a time, at most

@@ -20,8 +20,8 @@ type instanceTrace struct {
 	node     string             // where it was placed; "": never seen placed
 	state    farm.InstanceState // of the last look whose order is known
 	by       time.Duration      // when that look had ended
-	stream   int                // the last stream that told of it
-	told     farm.InstanceState // what that stream said last
+	stream   int                // the last stream that reported it
+	told     farm.InstanceState // what that stream reported last
 	from, to time.Duration      // it surely held its slot from then to then
 	started  time.Duration      // when it was first seen Started; never when it was not
 	silent   bool               // something was wrong with it already
@@ -178,9 +178,8 @@ func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
 	return all
 }
 
-// crowds looks for nodes that had more instances at a time than slots. An instance
-// surely held its slot between the end of the first look that saw it placed and the
-// begin of the last one.
+// crowds looks for nodes that had more instances at a time than slots. An instance surely used its
+// slot between the end of the first look that showed it placed and the beginning of the last one.
 func (j *stormJudge) crowds(f *findings) {
 	type edge struct {
 		at    time.Duration

@@ -114,8 +114,7 @@ func judgeMaintenance(want, on bool, f *findings) {
 	}
 }
 
-// judgeFile holds the outcome of a backup against the file; found says why there is no
-// whole one.
+// judgeFile compares the result of a backup with the file; found is why there is no complete one.
 func judgeFile(file string, failed, found error, f *findings) {
 	switch {
 	case failed == nil && found != nil:

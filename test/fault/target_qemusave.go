@@ -67,7 +67,7 @@ func (s *scene) guests() (all []machine, err error) {
 	return all, nil
 }
 
-// faultPlan is what a round does to a guest, and who is killed in the middle of it.
+// faultPlan is what a round does to a guest, and what is killed in the middle of it.
 type faultPlan struct {
 	kill    killTarget
 	restart bool
@@ -76,7 +76,7 @@ type faultPlan struct {
 	script  bool // before the save
 }
 
-// killTarget is who is killed.
+// killTarget is what is killed.
 type killTarget string
 
 // mayFail are parts of the messages with which a save may fail when someone is killed

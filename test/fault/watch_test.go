@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWatch: what a stream says is in the history, a stream that ends is opened again,
-// and nonsense ends one.
+// TestWatch: the events of a stream are in the history, a stream that ends is opened again, and
+// nonsense ends one.
 func TestWatch(t *testing.T) {
 	opened := 0
 	ctx, cancel := context.WithCancel(t.Context())

@@ -151,7 +151,8 @@ func keyIDs(ctx context.Context, s *site, o *outcome) {
 	}
 }
 
-// manyGuessers try root tokens from many addresses: all together are limited, who was known before is not.
+// manyGuessers try root tokens from many addresses: all together are limited, an address known
+// before is not.
 func manyGuessers(ctx context.Context, s *site, o *outcome) {
 	try, compared := s.rootGuess(s.controller, "/api/v1/status"), 0
 	for host := range byte(40) {

@@ -145,7 +145,7 @@ func (s *site) bystand(ctx context.Context) *bystander {
 	return b
 }
 
-// end ends the jobs and notes what they met.
+// end ends the jobs and records their problems.
 func (b *bystander) end(o *outcome) {
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.done() == 0; {
 		time.Sleep(lookEvery) // an attack may be shorter than a job

@@ -48,7 +48,7 @@ func (s *site) join(ctx context.Context, name string) (*member, error) {
 	return m, err
 }
 
-// poll returns what the node holds, and gives its orders.
+// poll sends the inventory of the node, and returns its orders.
 func (m *member) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (a api.PollAnswer, err error) {
 	return a, m.get(ctx, "POST "+m.s.controller+api.PathPoll+"?wait=0s", m.pollRequest(held, details...), &a)
 }
@@ -125,7 +125,7 @@ func noOrder(ctx context.Context, _ *site, m *member) (string, error) {
 	return token, nil
 }
 
-// otherOrder returns the token of a node that was told to hold template b.
+// otherOrder returns the token of a node that was ordered to cache template b.
 func otherOrder(ctx context.Context, s *site, m *member) (string, error) {
 	in := map[string]any{"template_id": s.b, "node_ids": []string{m.is.NodeID}}
 	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/registry/vm/distribute", in, nil); err != nil {

@@ -148,7 +148,7 @@ func (o *outcome) want(what string, a answer, err error, codes ...int) {
 	}
 }
 
-// fault notes why the attack counts as not held off.
+// fault records why the attack counts as not repelled.
 func (o *outcome) fault(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,7 +164,7 @@ func (o *outcome) check(err error) {
 	}
 }
 
-// effect notes a figure of what the attack cost others.
+// effect records a figure of what the attack cost others.
 func (o *outcome) effect(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -71,7 +71,7 @@ func slowBodies(ctx context.Context, o *outcome, c caller, whats []string, conne
 	o.effect("the last slow body was ended after %.0f s", longest.Seconds())
 }
 
-// slowBody sends one body, and gives with what it was ended and what was said; "" when it was not.
+// slowBody sends one body, and returns how it was ended and the response; "" when it was not.
 func slowBody(ctx context.Context, c caller, what string) (with, said string) {
 	reader, writer := io.Pipe()
 	r, err := c.request(ctx, what, reader)

@@ -29,7 +29,7 @@ type answer struct {
 	body   []byte
 }
 
-// envelope gives status, message and body of an answer.
+// envelope returns status, message and body of an answer.
 func (a answer) envelope() (e struct {
 	Status, Message string
 	Body            json.RawMessage

@@ -97,7 +97,7 @@ func (c *Cloud) Await(ctx context.Context) error {
 	return Ready(ctx, c.Store, c.Registry)
 }
 
-// Ready waits until a program says at its address that it is ready.
+// Ready waits until a program reports at its address that it is ready.
 func Ready(ctx context.Context, p *Process, address string) error {
 	return ReadyBy(ctx, p, address, nil)
 }

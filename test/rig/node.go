@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// NodeOptions say how this machine becomes a node.
+// NodeOptions are how this machine becomes a node.
 type NodeOptions struct {
 	Name     string
 	Capacity int

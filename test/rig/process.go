@@ -213,7 +213,7 @@ func FreeAddr(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Pause waits, and says whether the context still lives.
+// Pause waits, and reports whether the context is still active.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -34,7 +34,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestRush: who ends when asked is not killed, and who does not is.
+// TestRush: a program that ends on request is not killed, and one that does not is.
 func TestRush(t *testing.T) {
 	for script, want := range map[string]bool{"exec sleep 600": false, "trap '' TERM; echo on >on; while :; do :; done": true} {
 		dir := t.TempDir()

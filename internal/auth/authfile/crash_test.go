@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/authtest"
 )
 
-// The crash test runs a fixed sequence of changes in child processes, each of which kills
-// itself before one of its steps. It says on its output what was acknowledged.
+// The crash test runs a fixed sequence of changes in child processes, each of which kills itself
+// before one of its steps. It prints what was acknowledged.
 const (
 	crashDir = "AUTHFILE_CRASH_DIR"
 	crashAt  = "AUTHFILE_CRASH_AT"

@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// cpu is the processor time that this process has used: on a busy machine the clock says
-// nothing.
+// cpu is the processor time that this process has used: on a busy machine the elapsed time is
+// meaningless.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

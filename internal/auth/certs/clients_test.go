@@ -23,7 +23,7 @@ import (
 
 var _ = auth.Authenticator{Certificate: (*Clients)(nil).Identity}
 
-// service is a server that tells each caller who they are.
+// service is a server that returns to each caller its identity.
 type service struct {
 	*Server
 	clients *Clients

@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 )
 
-// wants fails unless an error says something.
+// wants fails unless an error contains all parts.
 func wants(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// source gives numbers, one more each time, or an error.
+// source returns numbers, one more each time, or an error.
 type source struct {
 	asked atomic.Int64
 	takes atomic.Int64 // ns

@@ -25,8 +25,8 @@ const (
 // loginFlow is a login in progress. Its browser keeps it in a signed cookie, so that any replica
 // can end it and nothing is stored.
 type loginFlow struct {
-	State    string    `json:"s"` // comes back in the callback's address: the log-in was begun by this browser
-	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this log-in
+	State    string    `json:"s"` // comes back in the callback's address: the login was begun by this browser
+	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this login
 	Verifier string    `json:"v"` // of PKCE: the code is redeemed by who asked for it
 	Redirect string    `json:"r"` // address of the callback
 	Return   string    `json:"t"` // where the browser goes in the end: a path of this service

@@ -189,7 +189,7 @@ func TestLoginStepByStep(t *testing.T) {
 	if last.StatusCode != 200 || last.Header.Get("Referrer-Policy") != "no-referrer" || last.Cookies()[0].MaxAge >= 0 {
 		t.Errorf("the callback answers %d %v", last.StatusCode, last.Header)
 	}
-	// The same answer again: the browser has no log-in any more, and with it the code is spent.
+	// The same answer again: the browser no longer has a login, and so the code is spent.
 	status, text := visit(t, b, callback.String())
 	expect(t, status, text, 400, "The log-in cannot go on (the log-in was not begun by this browser, or took too long); begin it again.")
 	own, _ := url.Parse(s.url + CallbackPath)

@@ -267,7 +267,8 @@ func TestRotation(t *testing.T) {
 	t.Error("a key that was taken back counts for good")
 }
 
-// TestProviderAway: a service starts without its provider, says so, and comes to know it.
+// TestProviderAway: a service starts without its provider, raises an alarm, and connects to it
+// later.
 func TestProviderAway(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())
@@ -351,7 +352,7 @@ func TestWrongProviders(t *testing.T) {
 	}
 }
 
-// TestWrongExchanges: what the provider, or who stands in for it, answers to a code.
+// TestWrongExchanges: wrong responses to a code, by the provider or an impostor.
 func TestWrongExchanges(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())

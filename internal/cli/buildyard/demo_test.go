@@ -78,7 +78,7 @@ func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	noVMs(t, dir)
 }
 
-// startMine starts an instance as the invitation says, and waits until its VM runs.
+// startMine starts an instance as the invitation describes, and waits until its VM runs.
 func startMine(t *testing.T, invitation, dir string) {
 	t.Helper()
 	call := regexp.MustCompile(`curl -s (http://\S+)/api/v1/vm -d '\{"vmid": "([^"]+)"`).FindStringSubmatch(invitation)

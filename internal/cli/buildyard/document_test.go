@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write docs/cli.md anew")
 // page is where the commands are documented.
 const page = "../../../docs/cli.md"
 
-// TestCommandsAreDocumented: docs/cli.md is what the commands say of themselves.
+// TestCommandsAreDocumented: docs/cli.md is the help of the commands.
 func TestCommandsAreDocumented(t *testing.T) {
 	want := cli.Document(newCommand(Streams{}))
 	if *update {

@@ -90,7 +90,7 @@ func removeANode(t *testing.T, s *ControllerService) {
 	}
 }
 
-// waitForLines waits for so many events in a file, and gives them.
+// waitForLines waits for so many events in a file, and returns them.
 func waitForLines(t *testing.T, file string, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -91,7 +91,7 @@ func askAsRoot(t *testing.T, method, url, body string) (code int, request string
 	return resp.StatusCode, resp.Header.Get("X-Request-Id"), string(raw)
 }
 
-// done makes a request as root that must succeed, and gives its id and the body.
+// done makes a request as root that must succeed, and returns its id and the body.
 func done(t *testing.T, method, url, body string) (request string, answer api.Envelope[any]) {
 	t.Helper()
 	code, request, text := askAsRoot(t, method, url, body)
@@ -118,7 +118,7 @@ func auditLines(t *testing.T, lines []string) (list []auditLine) {
 	return list
 }
 
-// awaitEvents waits for so many events in a file, and gives them.
+// awaitEvents waits for so many events in a file, and returns them.
 func awaitEvents(t *testing.T, file string, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -241,8 +241,8 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 	}
 }
 
-// TestPermissionsFollowTheLicence: a better one counts as soon as it is seen, and what it has
-// denied stays denied under a lesser one, permanently once the store could be told.
+// TestPermissionsFollowTheLicence: a higher tier applies as soon as it is noticed, and what it has
+// denied stays denied under a lower one, permanently once that was stored.
 func TestPermissionsFollowTheLicence(t *testing.T) {
 	failing := errors.New("the disk is full")
 	var stored []auth.Grants
@@ -304,8 +304,8 @@ func awaitGone(t *testing.T, keys auth.KeyStore) {
 	}
 }
 
-// TestKeysAreLookedAfter: by the replica that reconciles, and what the license says of
-// permissions is stored.
+// TestKeysAreLookedAfter: the replica that reconciles removes expired keys, and what the license
+// means for permissions is stored.
 func TestKeysAreLookedAfter(t *testing.T) {
 	dir, settings := t.TempDir(), guarded()
 	settings["enable-controller-authorization"] = "true"

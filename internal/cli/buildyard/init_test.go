@@ -209,7 +209,8 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-// TestInitKeepsNoBrokenPair: a certificate that does not serve with its key is not kept, and what to do is said.
+// TestInitKeepsNoBrokenPair: a certificate that does not match its key is not kept, and the error
+// names what to do.
 func TestInitKeepsNoBrokenPair(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	runInit(t, "--data-dir", dir, "--tls")

@@ -181,7 +181,7 @@ func (m *mover) readAll(ctx context.Context, _ *rand.Rand) {
 	}
 }
 
-// readEach reads things one by one, which may be gone.
+// readEach reads records one by one, which may have been removed.
 func (m *mover) readEach(ctx context.Context, rng *rand.Rand) {
 	m.one(ctx, "/api/v1/registry/vm?id="+m.templates[rng.IntN(len(m.templates))], detailElement)
 	m.one(ctx, "/api/v1/status", anyElement)

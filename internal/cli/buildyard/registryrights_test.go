@@ -129,7 +129,8 @@ func (c *judged) as(t *testing.T, role string) string {
 	return bearing(t, c.root, role+"-key", role)
 }
 
-// TestDocumentedRoles: what the documents say of an exporter and of a CI system is enough, and no more than that.
+// TestDocumentedRoles: the documented permissions of an exporter and of a CI system are sufficient,
+// and not more than that.
 func TestDocumentedRoles(t *testing.T) {
 	c := newJudged(t, false, nil)
 	template := c.push()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// shapes remembers which type each field of each kind of thing has.
+// shapes records the type of each field of each kind of record.
 type shapes struct {
 	mu   sync.Mutex
 	seen map[string]string // path of a field -> its type

@@ -179,7 +179,7 @@ func (y *yard) instance(id string) (inst api.Instance) {
 	return inst
 }
 
-// distribute asks for a distribution and gives its id.
+// distribute requests a distribution and returns its ID.
 func (y *yard) distribute(body map[string]any) string {
 	y.t.Helper()
 	var answer api.DistributeAnswer
@@ -195,7 +195,7 @@ func (y *yard) distribution(id string) (d api.Distribution) {
 	return d
 }
 
-// line stands between the nodes and the registry. It lets so many bytes a second pass.
+// line is a proxy between the nodes and the registry with a limited bandwidth.
 type line struct {
 	*httptest.Server
 	to     atomic.Pointer[url.URL]

@@ -32,7 +32,7 @@ func newBench(t *testing.T, args ...string) *bench {
 	return &bench{options: o, Report: row.NewReport(rows, o.only), out: t.Output()}
 }
 
-// TestEveryRowHasAPart: each row is measured by one part, and says how.
+// TestEveryRowHasAPart: each row is measured by one part, and describes how.
 func TestEveryRowHasAPart(t *testing.T) {
 	measured := map[string]int{}
 	for _, p := range newBench(t).parts() {

@@ -46,7 +46,7 @@ func (b *bench) instances(ctx context.Context, s *stage) (err error) {
 	return b.running(ctx, s, o)
 }
 
-// calm ends every instance and lets things come to rest.
+// calm ends every instance and waits until the cloud is idle.
 func (s *stage) calm(ctx context.Context, o *observer) error {
 	if err := o.whole(); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (b *bench) grow(ctx context.Context, s *stage, o *observer, first time.Dura
 	return nil
 }
 
-// burst makes single creates and says after what time total instances were Started, and
+// burst makes single creates and returns the time after which total instances were Started, and
 // what that cost.
 func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (took time.Duration, costs costs, err error) {
 	at, body := o.when(started(total)), s.order(1)

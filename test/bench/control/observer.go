@@ -108,7 +108,7 @@ func (o *observer) line(line []byte) error {
 	return nil
 }
 
-// tell answers those whose wait is over. The caller holds mu.
+// tell notifies the waiters whose condition is met. The caller holds mu.
 func (o *observer) tell() {
 	o.waits = slices.DeleteFunc(o.waits, func(w *waiter) bool {
 		over := w.so(o.counts)

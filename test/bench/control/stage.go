@@ -25,7 +25,7 @@ type stage struct {
 	template string
 }
 
-// How many callers there are at most, and how long things may take.
+// The maximum number of callers, and time limits.
 const (
 	callers   = 64
 	joinLimit = 3 * time.Minute
@@ -191,7 +191,7 @@ func (s *stage) order(count int) []byte {
 	return raw
 }
 
-// create asks for instances and gives their ids.
+// create creates instances and returns their IDs.
 func (s *stage) create(ctx context.Context, count int) (ids []string, err error) {
 	return createWith(ctx, s.client, s.order(count))
 }

@@ -84,7 +84,7 @@ type bench struct {
 	out       io.Writer
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return b.OK(row.Check(o.check)), err
 }
 
-// part measures the rows of a part that are asked for. Those that could not be say why.
+// part measures the requested rows of a part. Those that could not be measured record the reason.
 func (b *bench) part(ctx context.Context, p part) {
 	var names []string
 	for _, r := range p.rows(b.rounds) {

@@ -21,7 +21,7 @@ type peer struct {
 	nextBytes int64 // of the layers of the next tag that the base does not have
 }
 
-// peerReport is what its client says of a transfer.
+// peerReport is the client's report of a transfer.
 type peerReport struct {
 	Seconds float64          `json:"seconds"`
 	Layers  map[string]int64 `json:"layers"` // digest to bytes

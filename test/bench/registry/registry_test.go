@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDisks: the disks are as the rows say, and the same in every run.
+// TestDisks: the disks are as the rows state, and the same in every run.
 func TestDisks(t *testing.T) {
 	base := disk{blocks: baseBlocks()}
 	base.count()

@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// contender is one of the things that are compared: it gives its seconds.
+// contender is one of the compared operations: it returns its seconds.
 type contender func() (float64, error)
 
-// turns runs rivals one after the other and gives their seconds in the order of the
+// turns runs rivals one after the other and returns their seconds in the order of the
 // arguments; each round begins with another one, so that none always comes first.
 func turns(n int, rivals ...contender) ([]float64, error) {
 	seconds := make([]float64, len(rivals))
@@ -145,8 +145,8 @@ func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 	return nil
 }
 
-// warm brings what a registry stores below a path into memory first, so that it does not
-// count who is the first to read it.
+// warm reads what a registry stores below a path into memory first, so that the order of readers
+// does not matter.
 func warm(path string, r contender) contender {
 	if r == nil {
 		return nil

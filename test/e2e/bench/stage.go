@@ -89,7 +89,7 @@ func (s *stage) guard(ctx context.Context) (err error) {
 	return s.logIn(ctx)
 }
 
-// logIn logs in as the page of the log-in does.
+// logIn logs in as the login page does.
 func (s *stage) logIn(ctx context.Context) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *stage) close() (err error) {
 // processor returns how long the controller's process has run on processors.
 func (s *stage) processor() (time.Duration, error) { return rig.ProcessorTime(s.cloud.PID()) }
 
-// share is what part of one core the controller's process takes over a time.
+// share returns the share of one core that the controller's process uses over a time.
 func (s *stage) share(ctx context.Context, over time.Duration) (float64, error) {
 	began := time.Now()
 	before, err := s.processor()

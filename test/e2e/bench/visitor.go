@@ -51,7 +51,7 @@ func (v *visitor) open(ctx context.Context, path string, header ...string) (*htt
 	return resp, nil
 }
 
-// get reads a page, or the part of it that refreshes, and says how long that took.
+// get reads a page, or the part of it that refreshes, and returns how long that took.
 func (v *visitor) get(ctx context.Context, path string, header ...string) (text []byte, took time.Duration, err error) {
 	began := time.Now()
 	resp, err := v.open(ctx, path, header...)

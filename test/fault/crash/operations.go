@@ -156,7 +156,7 @@ func pullOften(ctx context.Context, _ *walk, s *server) error {
 	return nil
 }
 
-// abort negotiates a push and gives it up.
+// abort negotiates a push and aborts it.
 func abort(ctx context.Context, _ *walk, s *server) error {
 	var session api.PushSession
 	req := api.PushRequest{

@@ -73,7 +73,7 @@ func (s *server) end() error {
 	return s.End()
 }
 
-// died waits until the process has ended and says whether it was killed. A call that failed may have come back a
+// died waits until the process has ended and reports whether it was killed. A call that failed may have come back a
 // moment before.
 func (s *server) died(ctx context.Context) bool {
 	for deadline := time.Now().Add(5 * time.Second); s.Running() && time.Now().Before(deadline); {

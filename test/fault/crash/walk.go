@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// Options say what a walk has.
+// Options are the options of a walk.
 type Options struct {
 	Programs rig.Programs
 	Dir      string     // of everything that it writes
@@ -29,7 +29,7 @@ type Options struct {
 type walk struct {
 	Options
 	program string            // built with failpoints
-	logs    string            // directory of what the registries say, not on their disks
+	logs    string            // directory of the registries' logs, not on their disks
 	sources string            // local files of the versions
 	sums    map[string]string // local file -> SHA-256
 
