@@ -17,7 +17,7 @@ const (
 // RootToken is the root user's token.
 type RootToken struct{ token Secret }
 
-// NewRoot takes the root token of the settings.
+// NewRoot returns the root token of the settings.
 func NewRoot(token string) (*RootToken, error) {
 	if n := utf8.RuneCountInString(token); n < MinRootToken {
 		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
@@ -55,7 +55,7 @@ func (r *RootToken) VerifyToken(token string) (Identity, error) {
 	return root, nil
 }
 
-// parseBasic takes Basic credentials apart. A token may hold anything, colons too.
+// parseBasic parses Basic credentials. A token may contain anything, colons too.
 func parseBasic(basic string) (user, token string, err error) {
 	if len(basic) > maxBasic {
 		return "", "", errBasicForm

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// forDecoys is the purpose of the numbers that stand for the keys of unknown ids.
+// forDecoys is the purpose of the decoy keys of unknown IDs.
 const forDecoys Purpose = "tap-decoy"
 
 // decoy returns a public key for an unknown ID, always the same while the signing key is the same,

@@ -41,7 +41,7 @@ func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	return !f.byWho.take(Neighborhood(addr), time.Now())
 }
 
-// Neighborhood is what an address is known by: an IPv6 host has its whole /64.
+// Neighborhood returns the key under which an address is limited: an IPv6 host has its whole /64.
 func Neighborhood(addr string) string {
 	ip, err := netip.ParseAddr(addr)
 	if err != nil {
@@ -76,14 +76,14 @@ func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known b
 	return full, known
 }
 
-// wait returns how long it is until the next attempt of a name; 0 when there is one left.
+// wait returns how long it is until the next attempt of a name; 0 when one is allowed now.
 func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
 	full, _ := a.find(name, now)
 	return untilNext(full, now, failBurst, failEvery)
 }
 
-// untilNext returns how long it is until an allowance of burst attempts, which is whole again at
-// full and regains one every so often, has one left.
+// untilNext returns how long it is until an allowance of burst attempts, which is complete again at
+// full and regains one per interval every, has one left.
 func untilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
 	if !full.After(now) {
 		return 0
@@ -98,7 +98,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// take takes one from a name's allowance, if there is one.
+// take uses one attempt of a name's allowance, and reports whether there was one.
 func (a *tokenBuckets) take(name string, now time.Time) bool {
 	full, known := a.find(name, now)
 	full = later(full, now)

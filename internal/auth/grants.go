@@ -24,8 +24,8 @@ const (
 	defaultIDType    = "id"
 )
 
-// Grants is what a service's permission groups may do. It is never changed: each change
-// makes a new value, which holds only what Check allows. The zero value grants nothing.
+// Grants is what a service's permission groups may do. It is immutable: each change returns a new
+// value, which contains only what Check allows. The zero value grants nothing.
 type Grants struct {
 	// Groups maps the name of a permission group, which is that of a group of users or of
 	// a user, to its permissions.
@@ -36,7 +36,7 @@ type Grants struct {
 	Enforced bool `json:"enforced,omitempty"`
 }
 
-// SetGroup returns a permission group its permissions, and makes it when there is none.
+// SetGroup sets the permissions of a group, and creates the group when it does not exist.
 func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (Grants, error) {
 	if err := checkGroupName(name); err != nil {
 		return g, err
@@ -53,7 +53,7 @@ func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (G
 	return g, nil
 }
 
-// DeleteGroup takes everything from a permission group. One that is not there is not found.
+// DeleteGroup removes a permission group. The error for an unknown one is "not found".
 func (g Grants) DeleteGroup(name string) (Grants, error) {
 	_, inGroups := g.Groups[name]
 	_, inResources := g.Resources[name]
@@ -106,7 +106,7 @@ func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without 
 	return g, changed
 }
 
-// Check reports whether grants that were stored are what the other methods would have made.
+// Check reports whether stored grants are what the other methods would have made.
 func (g Grants) Check(s farm.Service) error {
 	var again Grants
 	var err error

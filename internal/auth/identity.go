@@ -32,7 +32,7 @@ const RootName = "root"
 // root is the identity of the root user.
 var root = Identity{Name: RootName, Method: ByRoot, Root: true}
 
-// denied makes a refusal of credentials. Callers see none of its reason, which is for logs.
+// denied returns a refusal of credentials. Callers do not see its reason, which is for logs.
 func denied(reason string) *farm.Error {
 	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: denyReason(reason)}
 }

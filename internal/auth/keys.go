@@ -27,7 +27,7 @@ const (
 	swapTries    = 10
 )
 
-// NewKey is what a key is made from.
+// NewKey is the input for a new key.
 type NewKey struct {
 	ID        string
 	TTL       int64 // seconds
@@ -73,7 +73,7 @@ func (k *Keys) Get(id string) (farm.APIKey, error) {
 	return key, nil
 }
 
-// Live returns a key whose time is not over.
+// Live returns a key that has not expired.
 func (k *Keys) Live(id string) (farm.APIKey, bool) {
 	key, ok := k.store.Get(id)
 	return key, ok && !key.Expired(time.Now())
@@ -260,13 +260,13 @@ func checkGroups(groups []string) error {
 // goodName reports whether a text can be the name of a permission group or user.
 func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
 
-// printable reports whether a text can be shown as it is: no control characters, nothing that
-// turns the direction of text, no space at either end.
+// printable reports whether a text can be shown unchanged: no control characters, none that changes
+// the direction of text, no space at either end.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// distinct copies a list without what is in it already.
+// distinct copies a list without duplicates.
 func distinct[T comparable](list []T) []T {
 	out := make([]T, 0, len(list))
 	for _, s := range list {

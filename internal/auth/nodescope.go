@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// NodeScope is what a node token is good for: what the controller had ordered from the node
-// when it made the token. The zero value is good for nothing. It is not changed once made.
+// NodeScope is what a node token permits: what the controller had ordered from the node when it
+// made the token. The zero value permits nothing. It is immutable.
 type NodeScope struct {
 	Pull []string    `json:"p,omitempty"` // ids of templates that the node may pull
 	Save []SaveScope `json:"s,omitempty"` // saves that are under way on the node
@@ -69,7 +69,7 @@ func (s NodeScope) SaveOf(id string) (SaveScope, bool) {
 	return s.Save[i], true
 }
 
-// MayLook reports whether the node may ask what is under the tag of one of its saves.
+// MayLook reports whether the node may look up the tag of one of its saves.
 func (s NodeScope) MayLook(template, tag string) bool {
 	return slices.ContainsFunc(s.Save, func(save SaveScope) bool {
 		return strings.EqualFold(save.Template, template) && save.Tag == tag && tag != ""

@@ -64,7 +64,7 @@ func (r KeyRing) Rotated(now time.Time) KeyRing {
 	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
 }
 
-// Old reports whether it is time for another key.
+// Old reports whether the newest key is due for replacement.
 func (r KeyRing) Old(now time.Time) bool {
 	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }

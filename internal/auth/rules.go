@@ -15,8 +15,8 @@ type Policy struct {
 	Resources     bool // rights on single nodes or templates are asked for too
 }
 
-// Enforces reports whether permissions count: they are switched on, and the tier has them or
-// has had them. So a license that ends opens nothing.
+// Enforces reports whether permissions are enforced: they are switched on, and the tier includes
+// them or did before. So an expired license grants nothing.
 func (p Policy) Enforces(g Grants) bool {
 	return p.Authorization && (g.Enforced || p.Tier.Covers(farm.TierEnterprisePlus))
 }
@@ -162,13 +162,13 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 // pullRight is the right to pull a template; no other resource has one of this name.
 const pullRight farm.Permission = "pull"
 
-// Enforced reports whether permissions count.
+// Enforced reports whether permissions are enforced.
 func (r *Rules) Enforced() bool { return r.enforced }
 
 // Service returns the service to which the rules apply.
 func (r *Rules) Service() farm.Service { return r.service }
 
-// Managed reports whether rights on single resources count.
+// Managed reports whether resource rights are enforced.
 func (r *Rules) Managed() bool { return r.resources }
 
 // In reports whether a caller may act for a permission group: as a member, or because they
@@ -177,8 +177,8 @@ func (i Identity) In(group string) bool {
 	return group != "" && (i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
 }
 
-// GroupAllowsOn reports whether one permission group has a right on a resource, for requests
-// that name the group for which they are made. It is true where such rights do not count.
+// GroupAllowsOn reports whether one permission group has a right on a resource, for requests that
+// name the group for which they are made. It is true where resource rights are not enforced.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
 	bit := r.rights[kind][p]
 	return bit != 0 && (!r.resources || r.on[group][on(kind, id)]&bit != 0)
@@ -209,7 +209,7 @@ func Forbidden(p farm.Permission) error {
 	return farm.Errorf(farm.CodeForbidden, "You need the permission %s", p)
 }
 
-// ForbiddenToNodes is the refusal of a node that asks for what no order is about.
+// ForbiddenToNodes is the refusal of a node whose request belongs to no order.
 func ForbiddenToNodes(p farm.Permission) error {
 	if p == farm.PermRoot {
 		return Forbidden(p)

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 )
 
-// masked is what is seen of a secret.
+// masked replaces a secret in output.
 const masked = "***"
 
 // Secret is a text that is not shown: printing it in any form, JSON and logs show "***". The zero

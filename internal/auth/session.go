@@ -20,8 +20,8 @@ const (
 // forSessions is the purpose of the signatures of sessions.
 const forSessions Purpose = "session"
 
-// maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with an id of
-// the greatest length 500; clients may put fields of their own into it.
+// maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with the longest ID
+// 500; clients may add their own fields to it.
 const maxBearer = 4096
 
 // Sessions are what keys turn into. They are signed values that every replica verifies, and
@@ -79,7 +79,7 @@ func (s *Sessions) Verify(bearer string) (Identity, error) {
 	return Identity{Name: key.ID, Groups: key.Groups, KeyID: key.ID, Method: ByKey}, nil
 }
 
-// parseBearer takes a Bearer value apart.
+// parseBearer parses a Bearer value.
 func parseBearer(bearer string) (api.Session, error) {
 	var session api.Session
 	if len(bearer) > maxBearer {

@@ -43,8 +43,7 @@ type TAP struct {
 	failed   FailureLimiter
 }
 
-// NewTap makes handshakes for the keys of sessions; marks remembers the secrets that were
-// used.
+// NewTap returns a TAP for the keys of sessions; marks remembers the used secrets.
 func NewTap(s *Sessions, marks NonceStore) *TAP {
 	return &TAP{keys: s.keys, sessions: s, marks: marks}
 }
@@ -172,7 +171,7 @@ func ParseShake(body []byte) (api.ShakeRequest, error) {
 	return r, nil
 }
 
-// parseBody reads JSON. Its errors hold nothing of the body, which may hold a secret.
+// parseBody parses JSON. Its errors contain nothing of the body, which may contain a secret.
 func parseBody(body []byte, into any) error {
 	if len(body) > maxTapBody {
 		return farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", maxTapBody)

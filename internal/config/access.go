@@ -94,7 +94,8 @@ func localListen(withAuth string) Setting {
 // localAddr is the usual address of that port.
 const localAddr = "127.0.0.1:8085"
 
-// controllerAccess is what the controller has besides, a registry in its process included.
+// controllerAccess is the additional settings of the controller, with a registry in its process
+// included.
 var controllerAccess = Table{
 	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the controller"},
 	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the registry in the same process"},
@@ -113,14 +114,14 @@ var controllerAccess = Table{
 	{Key: QueueCRL, Flag: "queue-crl", Kind: List, Help: "files of the revocation lists of these authorities"},
 }
 
-// registryAccess is what a registry that runs alone has besides.
+// registryAccess is the additional settings of a registry that runs alone.
 var registryAccess = Table{
 	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
 	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write who changes what into the registry's log of events"},
 	localListen(localAddr), licenseFile, licenseAuthority,
 }
 
-// checkLoopback wants an address that other machines cannot reach, or none.
+// checkLoopback requires an address that other machines cannot reach, or none.
 func checkLoopback(text string) error {
 	if text == NoAddr {
 		return nil

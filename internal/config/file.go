@@ -12,7 +12,7 @@ import (
 // maxFile bounds a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// keyForm is what a key of the file looks like.
+// keyForm is the form of a key of the file.
 var keyForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // entry is one line of a configuration file that sets something.
@@ -21,7 +21,7 @@ type entry struct {
 	key, value string
 }
 
-// ReadFile returns the values of a configuration file by key. A file that is not there is
+// ReadFile returns the values of a configuration file by key. For a missing file the error is
 // fs.ErrNotExist.
 func ReadFile(path string, table Table) (map[string]string, error) { return readFile(path, table) }
 
@@ -80,9 +80,9 @@ func parseFile(raw []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// unquote takes the value of a line. Between single quotes everything is itself;
-// between double quotes \" and \\ stand for the second character; without quotes
-// white space followed by # starts a comment.
+// unquote parses the value of a line. Between single quotes everything is literal; between double
+// quotes \" and \\ stand for the second character; without quotes white space followed by # starts
+// a comment.
 func unquote(text string) (string, error) {
 	if text == "" || text[0] == '#' {
 		return "", nil

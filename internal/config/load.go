@@ -284,7 +284,7 @@ func bare(err error) error {
 	return err
 }
 
-// check holds a value against its kind and its own check.
+// check checks a value against its kind and its own check.
 func check(s Setting, v value) error {
 	if v.text == "" && s.Kind.textual() {
 		return nil
@@ -312,7 +312,7 @@ type sentence struct{ error }
 
 func (s sentence) Unwrap() error { return s.error }
 
-// mask stands for a secret wherever settings are shown.
+// mask replaces a secret wherever settings are shown.
 const mask = "********"
 
 // userInfo is from the first to the last user and password in a text of addresses; passwords may have any character.

@@ -101,7 +101,7 @@ func (s Setting) help() string {
 	return s.Help + "; while authentication is off the default is " + s.NoAuth + " [" + s.Key + "]"
 }
 
-// flagValue holds the text of a flag until Load looks at it.
+// flagValue keeps the text of a flag until Load parses it.
 type flagValue struct {
 	text string
 	kind Kind

@@ -143,7 +143,7 @@ var StorageTable = append(Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry to ask, instead of a directory"},
 }, caller...)
 
-// ClientTable is the settings of the commands that ask a controller.
+// ClientTable is the settings of the commands that call a controller.
 var ClientTable = append(Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
 	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
@@ -172,7 +172,7 @@ var vmListCacheTTL = Setting{
 	Help: "how old a list of templates may be at most; lists are always current, which every value allows",
 }
 
-// The limits of what callers of a registry may have open and send.
+// The limits of open streams and request sizes of a registry's callers.
 var (
 	maxPushes = Setting{
 		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: atLeast(1),

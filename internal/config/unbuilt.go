@@ -20,7 +20,8 @@ type Unsupported struct {
 // objectStore is a feature that is not built yet, as the refusal names it.
 const objectStore = "registry storage on S3"
 
-// AllUnbuilt lists them. A setting moves from here to a service's table when it is built.
+// AllUnbuilt lists the unsupported settings. A setting moves from here to a service's table when it
+// is built.
 var AllUnbuilt = []Unsupported{
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
@@ -71,7 +72,7 @@ func (t Table) declares(key string) bool {
 	return ok
 }
 
-// already reports whether a value asks for what the program does anyway.
+// already reports whether a value requests what the program does anyway.
 func (u Unsupported) already(text string) bool {
 	if u.Already == "" {
 		return false

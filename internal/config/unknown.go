@@ -10,8 +10,8 @@ import (
 // prefix starts the name of every setting.
 const prefix = "SVC_"
 
-// refuseUnknown returns an error for a variable of the environment that looks like a setting and
-// is none of the service's. The settings of commands are for the commands, and are ignored.
+// refuseUnknown returns an error for a variable of the environment that looks like a setting and is
+// not one of the service's. The settings of commands are for the commands, and are ignored.
 func refuseUnknown(table Table, vars []string) error {
 	for _, key := range svcKeys(vars) {
 		if ClientTable.knows(key) {
@@ -36,7 +36,7 @@ func svcKeys(vars []string) []string {
 	return keys
 }
 
-// check returns an error for a key that looks like a setting but is none of the table.
+// check returns an error for a key that looks like a setting but is not in the table.
 func (t Table) check(key string) error {
 	if !strings.HasPrefix(key, prefix) || t.knows(key) {
 		return nil
@@ -73,7 +73,7 @@ func (t Table) knows(key string) bool {
 	return ok
 }
 
-// names returns every name that the table takes in the environment and in the file.
+// names returns every name that the table accepts in the environment and in the file.
 func (t Table) names() []string {
 	var names []string
 	for _, s := range t {

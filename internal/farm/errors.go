@@ -26,7 +26,7 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeConflict is a lost race: another writer was first.
 	CodeConflict Code = "conflict"
-	// CodeNoParent is a layer that rests on one which the registry does not hold.
+	// CodeNoParent is a layer whose parent layer is not in the registry.
 	CodeNoParent Code = "no-parent"
 	// CodeTooLarge is a body or value over its limit.
 	CodeTooLarge Code = "too-large"

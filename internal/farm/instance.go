@@ -91,13 +91,13 @@ func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == 
 // OnNode reports whether the record may still have a VM on its node.
 func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminated }
 
-// UsesCapacity reports whether the instance counts against the capacity of its node.
-// One in Error keeps its slot as long as its VM stays, or may.
+// UsesCapacity reports whether the instance uses capacity of its node. One in Error keeps its slot
+// as long as its VM exists, or may exist.
 func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
-// TemplateRef names one version of a template, as resolved when the instance was asked for.
+// TemplateRef names one version of a template, as resolved when the instance was created.
 type TemplateRef struct {
 	ID        string            `json:"id"` // UUID
 	Name      string            `json:"name"`
@@ -114,8 +114,8 @@ type TemplateRef struct {
 	VLAN      string            `json:"vlan,omitempty"`      // of the saved state
 }
 
-// StateRequirements is what a saved state asks of a node: it loads only where all of it is
-// equal. The zero value asks nothing.
+// StateRequirements is what a saved state requires of a node: it loads only where all of it is
+// equal. The zero value requires nothing.
 type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"` // of the hypervisor
@@ -170,7 +170,7 @@ const (
 	NetworkDisconnected = "disconnected"
 )
 
-// VCPU returns the number of virtual CPUs the instance takes.
+// VCPU returns the number of virtual CPUs that the instance uses.
 func (i *Instance) VCPU() int {
 	if i.Options.CPUs > 0 {
 		return i.Options.CPUs
@@ -208,7 +208,7 @@ const (
 	VMDeleted   VMStatus = "deleted"
 )
 
-// VMInfo is what the node knows of a VM.
+// VMInfo is what the node reports about a VM.
 type VMInfo struct {
 	UUID     string    `json:"uuid"`
 	Name     string    `json:"name"`

@@ -97,7 +97,7 @@ func ParseMACRange(text string) (MACRange, error) {
 	return r, nil
 }
 
-// Len is how many addresses there are.
+// Len returns the number of addresses.
 func (r MACRange) Len() int {
 	if r == (MACRange{}) {
 		return 0

@@ -2,7 +2,7 @@ package farm
 
 import "time"
 
-// SaveRequest asks to save a running instance as a template version.
+// SaveRequest is a request to save a running instance as a template version.
 type SaveRequest struct {
 	ID        string      `json:"id"`
 	Status    SaveStatus  `json:"status"`
@@ -43,7 +43,7 @@ type SaveOptions struct {
 	CancelOnScriptFailure bool   `json:"cancel_on_script_failure,omitempty"`
 }
 
-// TaskKind is what a node does with a VM that runs.
+// TaskKind is an operation of a node on a running VM.
 type TaskKind string
 
 // The task kinds.
@@ -101,7 +101,7 @@ type ResourcePermission struct {
 	Permissions []Permission `json:"permissions"`
 }
 
-// USBCount is how many devices of one name are free and taken.
+// USBCount is how many devices of one name are free and in use.
 type USBCount struct {
 	Available int `json:"available"`
 	Busy      int `json:"busy"`

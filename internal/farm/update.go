@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Update is the change of a node's agent to another version, as asked for. Like a Node it
-// is replaced and never changed in place.
+// Update is the requested change of a node's agent to another version. Like a Node it is replaced
+// and never changed in place.
 type Update struct {
 	ID      string    `json:"id"`      // of the present try, or the last one
 	Version string    `json:"version"` // of the package
@@ -103,5 +103,5 @@ func (n *Node) ResumeUpdate(now time.Time) bool {
 	return n.Updating() && n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now)
 }
 
-// Updating reports whether a try of an update continues, whatever state the node is in.
+// Updating reports whether a try of an update is in progress, whatever state the node is in.
 func (n *Node) Updating() bool { return n.Update != nil && !n.Update.Begun.IsZero() }

@@ -138,7 +138,7 @@ func (o Order[T]) First(list []T, n int) []T {
 	return first
 }
 
-// sink restores a heap whose greatest key is at the front, where the key at a place may be too small.
+// sink restores a heap whose greatest key is first, where the key at an index may be too small.
 func (o Order[T]) sink(heap []keyed, at int) {
 	for {
 		great := 2*at + 1

@@ -131,7 +131,7 @@ func (r *reader) value() (value, error) {
 	return v, nil
 }
 
-// quoted reads a value in quotes, in which \ makes the next character stand for itself.
+// quoted parses a value in quotes, in which \ makes the next character literal.
 func (r *reader) quoted() (value, error) {
 	v := value{at: r.at, quoted: true}
 	var text strings.Builder

@@ -165,7 +165,7 @@ func (f *File) Alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// loss returns what a program does without that its license has expired.
+// loss describes what a program lacks because its license has expired.
 func (f *File) loss() string {
 	if f.o.Product == Node {
 		return "this node gets no new VMs"
@@ -215,7 +215,7 @@ func (f *File) logAlarm(ctx context.Context) {
 	}
 }
 
-// follow takes a changed file over when it is valid.
+// follow loads a changed file when it is valid.
 func (f *File) follow(ctx context.Context) {
 	now := look(f.o.Path)
 	f.mu.Lock()

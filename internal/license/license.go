@@ -43,7 +43,7 @@ const (
 	maxSubject = 255
 )
 
-// prefix begins every key; it stands for the form of the text.
+// prefix begins every key; it identifies the form of the text.
 const prefix = "BY1"
 
 // version is the newest version of the payload that is understood.

@@ -50,7 +50,7 @@ func (t apiTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer keeps what a handler answers.
+// answer records a handler's response.
 type answer struct {
 	header http.Header
 	body   bytes.Buffer

@@ -111,7 +111,7 @@ func (d *dashboard) nodes(p api.NodePage) {
 	d.Tiles = append(d.Tiles, t)
 }
 
-// load adds what the nodes' machines do; without nodes that is nothing.
+// load adds the load of the nodes' machines; without nodes it adds nothing.
 func (d *dashboard) load(p api.NodePage) {
 	if p.States[string(farm.NodeActive)] == 0 {
 		return

@@ -13,7 +13,7 @@ func (p *portal) healthPages() []page {
 	return []page{{path: "/health", name: "health", title: "Health", topic: Nodes, load: loadHealth}}
 }
 
-// health is the page of what is wrong, and what to do.
+// health is the page of problems, and recommended actions.
 type health struct {
 	Status   api.ControllerStatus
 	Troubles []problem
@@ -47,8 +47,9 @@ func loadHealth(v *visit) (any, error) {
 	return h, h.nodes(v)
 }
 
-// registry adds what the registry knows to be damaged, and how far it has looked. Where it is
-// another process, or the visitor may not ask it, only the number of what is damaged is known.
+// registry adds the damage that the registry has found, and the progress of its verification. Where
+// the registry is another process, or the visitor may not call it, only the number of damaged files
+// is known.
 func (h *health) registry(v *visit) {
 	n := h.Status.RegistryDamaged
 	if v.registry == nil {
@@ -94,7 +95,7 @@ func (h *health) nameOf(v *visit, id string) string {
 	return id
 }
 
-// Verified returns how far the verification of all layers is; "" where that is not known.
+// Verified describes the progress of the verification of all layers; "" where that is unknown.
 func (h *health) Verified() string {
 	s := h.Scrub
 	switch {

@@ -53,7 +53,7 @@ var acts = map[string]actionLink{
 	"forget grants":   {permission: "delete_permission_groups", Class: "d", Dialog: true},
 }
 
-// can returns what the visitor may do, with what the page is about. It is asked once.
+// can returns what the visitor may do with what the page is about. It is read once.
 func (v *visit) can() *capabilities {
 	if v.mine != nil {
 		return v.mine
@@ -131,7 +131,7 @@ func (m *capabilities) Lacking() []string {
 	return m.lacks
 }
 
-// managed reports whether rights on single nodes and templates count.
+// managed reports whether resource rights on nodes and templates are enforced.
 func (m *capabilities) managed() bool { return m.rights != nil && m.rights.Managed }
 
 // actingGroups are the permission groups as which the visitor can start and distribute.

@@ -176,7 +176,7 @@ func (a bulkNodeAction) act(v *visit) (actionResult, error) {
 	return out, nil
 }
 
-// backOf is the page of the portal that a form was asked for from.
+// backOf returns the page of the portal that a form was opened from.
 func backOf(v *visit, usual string) string {
 	back := v.q.Get("back")
 	u, err := url.Parse(back)

@@ -36,7 +36,7 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 	})).ServeHTTP(w, r)
 }
 
-// looks reports whether a browser asks for something to be looked at that is not the programs' own.
+// looks reports whether a browser requests a page, outside the paths of the API.
 func looks(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
 		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")

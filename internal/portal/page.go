@@ -26,7 +26,7 @@ type page struct {
 	load  func(v *visit) (any, error)
 }
 
-// visit is a look at a page.
+// visit is one request of a page.
 type visit struct {
 	context.Context
 	*client.Controller
@@ -43,7 +43,7 @@ type visit struct {
 	mine  *capabilities      // what the visitor may do, once that was asked
 }
 
-// view is what a template gets.
+// view is the data of a template.
 type view struct {
 	Title    string
 	Nav      []navItem
@@ -90,7 +90,7 @@ func (p *portal) serve(g page) http.Handler {
 	})
 }
 
-// isRefresh reports whether a page asks for the part of it that changes.
+// isRefresh reports whether a page requests the part of it that changes.
 func isRefresh(r *http.Request) bool { return r.Header.Get("Hx-Request") == "true" }
 
 func (p *portal) visit(r *http.Request) (*visit, error) {

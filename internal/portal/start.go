@@ -288,7 +288,7 @@ func (f *startForm) actAs(m *capabilities) {
 	f.More = slices.Delete(f.More, at("group_id"), at("group_id")+1)
 }
 
-// known are choices, with the one that was made.
+// known returns choices that include the chosen one.
 func known(all []choice, chosen string) []choice {
 	if slices.ContainsFunc(all, func(c choice) bool { return c.Value == chosen }) {
 		return all

@@ -9,7 +9,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// rowsOfPage is two screens of rows, and what a page of them costs to keep fresh.
+// rowsOfPage is the rows per page: two screens, chosen with the cost of refreshing such a page in
+// mind.
 const rowsOfPage = 50
 
 // column is a column of a table.
@@ -31,7 +32,7 @@ type chip struct {
 	On         bool
 }
 
-// pager is which part of a table is shown.
+// pager is the part of a table that is shown.
 type pager struct {
 	From, To, Total int
 	Before, After   string // paths; "": there is nothing
@@ -110,7 +111,7 @@ func (a tableQuery) columns(all []column) []column {
 	return all
 }
 
-// part returns the rows of all that are asked for.
+// part returns the requested rows.
 func part[T any](a *tableQuery, all []T) []T {
 	from := min((a.page-1)*rowsOfPage, len(all))
 	if a.beyond(len(all)-from, len(all)) {
@@ -131,7 +132,7 @@ func (a tableQuery) pager(rows, total int) pager {
 	return p
 }
 
-// chips are the states of which there are some, or that the filter names.
+// chips returns a chip for each state with rows, or named in the filter.
 func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) {
 	rest, chosen := stateTerm(a.filter)
 	for _, name := range order {
@@ -157,7 +158,7 @@ func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) 
 	return chips
 }
 
-// stateTerm takes the first plain term about states out of a filter.
+// stateTerm removes the first plain term about states from a filter.
 func stateTerm(filter string) (rest string, states []string) {
 	terms := outside(filter, ' ')
 	for i, term := range terms {
@@ -173,7 +174,7 @@ func stateTerm(filter string) (rest string, states []string) {
 	return filter, nil
 }
 
-// outside cuts a text at separators that are not in quotes, and leaves out what is empty.
+// outside splits a text at separators that are not in quotes, and leaves out empty parts.
 func outside(text string, separator rune) []string {
 	within := false
 	return strings.FieldsFunc(text, func(r rune) bool {

@@ -45,7 +45,7 @@ type tagRow struct {
 	ContentID        string
 }
 
-// cachingNodeRow is a node that holds versions of a template.
+// cachingNodeRow is a node that caches versions of a template.
 type cachingNodeRow struct {
 	ID, Name, State string
 	Tags            []string
@@ -62,7 +62,7 @@ type distributionProgress struct {
 	Why                   string  // the first failure
 }
 
-// Nodes is how many nodes it is about.
+// Nodes returns the number of nodes of the distribution.
 func (s distributionProgress) Nodes() int { return s.Done + s.Failed + s.Pending }
 
 const (
@@ -248,7 +248,7 @@ func (v *visit) namesOf(ids []string) map[string]string {
 	return names
 }
 
-// scanView is the page of what a scanner found in a version.
+// scanView is the page of a scanner's findings in a version.
 type scanView struct {
 	ID, Name, Tag string
 	Short         *scanSummary

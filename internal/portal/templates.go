@@ -106,7 +106,7 @@ func epoch(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// scanSummary is what a scanner found, in short.
+// scanSummary is a summary of a scanner's findings.
 type scanSummary struct {
 	Scanner           string
 	At, Database      time.Time
@@ -115,7 +115,7 @@ type scanSummary struct {
 	Packages, Matches int
 }
 
-// count is how many there are of something.
+// count is the number of items with a name.
 type count struct {
 	Name string
 	N    int

@@ -31,11 +31,11 @@ func OpenFolder(dir string) (*Dir, error) {
 // Close closes the directory.
 func (f *Dir) Close() error { return f.root.Close() }
 
-// temporary marks a file that is not whole; nothing reads it.
+// temporary is the suffix of an incomplete file; it is never read.
 const temporary = ".tmp"
 
-// replace puts a file in the place of another: after a crash it has its old or its new
-// content, and after a success the new one.
+// replace replaces a file: after a crash it has its old or its new content, and after a success the
+// new one.
 func (f *Dir) replace(name string, data []byte) error {
 	temp := name + temporary
 	f.step("create")

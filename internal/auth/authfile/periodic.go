@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// seldom is how often it is looked whether something has become old.
+// seldom is the interval between checks for old records.
 const seldom = time.Hour
 
 // Chores returns the background jobs for the keys of a directory. Used nonces need none.

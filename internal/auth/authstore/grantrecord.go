@@ -35,7 +35,7 @@ type grantRecord struct {
 	Part    *partRecord    `json:"part,omitempty"`
 }
 
-// serviceRecord is what is per service.
+// serviceRecord is the part of the grants that is per service.
 type serviceRecord struct {
 	Enforced bool `json:"enforced"`
 }
@@ -93,8 +93,8 @@ type unownedPart struct {
 	made time.Time
 }
 
-// assemble puts the grants of a service together. What cannot be read grants nothing, and
-// leaves permissions counting.
+// assemble assembles the grants of a service. What cannot be read grants nothing, and permissions
+// stay enforced.
 func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *storedGrants {
 	h := &storedGrants{
 		grants: auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}},
@@ -122,7 +122,7 @@ func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *stor
 	return h
 }
 
-// under yields the records whose ids begin with a prefix.
+// under yields the records whose IDs begin with a prefix.
 func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yield func(string, *cachedRecord[grantRecord]) bool) {
 	return func(yield func(string, *cachedRecord[grantRecord]) bool) {
 		for id, r := range view.Range(prefix, math.MaxInt) {

@@ -82,8 +82,8 @@ func (g *Grants) check() error {
 	return nil
 }
 
-// Change implements auth.GrantStore. All changes of a service's grants replace its record on
-// the condition that it is the one that they began with.
+// Change implements auth.GrantStore. All changes of a service's grants replace its record on the
+// condition that it is unchanged since they began.
 func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, error)) error {
 	select {
 	case g.turn <- struct{}{}:

@@ -16,7 +16,7 @@ import (
 // keep the order of the bytes, so that expired ones come first.
 const kindMark = store.Kind("x")
 
-// The bytes of a mark's id: the second from which on it may be forgotten, and the mark.
+// The bytes of a nonce record's ID: the second from which on it may be forgotten, and the nonce.
 const (
 	markTime = 5
 	markSize = markTime + len(auth.Nonce{})
@@ -31,7 +31,7 @@ const (
 	sweepMost  = 20_000
 )
 
-// markTable is the table of marks. Its records hold nothing and take no memory.
+// markTable is the table of nonces. Its records are empty and take no memory.
 type markTable = store.Table[struct{}]
 
 func newMarkTable() *markTable {
@@ -76,7 +76,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	return true, nil
 }
 
-// markID names the record of a mark.
+// markID returns the ID of the record of a nonce.
 func markID(mark auth.Nonce, until time.Time) (string, error) {
 	at := until.Unix() + 1 // what is left of its last second is rounded up
 	if at < 0 || at > maxUntil {
@@ -91,7 +91,7 @@ func timeBytes(seconds int64) []byte {
 	return raw[len(raw)-markTime:]
 }
 
-// parseMark reads the id of a mark.
+// parseMark parses the ID of a nonce's record.
 func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
 	raw, err := markText.DecodeString(id)
 	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {

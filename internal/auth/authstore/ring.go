@@ -49,7 +49,7 @@ func encodeSigning(s signing) ([]byte, error) {
 	return json.Marshal(storedSigning{s.Epoch, ring})
 }
 
-// decodeSigning reads the record. Its errors hold nothing of it.
+// decodeSigning decodes the record. Its errors contain nothing of it.
 func decodeSigning(raw []byte) (signing, error) {
 	var in storedSigning
 	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// cachedRecord is a record in memory. A store leaves out what its codec refuses; here that would look
-// as if it had never been, so that it is kept with the reason.
+// cachedRecord is a record in memory. A store leaves out what its codec refuses; here that would
+// look as if it had never existed, so that it is kept with the reason.
 type cachedRecord[T any] struct {
 	Value  T
 	Damage error // why the record cannot be read; nil: Value is the record

@@ -67,7 +67,7 @@ func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*S
 	return s, nil
 }
 
-// begin reads what is not read with each use.
+// begin loads what is not read with each use.
 func (s *Stores) begin(ctx context.Context) error {
 	if err := s.ring.open(ctx); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s *Stores) check() error {
 // Keys returns the API keys.
 func (s *Stores) Keys() *Keys { return s.keys }
 
-// Marks returns the marks of used secrets.
+// Marks returns the used nonces.
 func (s *Stores) Marks() *Nonces { return s.marks }
 
 // Grants returns the grants of a service.
@@ -139,7 +139,8 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	return n, err
 }
 
-// Fresh returns when this process knows what any replica had acknowledged before the call.
+// Fresh returns when this process has read everything that any replica had acknowledged before the
+// call.
 func (s *Stores) Fresh(ctx context.Context) error {
 	if err := s.ring.st.Barrier(ctx); err != nil {
 		return err

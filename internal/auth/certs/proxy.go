@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Headers of a reverse proxy that has asked its client for a certificate, as ingress-nginx
-// sends them.
+// Headers of a reverse proxy that has requested its client's certificate, as ingress-nginx sends
+// them.
 const (
 	VerifyHeader = "Ssl-Client-Verify" // SUCCESS, NONE or FAILED:reason
 	CertHeader   = "Ssl-Client-Cert"   // the certificate in PEM form, URL-encoded

@@ -66,7 +66,8 @@ func Open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Config is what a listener or http.Server needs. It never changes; what it refers to does.
+// Config returns the configuration for a listener or http.Server. It never changes; what it refers
+// to does.
 func (s *Server) Config() *tls.Config {
 	c := s.base()
 	if s.o.Clients != nil {

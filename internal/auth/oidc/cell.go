@@ -19,7 +19,7 @@ const (
 	maxBackoff   = time.Minute      // the maximum interval after failures, beginning with a second
 )
 
-// away is what a caller sees of a provider that does not answer.
+// away is the error for a caller while the provider is unavailable.
 const away = "The identity provider cannot be reached; try again later"
 
 // cachedFetch caches a value of the provider: it is fetched on first use, and again when it is old

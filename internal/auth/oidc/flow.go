@@ -75,8 +75,8 @@ func cookie(value, redirect string) *http.Cookie {
 	return c
 }
 
-// callbackAddress is where the provider sends the browser of a request back to. The provider
-// has a list of the addresses that may be used.
+// callbackAddress is the address to which the provider sends the browser of a request back. The
+// provider has a list of the allowed addresses.
 func (p *Provider) callbackAddress(r *http.Request) string {
 	if p.o.PublicURL != "" {
 		return strings.TrimSuffix(p.o.PublicURL, "/") + CallbackPath
@@ -88,8 +88,8 @@ func (p *Provider) callbackAddress(r *http.Request) string {
 	return u.String()
 }
 
-// LocalPath lets through what stays on this service: a clean path with its query. Whatever
-// else it is given becomes the front page.
+// LocalPath returns an address unchanged if it stays on this service: a clean path with its query.
+// It replaces any other by the front page.
 func LocalPath(to string) string {
 	const front = "/"
 	u, err := url.Parse(to)

@@ -67,7 +67,7 @@ func quiet(w http.ResponseWriter) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 }
 
-// client is this service as the provider knows it.
+// client returns the OAuth configuration of this service at the provider.
 func (p *Provider) client(m metadata, f loginFlow) *oauth2.Config {
 	e := m.endpoint()
 	if p.o.ClientSecret.Reveal() == "" {
@@ -195,8 +195,8 @@ func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access strin
 	return nil
 }
 
-// complete asks for the user's profile when the ID token lacks what is looked for: not every
-// provider writes names and groups into it.
+// complete requests the user's profile when the ID token lacks a needed claim: not every provider
+// writes names and groups into it.
 func (p *Provider) complete(ctx context.Context, m metadata, c claims, access string) error {
 	_, named := c[p.o.UsernameClaim]
 	_, groups := c[p.o.GroupsClaim]

@@ -57,7 +57,7 @@ type Provider struct {
 	logins   chan struct{} // holds a token for each login that calls the provider
 }
 
-// New checks the options. It does not ask the provider: see Warm.
+// New checks the options. It does not call the provider: see Warm.
 func New(o Options) (*Provider, error) {
 	o.ProviderURL = strings.TrimSuffix(o.ProviderURL, discoveryPath)
 	if err := o.check(); err != nil {
@@ -109,7 +109,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// scopes takes lists that are separated by commas or spaces.
+// scopes splits lists that are separated by commas or spaces.
 func scopes(given []string) []string {
 	var out []string
 	for _, g := range given {
@@ -124,7 +124,7 @@ func scopes(given []string) []string {
 	return out
 }
 
-// Public returns what clients may know.
+// Public returns the public description of the provider.
 func (p *Provider) Public() Public {
 	return Public{UserNameField: p.o.UsernameClaim, GroupsField: p.o.GroupsClaim, ProviderURL: p.o.ProviderURL}
 }

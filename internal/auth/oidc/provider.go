@@ -138,8 +138,8 @@ func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	return parseKeys(answer.Keys)
 }
 
-// parseKeys takes the keys that can be used and leaves the others out: a set may hold keys for
-// other purposes and of kinds that are not known yet.
+// parseKeys returns the usable keys and ignores the others: a set may have keys for other purposes
+// and of unknown kinds.
 func parseKeys(raw []json.RawMessage) (keySet, error) {
 	if len(raw) > maxKeys {
 		return nil, fmt.Errorf("the identity provider has more than %d keys", maxKeys)

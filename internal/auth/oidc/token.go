@@ -34,7 +34,7 @@ var algorithms = []jose.SignatureAlgorithm{
 // other purposes have other types.
 var types = []string{"", "jwt", "at+jwt", "application/at+jwt"}
 
-// header is what is looked at of a token before anything else.
+// header is the part of a token that is checked first.
 type header struct {
 	Algorithm jose.SignatureAlgorithm `json:"alg"`
 	KeyID     string                  `json:"kid"`
@@ -44,8 +44,8 @@ type header struct {
 
 var errForm = errors.New("the token has not the form of a JWT")
 
-// inspect reads the header of a token. It trusts nothing of it: it refuses what would not
-// count in any case, before it costs more.
+// inspect parses the header of a token. It trusts nothing of it: it rejects early, at low cost,
+// what would not be accepted in any case.
 func inspect(token string) (h header, err error) {
 	if len(token) > maxToken {
 		return h, fmt.Errorf("the token is longer than %d bytes", maxToken)
@@ -83,8 +83,8 @@ var _ oidc.KeySet = (*signature)(nil)
 
 var errSignature = errors.New("the token is signed by no key of the identity provider")
 
-// VerifySignature implements oidc.KeySet. A key that is not known may be a new one, and one
-// that does not fit a replaced one: the provider is asked, as often as cell allows.
+// VerifySignature implements oidc.KeySet. An unknown key may be a new one, and one that does not
+// match a replaced one: the keys are fetched again, as often as cachedFetch allows.
 func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {

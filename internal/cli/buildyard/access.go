@@ -60,8 +60,8 @@ type accessStores struct {
 // them is set must not start without authentication.
 var switches = []string{config.EnableAPIKeys, config.ResourceManagement}
 
-// checkAccess refuses settings of authentication that do not go together. authorizations are
-// the settings by which permissions count.
+// checkAccess rejects inconsistent settings of authentication. authorizations are the settings that
+// enforce permissions.
 func checkAccess(v *config.Values, authorizations ...string) error {
 	on := v.Bool(config.EnableAuth)
 	asked := func(keys []string) string {
@@ -138,7 +138,8 @@ func openAccess(o accessOptions) (*access, error) {
 	return a, err
 }
 
-// endGrantsEvery is how often grants on deleted templates are looked for, which a deletion could not end.
+// endGrantsEvery is the interval of the search for grants on deleted templates that the deletion
+// could not remove.
 const endGrantsEvery = time.Minute
 
 // endGrants has the grants on templates end with these, and returns what sees to it when that fails at first.
@@ -155,7 +156,7 @@ func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 	return periodic.Job{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
 }
 
-// openProvider takes up the identity provider that the settings name.
+// openProvider opens the identity provider that the settings name.
 func (a *access) openProvider() (err error) {
 	v := a.o.Settings
 	if v.String(config.OIDCProviderURL) == "" {

@@ -25,7 +25,7 @@ type backupOptions struct {
 	replace bool
 }
 
-// backupAsker asks for backups.
+// backupAsker is the command that requests backups.
 type backupAsker struct{ cloud.Command }
 
 func backupCommand(streams Streams) *cobra.Command {

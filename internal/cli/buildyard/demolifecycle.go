@@ -124,7 +124,7 @@ func instances(n int) string {
 	return fmt.Sprintf("%d instances", n)
 }
 
-// removeVMs removes what is left on the node whose agent has stopped.
+// removeVMs removes the remaining VMs of the node whose agent has stopped.
 func (d *demo) removeVMs(ctx context.Context) error {
 	vms, err := d.node.Driver.List(ctx)
 	if err != nil {

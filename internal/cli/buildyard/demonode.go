@@ -44,7 +44,7 @@ type nodeLog struct {
 	pause *time.Duration // of the last save; nil when unknown
 }
 
-// Write takes one line.
+// Write handles one line.
 func (l *nodeLog) Write(line []byte) (int, error) {
 	var said struct {
 		Level   slog.Level     `json:"level"`

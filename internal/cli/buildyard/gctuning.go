@@ -111,7 +111,7 @@ type refusalCount struct {
 	many  time.Time // when there were many
 }
 
-// add counts a refusal, and reports whether there are many since now.
+// add counts a refusal, and reports whether there are many from now on.
 func (r *refusalCount) add(now time.Time) bool {
 	if now.Sub(r.first) >= stormOver {
 		r.first, r.count = now, 0
@@ -143,7 +143,7 @@ func afterCollection(ctx context.Context, do func()) {
 	}, struct{}{})
 }
 
-// liveBytes is what the last collection found alive.
+// liveBytes returns the live heap after the last collection.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}}
 	metrics.Read(samples)

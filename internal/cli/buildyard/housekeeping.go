@@ -39,7 +39,7 @@ func (a *access) chores() []periodic.Job {
 	return append([]periodic.Job{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
 }
 
-// openTrail makes the way of what is audited into the log of events, when there is one.
+// openTrail opens the audit trail into the event log, when there is one.
 func (s *ControllerService) openTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
 		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.AppendEvents(ctx, events...) }, s.log)
@@ -49,7 +49,7 @@ func (s *ControllerService) openTrail() {
 // trailTime bounds the last write of a trail.
 const trailTime = 5 * time.Second
 
-// flush writes what a trail has left when its service ends.
+// flush writes the remaining events of a trail when its service ends.
 func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	if t == nil {
 		return
@@ -92,7 +92,7 @@ func (s *RegistryService) openTrail() error {
 	return nil
 }
 
-// run manages what a registry that runs alone keeps, until ctx ends.
+// run runs the background jobs of a registry that runs alone, until ctx ends.
 func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
 	if k == nil {
 		return

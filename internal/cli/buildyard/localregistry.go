@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// localRegistry is the registry of the controller's own process: every start asks it,
-// and over HTTP the questions would cost more than the rest of the start.
+// localRegistry is the registry of the controller's own process: every start calls it, and over
+// HTTP the calls would cost more than the rest of the start.
 type localRegistry struct {
 	reg   *registry.Registry
 	rules func() *auth.Rules // that authorize its callers; returns nil without authorization

@@ -27,7 +27,7 @@ type logOutput struct {
 	dir     *central.Logs // nil: not asked for
 }
 
-// openLog opens the files that the settings ask for.
+// openLog opens the files named in the settings.
 func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()

@@ -22,8 +22,8 @@ type nodePort struct {
 	log      *slog.Logger
 }
 
-// checkNodePort refuses settings of the interface that would be passed over, or make it another one
-// than was asked for.
+// checkNodePort rejects settings of the interface that would be ignored, or change it into another
+// one than was requested.
 func checkNodePort(v *config.Values) error {
 	for _, rule := range []struct {
 		given bool
@@ -44,7 +44,7 @@ func checkNodePort(v *config.Values) error {
 	return nil
 }
 
-// openNodePort binds the interface that the settings ask for; nil for none.
+// openNodePort binds the interface in the settings; nil without one.
 func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nodePort, error) {
 	addr := v.String(config.QueueAddr)
 	if addr == "" {
@@ -106,7 +106,7 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	return rest.NewGuard(o)
 }
 
-// door is what it takes to join there.
+// door returns the conditions for joining there.
 func (p *nodePort) door(v *config.Values) rest.JoinPolicy {
 	switch {
 	case !v.Bool(config.QueueAuth):

@@ -54,7 +54,7 @@ func (p *pipe) Close() error {
 // Addr implements net.Listener.
 func (p *pipe) Addr() net.Addr { return pipeAddr }
 
-// pipeAddr stands for this process: a caller through the pipe is on this machine.
+// pipeAddr is the address of this process: a caller through the pipe is on this machine.
 var pipeAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 
 // pipeConn is the server's end of a connection.

@@ -88,7 +88,7 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 
-// topicOf returns what a change of a record is about.
+// topicOf returns the topics of a change of a record.
 func topicOf(e *store.Event) portal.Topics {
 	record := e.New
 	if record == nil {

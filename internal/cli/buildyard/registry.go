@@ -86,8 +86,7 @@ func (s *RegistryService) configure(settings *config.Values, base, addr string) 
 	return err
 }
 
-// Open binds the address and opens the storage. What it opened is closed by Close,
-// also when it fails half-way.
+// Open binds the address and opens the storage. Close closes what Open opened, also when it failed.
 func (s *RegistryService) Open(ctx context.Context) error {
 	var err error
 	if s.edge == nil {

@@ -124,7 +124,8 @@ func (s *RegistryService) localURL() string {
 	return s.local.url()
 }
 
-// keeperURL returns where commands on this machine that manage the storage ask the registry.
+// keeperURL returns the address at which commands on this machine that manage the storage call the
+// registry.
 func (s *RegistryService) keeperURL() string {
 	if s.local != nil {
 		return s.local.url()

@@ -71,8 +71,8 @@ func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
 }
 
-// Detail returns one template with its versions, as they are when it is asked or later:
-// what was pushed is seen by the next start.
+// Detail returns one template with its versions, as they are at the time of the call or later: the
+// next start sees what was pushed.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	if !r.looks.allows(time.Now()) {
 		return api.TemplateDetail{}, r.away()

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
-// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+// Streams are the standard streams of a command: the result goes to Out, the rest to Err.
 type Streams = cli.Streams
 
 // Main runs the program and returns its exit code.

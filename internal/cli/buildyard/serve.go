@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listener is one HTTP server on one address. It listens from the moment it is
-// made, so that its real address is known before anything starts.
+// listener is one HTTP server on one address. It listens from its creation on, so that its real
+// address is known before anything starts.
 type listener struct {
 	server *http.Server
 	socket net.Listener
@@ -60,7 +60,8 @@ func (l *listener) protect(v *config.Values, log *slog.Logger) {
 	l.socket = rest.LimitSlowReaders(l.socket, l.slow, !v.Bool(config.IngressNginx))
 }
 
-// frontOptions returns how requests of a listener are looked at before anything else is done.
+// frontOptions returns the options of the checks that precede all others for requests of a
+// listener.
 func frontOptions(v *config.Values, socket net.Listener, log *slog.Logger) *rest.FrontOptions {
 	guarded := v.Bool(config.EnableAuth)
 	return &rest.FrontOptions{

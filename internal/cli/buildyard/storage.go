@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/registry"
 )
 
-// upkeepLook is how often a running registry is asked how far it is.
+// upkeepLook is the interval at which a running registry is polled for progress.
 const upkeepLook = 500 * time.Millisecond
 
 // whoDoes is part of the help of every command on a storage.
@@ -110,7 +110,8 @@ func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry)
 	return errors.Join(work(r), r.Close())
 }
 
-// upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
+// upkeep runs the work in a running registry and shows the progress. An interrupted command cancels
+// it there too.
 func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
 	u, err := k.api.StartStorageJob(ctx, req)
 	if err != nil {

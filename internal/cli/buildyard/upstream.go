@@ -26,7 +26,7 @@ type upstream struct {
 	log     *slog.Logger
 }
 
-// innerUpstream is the way to the registry in this process, which asks for no credentials.
+// innerUpstream returns the registry in this process, which requires no credentials.
 func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 	return &upstream{address: pipeURL, inner: to, log: log}
 }
@@ -84,14 +84,14 @@ func (u *upstream) authorize(r *http.Request) error {
 	return err
 }
 
-// notTaken returns what an operator has to do when a registry does not take the controller.
+// notTaken returns what an operator has to do when a registry rejects the controller's credentials.
 func notTaken(address string, err error) error {
 	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
 
-// client makes a client for calls that are made once.
+// client returns a client that makes each call once, without retries.
 func (u *upstream) client() (*transfer.Client, error) {
 	config, err := u.tls.Config()
 	if err != nil {
@@ -104,7 +104,7 @@ func (u *upstream) client() (*transfer.Client, error) {
 // time out after 5 s.
 const passing = 4 * time.Second
 
-// transport makes the connections for what the controller passes on to the registry.
+// transport returns the connections for requests that the controller passes on to the registry.
 func (u *upstream) transport() (http.RoundTripper, error) {
 	config, err := u.tls.Config()
 	if err != nil {
@@ -125,7 +125,7 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 	}}, nil
 }
 
-// credentialTransport shows the controller's credentials on requests without a body.
+// credentialTransport adds the controller's credentials to requests without a body.
 type credentialTransport struct {
 	u  *upstream
 	to http.RoundTripper

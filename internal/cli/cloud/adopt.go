@@ -136,7 +136,7 @@ func (o *adoptOptions) tense(outcome string) string {
 	return outcome
 }
 
-// complete returns the names of the nodes that hold unknown VMs.
+// complete returns the names of the nodes with orphaned VMs.
 func (o *adoptOptions) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -62,7 +62,7 @@ func contextsPath() (string, error) {
 	return filepath.Join(dir, "buildyard", "client.yaml"), nil
 }
 
-// readContexts reads the file; one that is not there has no contexts.
+// readContexts reads the file; a missing one has no contexts.
 func readContexts() (c contexts, err error) {
 	path, err := contextsPath()
 	if err != nil {
@@ -97,10 +97,9 @@ func (c contexts) pick(name string) (endpoint, error) {
 	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
 }
 
-// chooseContext puts the settings of the context active to the sources. The address and
-// the credentials always come from one place: a context that is named on the command
-// line takes the place of the environment, and an address given by hand or in a file
-// leaves the contexts out.
+// chooseContext adds the settings of the active context to the sources. The address and the
+// credentials always come from one source: a context that is named on the command line replaces the
+// environment, and an address given by hand or in a file disables the contexts.
 func chooseContext(src config.Sources) (config.Sources, error) {
 	given := func(name string) string {
 		if f := src.Flags.Lookup(name); f != nil && f.Changed {
@@ -292,7 +291,7 @@ func setCurrent(name string) error {
 	return replace(path, out.Bytes())
 }
 
-// replace writes a file again: what is there stays until the new one is whole.
+// replace rewrites a file: the old one stays until the new one is complete.
 func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".client-*")
 	if err != nil {

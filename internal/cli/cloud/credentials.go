@@ -21,7 +21,7 @@ type Caller struct {
 	expired time.Time
 }
 
-// ways are the credentials that settings can hold, each with the settings that it takes.
+// ways are the kinds of credentials in the settings, each with its settings.
 var ways = []struct {
 	keys []string
 	make func(v *config.Values) (client.Credentials, Caller, error)
@@ -31,7 +31,7 @@ var ways = []struct {
 	{[]string{config.ClientBearer}, readyToken},
 }
 
-// rank orders origins: what is nearer to the user counts.
+// rank orders origins: the one nearest to the user is used.
 var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
 // credentials returns the credentials of a command in addition to a certificate, and their caller.

@@ -64,7 +64,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	return cut
 }
 
-// gone waits for the ends of instances and shows how far it is.
+// gone waits for the ends of instances and shows the progress.
 func (a *Command) gone(ctx context.Context, all []result) error {
 	m := newMeter(a.Err)
 	for _, r := range all {

@@ -233,7 +233,7 @@ func logArchive(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// save writes a stream to a new file and takes the file away when it is not whole.
+// save writes a stream to a new file and removes the file when it is incomplete.
 func (a *Command) save(name string, from io.Reader) error {
 	if name == "-" {
 		_, err := io.Copy(a.Out, from)

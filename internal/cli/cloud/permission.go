@@ -64,8 +64,8 @@ var resourceView = view[api.Resource]{
 	},
 }
 
-// permissionError returns what a failure means when it is about permission groups, or about the
-// rights of one on resources.
+// permissionError explains an error about permission groups, or about the rights of one on
+// resources.
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):

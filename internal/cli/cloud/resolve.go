@@ -30,8 +30,8 @@ type kind struct {
 	name  string
 	shown string // by this command
 	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
-	// narrow returns the parts of a long list that have whatever goes by a text; nil: the
-	// list is short.
+	// narrow returns the parts of a long list that contain every item with a name; nil: the list is
+	// short.
 	narrow func(text string) []client.ListOptions
 }
 
@@ -67,10 +67,10 @@ func (k kind) find(ctx context.Context, c *client.Controller, text string) (stri
 	return k.match(list, text)
 }
 
-// longestName bounds the names that are looked for, in bytes.
+// longestName bounds the names that are searched, in bytes.
 const longestName = 1000
 
-// quoted writes a text so that it stands for itself in a filter.
+// quoted quotes a text so that it is literal in a filter.
 func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
@@ -115,7 +115,7 @@ func (k kind) missing(text string) error {
 	return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no %s %q: \"buildyard %s\" shows them", k.name, text, k.shown))
 }
 
-// named puts what was asked about to the API's bare answer that it is not there.
+// named adds the requested item to the API's bare "not found".
 func (k kind) named(err error, text string) error {
 	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
 		return k.missing(text)

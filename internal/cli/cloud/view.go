@@ -54,7 +54,7 @@ func (v view[T]) cells(f cli.Format, item T) (row []string) {
 	return row
 }
 
-// list shows a list in the format that was asked for.
+// list shows a list in the requested format.
 func list[T any](a *Command, got answer[[]T], v view[T]) error {
 	switch a.Output {
 	case cli.JSON, cli.YAML:
@@ -121,16 +121,16 @@ func (a *Command) rows(rows [][]string, width []int) error {
 	return err
 }
 
-// watchEvery is how often a list is asked for again that is watched. A long list is asked
-// for less often: it takes no more than a part of the time.
+// watchEvery is the polling interval of a watched list. A long list is polled less often: polling
+// takes no more than a part of the time.
 const (
 	watchEvery = 2 * time.Second
 	watchPart  = 5
 )
 
-// follow shows a list and from then on the rows that changed, until ctx ends. What the
-// table does not show does not count as a change there. As JSON it is one object a line.
-// Once it has shown the list it waits for a controller that is away.
+// follow shows a list and from then on the rows that changed, until ctx ends. What the table does
+// not show does not count as a change there. As JSON it is one object per line. Once it has shown
+// the list it waits for an unavailable controller.
 func follow[T any](ctx context.Context, a *Command, v view[T], look func(context.Context) ([]T, error)) error {
 	f := listWatcher[T]{a: a, view: v, last: map[string]string{}}
 	shown, away := false, false
@@ -159,7 +159,7 @@ func follow[T any](ctx context.Context, a *Command, v view[T], look func(context
 	}
 }
 
-// listWatcher knows what was shown of a list.
+// listWatcher remembers what was shown of a list.
 type listWatcher[T any] struct {
 	a     *Command
 	view  view[T]

@@ -29,7 +29,7 @@ func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	})
 }
 
-// addLimit is for a command that waits in any case.
+// addLimit adds the flag of a command that waits in any case.
 func (w *waitOptions) addLimit(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
 	w.check(cmd, func() error {
@@ -40,7 +40,7 @@ func (w *waitOptions) addLimit(cmd *cobra.Command) {
 	})
 }
 
-// check adds something to what is looked at before a command runs.
+// check adds a check that runs before a command.
 func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

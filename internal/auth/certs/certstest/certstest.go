@@ -140,8 +140,7 @@ func (p Pair) KeyPEM(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TLS is the pair as package crypto/tls takes it, with the certificates between it and its
-// authority.
+// TLS returns the pair for package crypto/tls, with the certificates between it and its authority.
 func (p Pair) TLS(between ...*Authority) tls.Certificate {
 	c := tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 	for _, a := range between {

@@ -46,7 +46,7 @@ type Provider struct {
 	instead map[string]http.HandlerFunc
 }
 
-// New starts a provider that knows no client and no user.
+// New starts a provider without clients and users.
 func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{asked: map[string]int{}, instead: map[string]http.HandlerFunc{}, store: storage.NewMemoryStore()}
@@ -89,7 +89,7 @@ func New(t testing.TB) *Provider {
 	return p
 }
 
-// Client makes a client known. Without a secret it is a public one.
+// Client registers a client. Without a secret it is a public one.
 func (p *Provider) Client(t testing.TB, id, secret, redirect string) {
 	t.Helper()
 	hash, err := (&fosite.BCrypt{Config: p.config}).Hash(t.Context(), []byte(secret))
@@ -154,7 +154,7 @@ func (p *Provider) Rotate(t testing.TB) {
 	p.key = &jose3.JSONWebKey{Key: key, KeyID: fmt.Sprintf("key-%d", p.number), Algorithm: "RS256", Use: "sig"}
 }
 
-// made are keys of former providers: making one takes longer than most tests.
+// made caches keys of former providers: making one takes longer than most tests.
 var made struct {
 	sync.Mutex
 	keys []*rsa.PrivateKey
@@ -215,7 +215,7 @@ func SignWith(t testing.TB, key jose.SigningKey, typ string, claims map[string]a
 	return token
 }
 
-// session is what a code or token stands for.
+// session is the content of a code or token.
 type session struct {
 	*openid.DefaultSession
 	Access *jwt.JWTClaims
