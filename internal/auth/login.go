@@ -81,8 +81,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	return text, nil
 }
 
-// bound returns the values to which a kind of login is bound; ok is false when there is no such
-// kind.
+// bound returns the values to which a kind of login is bound; ok is false for an unknown kind.
 func (l *LoginCookies) bound(kind byte) (bound []string, ok bool) {
 	switch {
 	case kind == loginOfRoot && l.root != nil:

@@ -1,7 +1,7 @@
 // Command fault kills the programs of a small cloud at random moments, restarts them, and compares
 // everything that was acknowledged with the final state.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,backup,events,registry,agent,qemu,save,qemu-save] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets LIST] [-json FILE]
 //
 // The targets, each on a separate cloud:
 //

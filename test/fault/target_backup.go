@@ -114,7 +114,8 @@ func judgeMaintenance(want, on bool, f *findings) {
 	}
 }
 
-// judgeFile compares the result of a backup with the file; found is why there is no complete one.
+// judgeFile compares the result of a backup with the file; found is why the file is missing or
+// incomplete.
 func judgeFile(file string, failed, found error, f *findings) {
 	switch {
 	case failed == nil && found != nil:
