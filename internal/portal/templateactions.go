@@ -43,7 +43,7 @@ func askDistribute(v *visit) (any, error) {
 	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
 	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, refusal(err)
 	f.Managed, f.ActAs = v.can().managed(), v.can().actingGroups()
-	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // without the permission none can be chosen
+	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // else none to choose
 		f.Groups = groups
 	}
 	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", jsonOf(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, first(f.Tags))}))
